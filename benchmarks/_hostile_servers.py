@@ -201,7 +201,8 @@ def hostile_areas(folder: Path) -> dict[str, tuple[float, Case]]:
     ]
     for name, content in (("questions", rows), ("labelled", labelled)):
         (files / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
-    questions, few = files / "questions.jsonl", ("--m", "3", "--timeout", "5", "--concurrency", "4")
+    questions = files / "questions.jsonl"
+    few = ("--m", "3", "--config", "server.timeout=5", "--config", "server.concurrency=4")
     out = files / "calibration"
     return {
         "sample, hostile server": (
@@ -247,7 +248,7 @@ def _cases(
         if fresh:
             shutil.rmtree(files / "cache", ignore_errors=True)
         server.begin(random.randrange(2**31), share, kind)
-        retries = () if fresh else ("--retries", random.choice("01"))
+        retries = () if fresh else ("--config", f"server.retries={random.choice('01')}")
         ended, shown = _run((*arguments(f"openai:{server.url}#fake"), *retries), files, out)
         faults = faults_of(ended) + shown
         if not fresh and out is None and not faults and not ended.refused:

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import NotRun, data_folder
 from semcal import fit, load_equivalence, load_model, metrics
-from semcal.calibration.learn import calibrate
+from semcal.calibration.calibrator import calibrate
 from semcal.data.question import Question
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning

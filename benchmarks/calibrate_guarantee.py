@@ -21,7 +21,7 @@ groups.
 in five set the threshold for .1. The calibration in use answers from a share of .7 on. Its replies are all
 labeled, or those that it answered, or of these the correct ones (people say thanks). Replies without a label
 are left out, as a rule without audits does; or no threshold is set below 95 % labeled (the default); or they
-count as wrong (`--allow-unlabeled`). At most 200 worlds.
+count as wrong (`calibration.allow_unlabeled`). At most 200 worlds.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from semcal.calibration.added import LoggedReply, labels_for
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import kept_apart, set_threshold, set_thresholds
 from semcal.calibration.features import AnswerFeatures, candidates_for
-from semcal.calibration.learn import kept_apart, set_threshold, set_thresholds
+from semcal.calibration.production import LoggedReply, labels_for
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 
 WORLDS, LABELS, NEW, DELTA = 1000, 500, 20_000, 0.05
@@ -49,7 +49,7 @@ ADDED = [
     ALL_LABELED,
     *product(
         ("added: answered labeled", "added: correct answered labeled"),
-        ("others left out", "default", "--allow-unlabeled"),
+        ("others left out", "default", "allow_unlabeled"),
     ),
 ]
 ANSWERED_FROM, REPLIES, RISK_ADDED, MOST_ADDED = 0.7, 600, 0.1, 200
@@ -154,7 +154,7 @@ def added(rng: np.random.Generator, seed: int, labeled: str, unlabeled: str) -> 
         for number in range(REPLIES)
         if is_labeled[number] or unlabeled != "others left out"
     ]
-    allow = unlabeled == "--allow-unlabeled"
+    allow = unlabeled == "allow_unlabeled"
     labels = labels_for(calibration, replies, alone=True, allow_unlabeled=allow)
     if not labels.apart.any():
         return None

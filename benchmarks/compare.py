@@ -1,4 +1,4 @@
-"""Grouping the same samples by meaning: semcal, uqlm, lm-polygraph, TruthTorchLM and the original code.
+"""ClusterConfig the same samples by meaning: semcal, uqlm, lm-polygraph, TruthTorchLM and the original code.
 
     SEMCAL_COMPARE_PYTHON=<a Python that has them> SEMCAL_COMPARE_ORIGINAL=<jlko/semantic_uncertainty> \\
         python -m benchmarks compare

@@ -1,11 +1,12 @@
 """`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
 
-    semcal calibrate LABELLED --model SMALL --few-shot FILE --temperatures 1 --risk R --out DIR     # of each
+    semcal calibrate FILE --model MODEL --few-shot FILE --config sampling.temperatures=1 --risk R --out DIR
     python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR DIR --questions FILE
 
-The questions are asked over HTTP, of each model alone, and of `semcal serve --fallback`, where the large one
-has the third calibration: that of labelled questions from which the small one abstains. Intervals are
-Wilson's, of 95 %. Options of one model alone: --small="--dtype bfloat16" --large="--concurrency 1".
+Calibrate each of the models first. The questions are asked over HTTP, of each model alone, and of `semcal
+serve --fallback`, where the large one has the third calibration: that of labelled questions from which the
+small one abstains. Intervals are Wilson's, of 95 %. --small and --large pass options to one model alone, such
+as --large="--config server.concurrency=1".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from scipy.stats import binomtest
 from benchmarks import NotRun
 from benchmarks.serve import served
 from benchmarks.signals import embedded_calibration
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.data.datasets import read_questions
 from semcal.data.question import Question, user_turn
 from semcal.demo.questions import load_set

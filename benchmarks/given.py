@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import NotRun, data_folder
-from semcal.calibration.calibrated import Calibration
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.files import write_rows
 from semcal.inputs import as_equivalence
-from semcal.models.clustering import Grouping, match_at
+from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature
 from semcal.models.load import load_model
 from semcal.models.sample import Sampling, state_answers
@@ -61,7 +61,7 @@ def calibrate(rows: RowsAt, kind: AnswerKind, equivalence: Any) -> Calibration:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         matched = match_at(rows, kind, equivalence)
-        return calibrate_rows(matched, equivalence, learning=Learning(answer=kind))
+        return calibrate_rows(matched, ClusterConfig(equivalence), config=CalibrationConfig(answer=kind))
 
 
 def given(rows: RowsAt, answers: Mapping[str, Any]) -> RowsAt:
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         options.questions.write_text("".join(lines), encoding="utf-8")
         return
     equivalence = as_equivalence(None)
-    clustering = Grouping(equivalence)
+    clustering = ClusterConfig(equivalence)
     draws = [Row(json.loads(line)) for line in options.samples.read_text(encoding="utf-8").splitlines()]
     rows = measure_samples(draws, clustering)
     print(f"| {' | '.join(HEAD)} |\n| {' | '.join(['---', '---'] + ['---:'] * (len(HEAD) - 2))} |")

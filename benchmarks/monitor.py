@@ -29,7 +29,7 @@ from scipy.special import expit, logit
 
 from benchmarks import not_run
 from benchmarks.__main__ import table
-from semcal.calibration.calibrated import Calibration, LabeledAnswers
+from semcal.calibration.calibration import Calibration, LabeledAnswers
 from semcal.metrics.probability_maps import MapCandidate, choose_map
 from semcal.serve.log import LabelledReply
 from semcal.serve.watch import ABOVE, ALPHA, BANDS, BOTH, RANGES, EProcess, PromiseWatch, is_within

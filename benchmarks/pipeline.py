@@ -49,7 +49,7 @@ from semcal.models.distribution import temperature_of
 from semcal.models.nli import CrossEncoder
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import AnyRecalibrator, TokenDistribution
-from semcal.models.sample import Sampling, sample_runs
+from semcal.models.sample import Sampling, SamplingConfig, sample_runs
 from semcal.recalibration import ATS, SE, Base, Platt, Temperature
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
@@ -222,7 +222,9 @@ def ours(
     equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="", says=answers.entailed)
     clock = Clock()
     asking, seeds = PromptConfig(parts.few_shot), tuple(range(runs))
-    sampled = sample_runs(model, asked, Sampling(tuple(under.values()), asking, M, seeds, STEPS))
+    sampled = sample_runs(
+        model, asked, Sampling(tuple(under.values()), asking, SamplingConfig(M, max_new_tokens=STEPS), seeds)
+    )
     rows = [
         {**one.add_to(Row(q.row())).json, "method": method, "run": run}
         for run, of_run in enumerate(sampled)

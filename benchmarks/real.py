@@ -34,10 +34,9 @@ from benchmarks.__main__ import table
 from benchmarks._damage import semcal
 from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate_rows, kept_apart, set_threshold
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.learn import calibrate_rows, kept_apart, set_threshold
-from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import several
 from semcal.data.splits import question_ties
@@ -59,11 +58,11 @@ from semcal.grading.rules import Grader
 from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.causal_lm import CausalLanguageModel
-from semcal.models.clustering import Grouping
+from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import CachedEquivalence
 from semcal.models.prompting import PromptConfig
-from semcal.models.sample import Sampling, sample_runs
+from semcal.models.sample import Sampling, SamplingConfig, sample_runs
 from semcal.recalibration.select import sample_candidates
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
@@ -315,7 +314,7 @@ def cost(run: FinishedRun) -> TableRows:
 
 def equivalences(run: FinishedRun) -> TableRows:
     """Base's answers grouped by the embedded model, and by equal normal forms."""
-    exact = Grouping(load_equivalence("exact"))
+    exact = ClusterConfig(load_equivalence("exact"))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
         for name, rows in (("default", stored), ("exact", grouped(stored, exact))):
@@ -323,7 +322,7 @@ def equivalences(run: FinishedRun) -> TableRows:
 
 
 def grouped(
-    stored: Sequence[Row], grouping: Grouping, progress: Callable[[int], None] | None = None
+    stored: Sequence[Row], grouping: ClusterConfig, progress: Callable[[int], None] | None = None
 ) -> list[Row]:
     """The draws of stored rows, grouped and measured anew."""
     kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
@@ -351,7 +350,7 @@ def judged(run: FinishedRun, judge: str) -> TableRows:
     """A judge (`--judge`) as a second grader of 200 test questions, and as the equivalence of 25."""
     verdicts = run.folder / "judged.sqlite"  # kept as they come: what was stopped goes on there
     by_judge = load_judge(JUDGE + judge, cache=verdicts)
-    grouping = Grouping(CachedEquivalence(load_equivalence(judge), verdicts))
+    grouping = ClusterConfig(CachedEquivalence(load_equivalence(judge), verdicts))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
         for n, equivalence, grader in (
@@ -390,7 +389,7 @@ def labels(run: FinishedRun) -> TableRows:
 
 
 def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
-    calibration = calibrate_rows({1.0: labelled}, "default", learning=Learning(learn_temperature=False))
+    calibration = calibrate_rows({1.0: labelled}, ClusterConfig("default"), fixed_temperature=True)
     features = features_of({1.0: rows})
     right, share = graded(rows, features.answers), features.values[MEASURE]
     p = np.array([answer.probability for answer in calibration.apply({1.0: rows})])
@@ -470,7 +469,8 @@ def asked(
             parts = load_parts(dataset.model_copy(update={"calibration_train": most}))
             asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
             longest = settings.max_new_tokens(open_book=parts.open_book)
-            sampling = Sampling((Temperature(1.0),), asking, settings.sampling.m, settings.seeds[:1], longest)
+            config = SamplingConfig(settings.sampling.m, settings.seeds[0], max_new_tokens=longest)
+            sampling = Sampling((Temperature(1.0),), asking, config)
             yield model.name, dataset.name, loaded, parts, sampling
 
 
@@ -487,9 +487,9 @@ def label(run: FinishedRun) -> None:
             print(path)
 
 
-def grouping_of(run: FinishedRun) -> Grouping:
+def grouping_of(run: FinishedRun) -> ClusterConfig:
     settings = read_settings(run.folder / "settings.yaml")
-    return Grouping(load_equivalence(settings.equivalence), settings.clustering.linkage)
+    return ClusterConfig(load_equivalence(settings.equivalence), settings.clustering.linkage)
 
 
 def monte_carlo(run: FinishedRun) -> TableRows:
@@ -500,7 +500,9 @@ def monte_carlo(run: FinishedRun) -> TableRows:
         questions = list(parts.test)
         rows = [question.row() | {"samples": []} for question in questions]
         for number, t in enumerate(temperatures):
-            under = replace(sampling, recalibrators=(Temperature(float(t)),), m=1, first=number)
+            config = replace(sampling.config, m=1)
+            rule = Temperature(float(t))
+            under = replace(sampling, recalibrators=(rule,), config=config, first=number)
             ((drawn,),) = sample_runs(loaded, questions, under)
             for row, sampled in zip(rows, drawn):
                 row["samples"].append(sampled.draws[0].text)

@@ -51,7 +51,7 @@ QUICK: dict[str, Any] = {}
 #: Of the samples as a table.
 COLUMNS = ("id", "question", "answers", "samples", "log_likelihoods")
 #: Options that say how much to do; a value that large is work, not damage.
-AMOUNTS = {"--m", "--max-new-tokens", "--workers", "--limit", "--bins", "--memory"}
+AMOUNTS = {"--m", "--max-new-tokens", "--workers", "--limit", "--bins"}
 GRID = """\
 preset: sound
 models: [{name: one, path: atlas}]
@@ -87,16 +87,22 @@ class Bench:
         return [file for file in found if file.is_file() and file.suffix != ".log"]
 
 
+def kept(file: Path) -> tuple[str, str]:
+    """Keep verdicts in a file."""
+    return "--config", f"cluster.cache={file}"
+
+
 def prepared(folder: Path) -> Bench:
     """Rows of every stage, recalibrators, a cache, features, checkpoints, a run, unfinished blocks."""
     bench = Bench(folder)
     _questions(bench)
     _rows(bench)
     samples = bench.path("samples.jsonl")
-    _done(semcal("cluster", samples, "--equivalence", "atlas", "--cache", bench.path("verdicts.sqlite")))
+    _done(semcal("cluster", samples, "--equivalence", "atlas", *kept(bench.path("verdicts.sqlite"))))
     fit = ("fit", bench.path("labelled.jsonl"), "--model", "atlas", "--features", bench.path("features"))
     _done(semcal(*fit, "--out", bench.path("recalibrator")))
-    _done(semcal(*fit, "--method", "Platt", "--learning-rate", "1e-4", "--out", bench.path("platt")))
+    steps = ("--method", "Platt", "--config", "fit.learning_rate=1e-4")
+    _done(semcal(*fit, *steps, "--out", bench.path("platt")))
     shutil.copytree(language_model_dir(), bench.path("model"))
     shutil.copytree(nli_model_dir(), bench.path("nli"))
     bench.path("grid.yaml").write_text(GRID)
@@ -242,9 +248,9 @@ def _model_areas(bench: Bench) -> dict[str, tuple[float, Case]]:
 
 def _store_areas(bench: Bench) -> dict[str, tuple[float, Case]]:
     samples, labelled = bench.path("samples.jsonl"), bench.path("labelled.jsonl")
-    cached = ("cluster", samples, "--equivalence", "atlas", "--cache")
+    cached = ("cluster", samples, "--equivalence", "atlas")
     return {
-        "cluster, NLI cache": (4, _files(lambda f: (*cached, f), [bench.path("verdicts.sqlite")])),
+        "cluster, NLI cache": (4, _files(lambda f: (*cached, *kept(f)), [bench.path("verdicts.sqlite")])),
         "fit, stored features": (
             3,
             _files(

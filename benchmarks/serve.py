@@ -72,7 +72,7 @@ class Load:
 def served(folder: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
     """Run `semcal serve` with options while the block runs; yields its host and port, and its process."""
     said = folder / "said.txt"
-    command = [sys.executable, "-m", "semcal", "serve", "--port", "0", "--queue", "1000", *options]
+    command = [*(sys.executable, "-m", "semcal", "serve"), "--port", "0", *options]
     with said.open("wb") as stream, subprocess.Popen(command, stderr=stream) as server:
         while (address := re.search(r"at (http://\S+)/v1", said.read_text())) is None:
             if server.poll() is not None:

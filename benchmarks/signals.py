@@ -1,6 +1,6 @@
 """Signals: what a calibration gains from what a model says of its answers, with ten draws and with two.
 
-    semcal calibrate QUESTIONS --model MODEL --few-shot FILE --temperatures 1 --out DIR
+    semcal calibrate QUESTIONS --model MODEL --few-shot FILE --config sampling.temperatures=1 --out DIR
     python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--keep FOLDER]
 
 The draws are those of DIR/samples.jsonl; with two of them the first two. The model is asked about the answers
@@ -24,10 +24,10 @@ from benchmarks import NotRun
 from benchmarks._damage import semcal
 from semcal import metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibrated import Calibration, requested_features
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig, requested_features
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals
 from semcal.cli.console import progress
@@ -38,7 +38,7 @@ from semcal.grading.grade import grade_texts
 from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
 from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
-from semcal.models.clustering import Grouping
+from semcal.models.clustering import ClusterConfig
 from semcal.models.load import load_model
 from semcal.rows import Row
 from semcal.store import Store
@@ -106,9 +106,8 @@ def embedded_calibration(folder: Path, labels: int) -> Path:
     """Calibrate the embedded model on a few of its questions, for quick runs."""
     labelled, out = folder / "labelled.jsonl", folder / "calibration"
     write_rows(labelled, (question.row() for question in load_set("atlas-rare").calibration_train[:labels]))
-    ended = semcal(
-        "calibrate", labelled, "--model", "atlas", "--temperatures", "1", "--risk", "0.5", "--out", out
-    )
+    how = ("--model", "atlas", "--config", "sampling.temperatures=1", "--risk", "0.5")
+    ended = semcal("calibrate", labelled, *how, "--out", out)
     if ended.code:
         raise RuntimeError(ended.fault or ended.stderr)
     return out
@@ -139,7 +138,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     draws = [Row(json.loads(line)) for line in lines]
     print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")
     for m in options.draws:
-        rows = measure_samples(draws, Grouping(equivalence), m=m, temperatures=[])
+        rows = measure_samples(draws, ClusterConfig(equivalence), m=m, temperatures=[])
         with progress("signals", len(draws)) as tell:
             rows = add_signals(rows, list(SIGNALS), model, asking, keep=Store(options.keep), progress=tell)
         grader = RuleGrader()
@@ -162,7 +161,9 @@ def main(arguments: Sequence[str] = ()) -> None:
             known = min(1 - float(np.isnan(features.values[feature]).mean()) for feature in names)
             p = out_of_fold(features, correct, [feature for feature in names if feature in features.values])
             show(m, name, p, none, correct, known)
-        chosen = calibrate_rows(rows, equivalence, learning=Learning(signals=tuple(SIGNALS)))
+        chosen = calibrate_rows(
+            rows, ClusterConfig(equivalence), config=CalibrationConfig(signals=tuple(SIGNALS))
+        )
         about = f"{len(correct)} questions, {correct.mean():.3f} right"
         print(f"\nChosen with {m} draws ({about}): {chosen.report.chosen}\n", flush=True)
 

@@ -38,7 +38,7 @@ from semcal.models.engine.decoding import PrefixCache
 from semcal.models.engine.draw import Distributions
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import SampleRequest
-from semcal.models.sample import Sampling
+from semcal.models.sample import Sampling, SamplingConfig
 from semcal.recalibration import Base
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
@@ -163,7 +163,9 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     asked = questions(QUESTIONS, seed=3)
     stages = Stages()
     with inside_sampling(stages, limit), stages.stage("decoding"):
-        [[sampled]] = sample.sample_runs(model, asked, Sampling((Base(),), ASKING, m, (0,), limit))
+        [[sampled]] = sample.sample_runs(
+            model, asked, Sampling((Base(),), ASKING, SamplingConfig(m, max_new_tokens=limit))
+        )
     rows = [one.add_to(Row(question.row())).json for question, one in zip(asked, sampled)]
     with stages.stage("clustering"):
         clustered, pairs = cluster_rows(rows, equivalence=equivalence)

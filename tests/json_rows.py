@@ -8,16 +8,16 @@ from functools import wraps
 from typing import Any
 
 from semcal import inputs, measuring, rows
-from semcal.calibration import calibrated, features, learn
+from semcal.calibration import calibration as calibrations
+from semcal.calibration import calibrator, compatibility, features
 from semcal.calibration import samples as stored
-from semcal.calibration.learning import Learning
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
 from semcal.models import sample
-from semcal.models.clustering import Grouping
+from semcal.models.clustering import ClusterConfig
 from semcal.models.prompting import PromptConfig
-from semcal.models.sample import Sampling
+from semcal.models.sample import Sampling, SamplingConfig
 from semcal.recalibration import select
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
@@ -62,7 +62,7 @@ check_measurable = on_row(measuring.check_measurable)
 check_clusterable = on_row(grouping.check_clusterable)
 check_gradable = on_row(grade.check_gradable)
 check_assessable = on_row(measuring.check_assessable)
-check_calibratable = on_row(calibrated.check_calibratable)
+check_calibratable = on_row(compatibility.check_calibratable)
 grade_row = on_row(grade.grade_row)
 answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
@@ -75,9 +75,9 @@ scores_by_measure = on_json(measuring.scores_by_measure)
 judged_rows = on_json(grade.judge_rows)
 
 
-def calibrated_rows(objects: Sequence[Json], calibration: calibrated.Calibration) -> list[dict[str, Any]]:
+def calibrated_rows(objects: Sequence[Json], calibration: calibrations.Calibration) -> list[dict[str, Any]]:
     """Rows with the answers of a calibration, as `semcal measure --calibration` writes them."""
-    made: list[dict[str, Any]] = as_json(calibrated.CalibrationStep(calibration)(as_rows(objects)))
+    made: list[dict[str, Any]] = as_json(calibrations.CalibrationStep(calibration)(as_rows(objects)))
     return made
 
 
@@ -88,7 +88,8 @@ def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = 
 
 def cluster_rows(objects: Sequence[Json], **options: Any) -> tuple[list[dict[str, Any]], int]:
     """`cluster_rows`: the rows, and the number of NLI calls."""
-    clustered = grouping.cluster_rows(as_rows(objects), **options)
+    progress = options.pop("progress", None)
+    clustered = grouping.cluster_rows(as_rows(objects), ClusterConfig(**options), progress=progress)
     return as_json(clustered.rows), clustered.calls
 
 
@@ -103,9 +104,9 @@ def calibrate_samples(
     **options: Any,
 ) -> Any:
     """`measure_samples`, then `calibrate_rows`."""
-    clustering = Grouping(equivalence, linkage)
+    cluster = ClusterConfig(equivalence, linkage)
     measured = stored.measure_samples(
-        as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
+        as_rows(objects), cluster, m=m, temperatures=temperatures, progress=progress
     )
     return calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **options)
 
@@ -113,11 +114,14 @@ def calibrate_samples(
 def calibrate_rows(
     rows_at: Mapping[Any, Any], *, equivalence: Any, linkage: str = "components", **options: Any
 ) -> Any:
-    """`calibrate_rows`, with the fields of `SamplesOrigin` and `Learning` as options."""
+    """`calibrate_rows`, with the fields of `SamplesOrigin` and `CalibrationConfig` as options."""
     of_origin = options.keys() & {field.name for field in fields(stored.SamplesOrigin)}
     origin = stored.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
-    learning = Learning(**{name: value for name, value in options.items() if value is not None})
-    return learn.calibrate_rows(as_rows(rows_at), equivalence, linkage, learning, origin)
+    given = {name: value for name, value in options.items() if value is not None}
+    seed = given.pop("seed", 0)
+    config = calibrator.calibration_config(None, given, of="calibrate_rows")
+    cluster = ClusterConfig(equivalence, linkage)
+    return calibrator.calibrate_rows(as_rows(rows_at), cluster, config, seed=seed, origin=origin)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:
@@ -134,7 +138,8 @@ def sampling_of(
     truncation: Any = None,
 ) -> Sampling:
     """A `Sampling` of one run."""
-    return Sampling(tuple(recalibrators), asking or PromptConfig(), m, (seed,), max_new_tokens, truncation)
+    config = SamplingConfig(m, seed, max_new_tokens=max_new_tokens, truncation=truncation)
+    return Sampling(tuple(recalibrators), asking or PromptConfig(), config)
 
 
 def sample_questions(model: Any, questions: Any, *, progress: Any = None, **options: Any) -> Any:
@@ -191,9 +196,9 @@ def sample_candidates(
     **options: Any,
 ) -> Any:
     """`sample_candidates`: rows by candidate."""
-    made = Sampling((), asking, m, (seed,), max_new_tokens)
-    clustering = Grouping(equivalence, linkage)
-    return as_json(select.sample_candidates(model, questions, recalibrators, made, clustering, **options))
+    made = sampling_of((), asking, m, seed, max_new_tokens)
+    cluster = ClusterConfig(equivalence, linkage)
+    return as_json(select.sample_candidates(model, questions, recalibrators, made, cluster, **options))
 
 
 def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:
@@ -217,14 +222,14 @@ def rows_at_temperatures(
     **options: Any,
 ) -> Any:
     """`rows_at_temperatures`: temperature → rows."""
-    made = Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens)
+    made = sampling_of((), asking, m, seed, max_new_tokens)
     return as_json(
         select.rows_at_temperatures(
             model,
             questions,
             temperatures,
             made,
-            Grouping(equivalence, linkage),
+            ClusterConfig(equivalence, linkage),
             **options,
         )
     )

@@ -202,7 +202,7 @@ def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
     script = "".join(block for block in blocks("bash", page) if "semcal calibrate" in block)
     assert script.count("--model my-model") == 6
     script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
-    script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --temperatures 1", script)
+    script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --config sampling.temperatures=1", script)
     run_script(script, folder, programs, {"SEMCAL_CACHE": str(llama_cache)})
     for name in ("passages-answers", "dates", "mails-answers"):
         answers = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]

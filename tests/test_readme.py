@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli import ask
 from semcal.cli.app import app
 from tools import reference_pages

@@ -293,14 +293,14 @@ def test_a_module_of_the_users_is_imported_by_an_option_of_every_command(
         Path(f"plugin_of_{number}.py").write_text(PLUGIN.format(name=f"C{number}-SC"))
     Path("plugin_that_fails.py").write_text("1 / 0")
     rows = write(tmp_path / "rows.jsonl", [{"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None}])
-    plugins = ("--plugin", "plugin_of_1", "--plugin", "plugin_of_2")
+    plugins = ("--config", "plugins=plugin_of_1", "--config", "plugins=plugin_of_2")
     code, (row,), _ = semcal("measure", rows, *plugins)
     assert (code, {"E-SC", "C1-SC", "C2-SC"} <= row["confidence"].keys()) == (0, True)
     assert row["confidence"]["C1-SC"] == pytest.approx(8 / 9)
     assert semcal("measure", rows, *plugins)[0] == 0  # registered once
     for name, reason in (("plugin_that_fails", "ZeroDivisionError"), ("no_such_plugin", "ModuleNotFound")):
-        code, _, stderr = semcal("measure", rows, "--plugin", name)
-        assert (code, f"--plugin: '{name}'" in stderr, reason in stderr) == (2, True, True)
+        code, _, stderr = semcal("measure", rows, "--config", f"plugins={name}")
+        assert (code, f"plugins: '{name}'" in stderr, reason in stderr) == (2, True, True)
 
 
 @pytest.mark.usefixtures("forgotten")

@@ -1,4 +1,4 @@
-"""Write the pages that come from the program: the command line, the glossary, and two for language models.
+"""Write the pages that come from the program: command line, settings, glossary, and two for language models.
 
 docs/llms.txt lists commands, names and pages for what reads the site; AGENTS.md says to coding agents how to
 use semcal and how to work on it.
@@ -12,11 +12,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
+from typer.models import OptionInfo
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -64,6 +65,33 @@ TERMS = {
     "share": "How many of the draws have a meaning, divided by all: {term}`E-SC`.",
     "threshold": "The confidence from which on an answer is given.",
 }
+#: What the page of the settings says before its tables.
+SETTINGS = """\
+Every command takes `--config FILE`, and all commands share one form of the file. It holds two kinds of keys:
+settings, which are not options of the command line since few people change them, and options that you use
+again and again.
+
+```yaml
+model: {name: models/llama, dtype: bfloat16}
+prompt: {few_shot: examples.jsonl}
+sampling: {m: 5, temperatures: [1, 0.5]}
+server: {retries: 2, concurrency: 32}
+serve: {port: 9000, log: replies.sqlite}
+plugins: [my_measures]
+```
+
+A single setting can stand on the command line: `--config server.retries=0`. `--config` may be repeated.
+
+- The command line comes first. Of several `--config`, the last one that has a key counts. For `semcal serve`,
+  the environment comes between the two: `SEMCAL_SERVE_PORT=9000` sets `port`.
+- A command reads the keys that name it in the tables below, and ignores the other keys. It also ignores
+  settings that its model does not need, such as those of `server` for a model that runs here.
+- A calibration brings its own sampling, prompt and equivalence: `ask --calibration` and `calibrate --add`
+  ignore these keys of the file, and reject them on the command line.
+- An unknown section or key is an error, which names the nearest known one. So is a value of the wrong type.
+- `plugins` names modules of yours, which are imported first: they [register](../python.md) measures, metrics
+  or methods.
+"""
 #: What AGENTS.md says of using semcal, before its commands.
 USE = """\
 # For coding agents
@@ -80,6 +108,8 @@ prompt alone.
 - Rows are JSON Lines: `{"id", "question", "answers"}` to calibrate, `{"question"}` or `{"messages"}` to ask,
   `{"samples"}` where answers were drawn elsewhere. Results go to stdout, one JSON object a line, everything
   else to stderr; `--json` gives JSON on a terminal.
+- Rare settings are not options: `--config FILE` ([all](docs/reference/config.md)), or
+  `--config server.retries=0`.
 - Exit codes: 0 done; 1 failed, or some rows were bad (the others are processed); 2 wrong usage. A message
   says what to do.
 - Do not take the share of a meaning (`E-SC`) for a probability, reuse a calibration with another model or
@@ -112,7 +142,7 @@ def command_line() -> str:
         "",
         WRITTEN,
         "",
-        "What commands have in common: [Commands](../commands.md).",
+        "Rules of all commands: [Commands](../commands.md). Keys of `--config`: [Settings](config.md).",
         "",
     ]
     return "\n".join([*head, *(_command(name, command) for name, command in commands().items())])
@@ -124,7 +154,20 @@ def _command(name: str, command: Any) -> str:
     rows = [_row(*record) for one in shown if (record := one.get_help_record(context))]
     text = inspect.cleandoc(command.help or "")
     table = ["| option | what it does |", "| --- | --- |", *rows]
-    return "\n".join([f"## {name}\n", f"{text}\n", *table, ""])
+    places = ", ".join(f"`{place}`" for place in _settings(name))
+    further = [f"\nFurther [settings](config.md): {places}."] if places else []
+    return "\n".join([f"## {name}\n", f"{text}\n", *table, *further, ""])
+
+
+def _settings(command: str) -> list[str]:
+    """Return the places of the settings that a command reads and has no options for."""
+    from semcal.cli.app import COMMANDS
+    from semcal.cli.config_file import PLUGINS, FileSetting, keys_by_option
+    from semcal.cli.options import parameters_of
+
+    (function,) = (one for name, one, _ in COMMANDS if name == command)
+    found = (o for o, one in parameters_of(function).items() if isinstance(one.default, FileSetting))
+    return [place for option in found if (place := keys_by_option()[option]) != PLUGINS]
 
 
 def _row(names: str, what: str) -> str:
@@ -133,6 +176,44 @@ def _row(names: str, what: str) -> str:
         names = names.replace(kind, value)
     text = " ".join(what.split()).replace("|", "\\|")
     return f"| `{' '.join(names.split())}` | {text} |"
+
+
+def config() -> str:
+    """Return the page of the settings file: for each section its keys, and the commands that read them."""
+    from semcal.cli.config_file import SECTIONS
+
+    tables = [_section(section, keys) for section, keys in SECTIONS.items()]
+    return "\n".join(["# Settings", "", WRITTEN, "", SETTINGS, *tables])
+
+
+def _section(section: str, keys: Sequence[str]) -> str:
+    rows = [_key(section, key) for key in keys]
+    head = ["| key | option | what it sets | commands |", "| --- | --- | --- | --- |"]
+    return "\n".join([f"## {section}\n", *head, *rows, ""])
+
+
+def _key(section: str, key: str) -> str:
+    """A key as a row of the table, with the help of the first command that reads it."""
+    from semcal.cli.app import COMMANDS
+    from semcal.cli.config_file import FileSetting, is_read, option_of
+    from semcal.cli.options import parameters_of
+    from semcal.registry import option_name
+
+    option = option_of(section, key)
+    parameters = {name: parameters_of(command).get(option) for name, command, _ in COMMANDS}
+    readers = {
+        name: one.default
+        for name, one in parameters.items()
+        if one and isinstance(one.default, OptionInfo) and is_read(section, key, name)
+    }
+    first = next(iter(readers.values()))
+    text, usual = (first.help or "").replace("|", "\\|"), first.default
+    if "default" not in text and isinstance(usual, int | float | str) and not isinstance(usual, bool):
+        text += f" [default: {usual}]"
+    with_option = [name for name, one in readers.items() if not isinstance(one, FileSetting)]
+    some = f" of {', '.join(with_option)}" if len(with_option) < len(readers) else ""
+    named = f"`{option_name(option)}`{some}" if with_option else ""
+    return f"| `{key}` | {named} | {text} | {', '.join(readers)} |"
 
 
 def glossary() -> str:
@@ -206,6 +287,7 @@ def _sentence(text: str) -> str:
 
 PAGES = {
     DOCS / "reference" / "cli.md": command_line,
+    DOCS / "reference" / "config.md": config,
     DOCS / "reference" / "glossary.md": glossary,
     DOCS / "llms.txt": llms,
     ROOT / "AGENTS.md": agents,

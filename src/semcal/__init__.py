@@ -13,12 +13,17 @@ from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
-    from semcal.calibration.calibrated import Calibration
-    from semcal.calibration.learn import calibrate
+    from semcal.calibration.calibration import Calibration
+    from semcal.calibration.calibrator import Calibrator, calibrate
+    from semcal.calibration.configuration import CalibrationConfig
+    from semcal.data.arguments import Questions
     from semcal.data.question import Question
-    from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples, load_equivalence
+    from semcal.inputs import EquivalenceLike, ModelLike, Samples, load_equivalence
     from semcal.measures import confidence
+    from semcal.models.clustering import ClusterConfig
     from semcal.models.load import load_model
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.sample import SamplingConfig
     from semcal.recalibration.fit import Fit, RecalibratorLike, fit
     from semcal.results import Answer, Results, score
     from semcal.servers.sampler import load_server
@@ -29,18 +34,23 @@ __version__ = "0.1.0"
 #: Name → the module that holds it, imported when the name is first used.
 _ADDRESSES = {
     "Answer": "results",
-    "Calibration": "calibration.calibrated",
+    "Calibration": "calibration.calibration",
+    "CalibrationConfig": "calibration.configuration",
+    "Calibrator": "calibration.calibrator",
+    "ClusterConfig": "models.clustering",
     "EquivalenceLike": "inputs",
     "Fit": "recalibration.fit",
     "ModelLike": "inputs",
+    "PromptConfig": "models.prompting",
     "Question": "data.question",
-    "Questions": "inputs",
+    "Questions": "data.arguments",
     "RecalibratorLike": "recalibration.fit",
     "Results": "results",
     "Samples": "inputs",
+    "SamplingConfig": "models.sample",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
-    "calibrate": "calibration.learn",
+    "calibrate": "calibration.calibrator",
     "check": "uncertainty",
     "confidence": "measures",
     "errors": "",
@@ -56,14 +66,19 @@ _ADDRESSES = {
 __all__ = [
     "Answer",
     "Calibration",
+    "CalibrationConfig",
+    "Calibrator",
+    "ClusterConfig",
     "EquivalenceLike",
     "Fit",
     "ModelLike",
+    "PromptConfig",
     "Question",
     "Questions",
     "RecalibratorLike",
     "Results",
     "Samples",
+    "SamplingConfig",
     "SemanticUQ",
     "__version__",
     "ask_many",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from semcal.arrays import as_option
-from semcal.data.datasets import load_questions, parse_list, questions_from_rows, references_of
-from semcal.data.question import Question
-from semcal.data.sources import COMMON_NAMES, check_different, json_value, peek, read_source_rows, rename
-from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
-from semcal.files import TOO_DEEP, JsonLine, JsonObject, fault, row_of
-from semcal.models.clustering import check_clusterable
+from semcal.data.arguments import Argument, DataFrameLike, kind_of
+from semcal.data.datasets import parse_list, references_of
+from semcal.data.sources import COMMON_NAMES, peek, read_source_rows, rename
+from semcal.errors import InputError, SemcalWarning, UsageError, shown
+from semcal.files import JsonLine, JsonObject, fault
+from semcal.models.clustering import ClusterConfig, check_clusterable
 from semcal.models.equivalence import (
     DEFAULT,
     LETTER,
@@ -39,23 +38,10 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
-class DataFrameLike(Protocol):
-    """A pandas or polars DataFrame."""
-
-    @property
-    def columns(self) -> Any:
-        """The names of its columns."""
-
-
 ModelLike: TypeAlias = "Sampler | str | Path"
 """A model of `semcal.load_model`, or its name, directory or address."""
 EquivalenceLike: TypeAlias = "Equivalence | str | Path"
 """What decides which answers mean the same: "default", "exact", or an NLI model's name or directory."""
-Questions: TypeAlias = (
-    "str | Path | DataFrameLike "
-    "| Iterable[Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]]"
-)
-"""A file, a DataFrame, dicts, texts, lists of messages or `semcal.Question` objects."""
 Samples: TypeAlias = "str | Path | DataFrameLike | Iterable[Mapping[str, object]]"
 """A file, a DataFrame or dicts, a row a question, with `samples`."""
 
@@ -81,7 +67,7 @@ def as_model(model: object) -> Sampler:
         return load_model(model)
     if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"the model is {_kind(model)}; give its name or directory, or a language model as "
+            f"the model is {kind_of(model)}; give its name or directory, or a language model as "
             "semcal.load_model returns it; a model in memory is wrapped by "
             "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and a sampler of your own has "
             "`capabilities` (semcal.models.Capabilities)"
@@ -155,10 +141,15 @@ def as_equivalence(equivalence: object) -> Equivalence:
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f'the equivalence is {_kind(equivalence)}; give "default", "exact", the name or directory of an '
-            "NLI model, or what semcal.load_equivalence returns"
+            f'the equivalence is {kind_of(equivalence)}; give "default", "exact", the name or directory of '
+            "an NLI model, or what semcal.load_equivalence returns"
         )
     return cast("Equivalence", equivalence)
+
+
+def load_cluster_config(config: ClusterConfig) -> ClusterConfig:
+    """Return the configuration with its equivalence loaded."""
+    return replace(config, equivalence=as_equivalence(config.equivalence))
 
 
 def checked_draws(m: Any, answer: AnswerKind = "modal") -> int:
@@ -181,11 +172,15 @@ def check_stored_draws(rows: RowsAt, answer: AnswerKind = "modal") -> None:
         checked_draws(len(first[0].samples), answer)
 
 
-def check_clustered_by(rows: Iterable[Row], equivalence: str, revision: str | None, linkage: str) -> None:
-    """Raise UsageError if another equivalence or linkage made a row's clusters; warn of another revision.
+def check_clustered_by(rows: Iterable[Row], cluster: ClusterConfig, revision: str | None = None) -> None:
+    """Raise UsageError if another configuration made the clusters of a row; warn of another revision.
 
-    The three are those of the calibration. What `clustered_by` does not say is not checked.
+    `revision` is that of the equivalence; by default that of the loaded one. What `clustered_by` does not say
+    is not checked.
     """
+    equivalence, linkage = cluster.address, cluster.linkage
+    if revision is None and not isinstance(cluster.equivalence, str | Path):
+        revision = cluster.judge.revision
     for row in rows:
         by = row.json.get("clustered_by") if row.has("clusters") else None
         made_by = by if isinstance(by, Mapping) else {}
@@ -195,8 +190,8 @@ def check_clustered_by(rows: Iterable[Row], equivalence: str, revision: str | No
                 f"question {row.id!r}: 'clustered_by' names the equivalence {shown(found[0])} (linkage "
                 f"{shown(found[1])}), and the calibration is for {shown(equivalence)} (linkage "
                 f"{shown(linkage)}), which finds other meanings. Cluster the samples again with "
-                f"--equivalence {equivalence} --linkage {linkage}, or calibrate again with "
-                f"--equivalence {found[0]} --linkage {found[1]}"
+                f"--equivalence {equivalence} --config cluster.linkage={linkage}, or calibrate again with "
+                f"--equivalence {found[0]} --config cluster.linkage={found[1]}"
             )
         if revision is not None and made_by.get("revision") not in (None, revision):
             warnings.warn(
@@ -230,58 +225,9 @@ def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
         )
 
 
-def checked_seed(seed: Any) -> int:
-    """Return a seed; UsageError unless it is a whole number from 0 on."""
-    as_option(seed, "seed", "a whole number from 0 on", low=-1, whole=True)
-    return int(seed)
-
-
-def checked_temperatures(temperatures: Any) -> list[float]:
-    """Return temperatures, of one number or several; UsageError unless all are positive numbers."""
-    several = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
-    return [
-        as_option(number, "temperatures", "a positive number, such as 0.5, or a list of them", low=0)
-        for number in (temperatures if several else [temperatures])
-    ]
-
-
-def as_questions(
-    questions: object, name: str = "questions", *, labelled: bool = False, given: bool = False
-) -> list[Question]:
-    """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
-
-    `name` is that of the argument in errors, which name the first bad row and what to do. `labelled`
-    questions need answers; none at all, and `Question`s without, are left to who says how many are needed.
-    With `given` the key "answer" is no reference, but an answer that is checked.
-    """
-    argument = _Argument(questions, name)
-    if isinstance(questions, str | Path):
-        argument.check_path()
-        return load_questions(questions, answers_needed=labelled, labelled=not given)
-    items = argument.items("texts, dicts or Questions", may_be_empty=labelled)
-    items = [{"messages": item} if _are_messages(item) else item for item in items]
-    texts = [item for item in items if isinstance(item, str)]
-    if items and len(texts) == len(items):
-        if labelled:
-            raise InputError(
-                f"{name} are texts without reference answers; give dicts such as "
-                '{"question": "Who?", "answers": ["Ada"]}'
-            )
-        return _from_texts(texts, name)
-    ready = [item for item in items if isinstance(item, Question)]
-    if len(ready) == len(items):
-        return ready
-    rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=not given)
-    return list(map(argument.usable, rows))
-
-
-def _are_messages(item: object) -> bool:
-    return isinstance(item, list | tuple) and bool(item) and all(isinstance(turn, Mapping) for turn in item)
-
-
 def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered."""
-    argument = _Argument(samples, name)
+    argument = Argument(samples, name)
     if isinstance(samples, str | Path):
         argument.check_path()
         source = read_source_rows(samples, names=SAMPLED)
@@ -299,7 +245,7 @@ def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     return rows
 
 
-def _sampled(line: JsonLine, argument: _Argument) -> Row:
+def _sampled(line: JsonLine, argument: Argument) -> Row:
     """The row with lists where its cells hold their text, checked."""
     try:
         if "samples" not in line.data:
@@ -335,100 +281,3 @@ def _listed(key: str, text: str) -> list[Any]:
     except InputError as error:
         expected = f"expected a list like {LISTS[key]}, got {shown(text)}"
         raise InputError(f"{key!r}: {expected if LISTS[key] else error}") from None
-
-
-def _from_texts(texts: list[str], name: str) -> list[Question]:
-    """Questions whose ids are their texts; a repeated one is numbered."""
-    copies = Counter[str]()
-    questions: dict[str, Question] = {}
-    for place, text in enumerate(map(str, texts)):
-        if not text.strip():
-            raise InputError(f"{name}[{place}] is empty; leave it out")
-        copies[text] += 1
-        question_id = f"{text} ({copies[text]})" if text in questions else text
-        questions[question_id] = Question(question_id, text)
-    return list(questions.values())
-
-
-def name_of(questions: object) -> str:
-    """Return where questions come from, for the record."""
-    return Path(questions).name if isinstance(questions, str | Path) else "questions given in Python"
-
-
-@dataclass(frozen=True)
-class _Argument:
-    """An argument that holds rows, and its name in messages."""
-
-    value: Any
-    name: str
-
-    def check_path(self) -> None:
-        """Refuse a question where the name of a file goes."""
-        path = self.value
-        if isinstance(path, str) and (not path.strip() or (" " in path.strip() and not Path(path).exists())):
-            raise UsageError(
-                f'{self.name} is {shown(path)}, and there is no such file; texts go in a list: ["…"]'
-            )
-
-    def items(self, kinds: str, *, may_be_empty: bool = False) -> list[Any]:
-        """What a list, an iterator or a DataFrame holds."""
-        value = self.value
-        if hasattr(value, "to_dicts"):  # polars
-            items: list[Any] = value.to_dicts()
-        elif hasattr(value, "to_dict") and hasattr(value, "columns"):  # pandas
-            check_different([str(name) for name in value.columns], self.name)
-            items = value.to_dict(orient="records")
-        elif isinstance(value, bytes | Mapping | type) or not isinstance(value, Iterable):
-            raise UsageError(
-                f"{self.name} is {_kind(value)}; expected a file, a list of {kinds}, or a DataFrame"
-            )
-        else:
-            items = list(value)
-        if not items and not may_be_empty:
-            raise InputError(f"{self.name} is empty; give at least one row")
-        return items
-
-    def rows(self, items: list[Any]) -> Iterator[JsonLine | RowError]:
-        """The items as rows of a file, without NumPy; what pandas calls missing is None."""
-        for place, item in enumerate(items):
-            if not isinstance(item, Mapping):
-                raise InputError(
-                    f"{self.name}[{place}] is {_kind(item)}; expected all of one kind, such as dicts: "
-                    '{"question": "Who?", …}'
-                )
-            try:
-                cells = {str(key): _cell(value) for key, value in item.items()}
-            except TypeError as error:
-                raise InputError(f"{self.at(place)}: {error}; leave it out, or give its text") from None
-            except RecursionError:
-                raise InputError(f"{self.at(place)}: {TOO_DEEP}") from None
-            yield row_of(place + 1, cells)
-
-    def at(self, index: int) -> str:
-        """A row, as Python names it."""
-        return f"{self.name}.iloc[{index}]" if hasattr(self.value, "iloc") else f"{self.name}[{index}]"
-
-    def usable(self, item: _Item | RowError) -> _Item:
-        """The item; an error is raised with its place."""
-        if isinstance(item, RowError):
-            raise self.error(item)
-        return item
-
-    def error(self, error: RowError) -> InputError:
-        """The error with the row's place: the line of a file, the index of a list."""
-        if isinstance(self.value, str | Path):
-            return error
-        named = "" if error.row_id is None else f" (id {shown(error.row_id)})"
-        return InputError(f"{self.at(error.line - 1)}{named}: {error.reason}")
-
-
-def _cell(value: Any) -> Any:
-    missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    return None if missing else json_value(value)
-
-
-def _kind(value: object) -> str:
-    """What something is, for a message: "None", "the class Foo", "of type list"."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return "None" if value is None else f"of type {type(value).__name__}"

@@ -269,7 +269,12 @@ class MeasureStep:
     """Measures clustered rows: `measure_rows`."""
 
     name: ClassVar[str] = "measure"
+    needs: ClassVar[tuple[str, ...]] = ()
     options: MeasureOptions = DEFAULTS
+
+    def key(self) -> Json:
+        """Return the options."""
+        return vars(self.options)
 
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
         """Measure."""

@@ -87,7 +87,7 @@ def load_plugins(names: Iterable[str] = ()) -> None:
     if (names := list(names)) and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     for name in names:
-        _import_plugin(name, "--plugin")
+        _import_plugin(name, "plugins")
         PLUGINS.extend({name} - {*PLUGINS})
 
 

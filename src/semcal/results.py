@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
 from semcal import inputs, metrics
+from semcal.arrays import as_option
+from semcal.configuration import CalibrationKeywords, check_options, configured, options_of
 from semcal.errors import (
     InputError,
     MissingExtraError,
@@ -36,7 +38,7 @@ from semcal.measuring import (
     scores_by_measure,
     wordings,
 )
-from semcal.models.clustering import Grouping, cluster_missing, match_at
+from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import (
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from semcal.calibration.calibrated import CalibratedAnswer, Calibration
+    from semcal.calibration.calibration import CalibratedAnswer, Calibration
     from semcal.calibration.report import LikeAnswers
     from semcal.grading.rules import Grader
     from semcal.models.protocols import AnyRecalibrator
@@ -139,6 +141,8 @@ class Answer:
         first of the `meanings` is the answer's, of which there may be no draw.
     calibration : str, optional
         The id of the calibration that made the probability (`Calibration.id`).
+    features : mapping of str to float
+        The features that the calibration has computed of the answer, None for one that the question lacks.
 
     Examples
     --------
@@ -168,6 +172,7 @@ class Answer:
     like: LikeAnswers | None = None
     answer_kind: AnswerKind = "modal"
     calibration: str | None = None
+    features: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def reason(self) -> str | None:
@@ -334,6 +339,7 @@ def answer_of(
         decision=calibrated.decision if calibrated else None,
         like=calibrated.like if calibrated else None,
         answer_kind=kind,
+        features=calibrated.features if calibrated else {},
     )
 
 
@@ -417,15 +423,15 @@ class Results(Sequence[Answer]):
         rows: RowsAt,
         *,
         grader: Grader,
-        clustering: Grouping,
+        cluster: ClusterConfig,
         stored: StoredSamples | None = None,
         failures: Mapping[str, QuestionError] | None = None,
         kind: AnswerKind = "modal",
     ) -> None:
-        self.equivalence = (stored and stored.clustered_by) or clustering.equivalence.name
+        self.equivalence = (stored and stored.clustered_by) or cluster.judge.name
         self.failures = dict(failures or {})
         self._answers, self.rows_at, self._stored = list(answers), rows, stored
-        self._grader, self._clustering, self._kind = grader, clustering, kind
+        self._grader, self._cluster, self._kind = grader, cluster, kind
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -558,31 +564,20 @@ class Results(Sequence[Answer]):
         return Plots(axes)
 
     def calibrate(
-        self,
-        *,
-        risk: float | Sequence[float] | None = None,
-        delta: float = 0.05,
-        seed: int = 0,
-        features: Sequence[str] = (),
-        signals: Sequence[str] = (),
-        m_curve: bool = False,
+        self, *, seed: int = 0, m_curve: bool = False, **options: Unpack[CalibrationKeywords]
     ) -> Calibration:
-        """Learn the probability that an answer is right from the graded rows of stored samples.
+        """Learn the probability that an answer is correct from the graded rows of stored samples.
 
-        Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
-        calibration has to know.
+        Parameters and errors are those of `semcal.calibrate`: `seed`, `m_curve` and the fields of
+        `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError if a model was asked,
+        which a calibration has to know.
         """
-        from semcal.calibration.features import ColumnFeature
-        from semcal.calibration.learn import calibrate_rows
-        from semcal.calibration.learning import Learning
+        from semcal.calibration.calibrator import calibrate_rows, calibration_config
         from semcal.calibration.samples import origin_of
 
-        learning = Learning(
-            *(risk, delta, inputs.checked_seed(seed), self._grader),
-            answer=self._kind,
-            columns=tuple(map(ColumnFeature.parse, features)),
-            signals=tuple(signals),
-        )
+        as_option(seed, "seed", "a whole number from 0 on", low=-1, whole=True)
+        config = calibration_config(None, dict(options), of="calibrate")
+        config = replace(config, grader=self._grader, answer=self._kind)
         if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which a calibration has to know; use "
@@ -594,8 +589,8 @@ class Results(Sequence[Answer]):
         graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
-        clustering, clustered = self._clustering, self._stored.clustered
-        calibration = calibrate_rows(graded, clustering.equivalence, clustering.linkage, learning, origin)
+        cluster, clustered = self._cluster, self._stored.clustered
+        calibration = calibrate_rows(graded, cluster, config, seed=seed, origin=origin)
         if not m_curve:
             return calibration
         from semcal.calibration.draws_curve import draws_curve
@@ -604,7 +599,7 @@ class Results(Sequence[Answer]):
             t: [row if row.id in clustered else row.without("clusters") for row in rows]
             for t, rows in graded.items()
         }
-        return calibration.with_draws_curve(draws_curve(bare, clustering, learning))
+        return calibration.with_draws_curve(draws_curve(bare, cluster, config, seed=seed))
 
     def __repr__(self) -> str:
         graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"
@@ -668,18 +663,25 @@ def _shown(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
+class ScoreKeywords(TypedDict, total=False):
+    """Options of `score`: fields of `ClusterConfig`, and the parameters of T-SC and G-SC."""
+
+    linkage: str | None
+    merge_refusals: bool | None
+    t_alpha: float | None
+    g_alpha: float | None
+
+
 def score(
     samples: Samples,
     equivalence: EquivalenceLike | None = None,
     *,
     calibration: Calibration | str | Path | None = None,
-    grader: Grader | str | None = None,
     measure: str | None = None,
-    t_alpha: float = 0.5,
-    g_alpha: float = 0.5,
-    linkage: str | None = None,
     answer: AnswerKind | None = None,
+    grader: Grader | str | None = None,
     progress: ShowProgress = True,
+    **options: Unpack[ScoreKeywords],
 ) -> Results:
     """Cluster and measure sampled answers, and grade them where reference answers are known; no model needed.
 
@@ -692,7 +694,7 @@ def score(
         `equivalence` or `linkage` is given: then all are clustered anew.
     equivalence : Equivalence, str or Path, optional
         As in `semcal.calibrate`; by default the embedded model, or the calibration's.
-    calibration, measure, t_alpha, g_alpha, linkage : optional
+    calibration, measure : optional
         As in `semcal.SemanticUQ`.
     answer : {"modal", "greedy", "given"}, optional
         The most frequent meaning (by default, or that of the calibration), or a text of each row: "given" is
@@ -701,6 +703,9 @@ def score(
         As in `semcal.calibrate`.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are clustered.
+    **options
+        `linkage` and `merge_refusals` of `semcal.ClusterConfig`, by default those of the calibration;
+        `t_alpha` and `g_alpha` as in `semcal.SemanticUQ`.
 
     Raises
     ------
@@ -717,29 +722,36 @@ def score(
     """
     stored = inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
-    if equivalence is not None or linkage is not None:
+    check_options(options, [*options_of(ClusterConfig), "t_alpha", "g_alpha"], of="score")
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    alphas = MeasureOptions(given.pop("t_alpha", 0.5), given.pop("g_alpha", 0.5))
+    if equivalence is not None or given:
         stored = [row.without("clusters") for row in stored]
-    if calibration is not None:
-        from semcal.calibration import calibrated
+    if calibration is None:
+        cluster = configured(ClusterConfig, None, {**given, "equivalence": equivalence})
+    else:
+        from semcal.calibration import compatibility
+        from semcal.calibration.calibration import as_calibration
 
-        calibration = calibrated.as_calibration(calibration)
-        calibrated.check_beside(calibration, {"linkage": linkage, "measure": measure})
-        calibrated.check_answer_kind(calibration, answer)
-        equivalence, linkage = calibrated.equivalence_of(calibration, equivalence), calibration.linkage
-        answer = calibration.answer_kind
-    judge, linkage = inputs.as_equivalence(equivalence), linkage or "components"
+        calibration = as_calibration(calibration)
+        compatibility.check_beside(calibration, {**given, "measure": measure})
+        compatibility.check_answer_kind(calibration, answer)
+        chosen_by = compatibility.equivalence_of(calibration, equivalence)
+        cluster, answer = replace(calibration.cluster, equivalence=chosen_by), calibration.answer_kind
+    cluster = inputs.load_cluster_config(cluster)
+    judge = cluster.judge
     if calibration is not None:
-        calibrated.check_equivalence(calibration, judge)
-        inputs.check_clustered_by(
-            stored, calibration.equivalence, calibration.equivalence_revision, calibration.linkage
-        )
+        compatibility.check_equivalence(calibration, judge)
+        inputs.check_clustered_by(stored, calibration.cluster, calibration.equivalence_revision)
         inputs.warn_of_clusters(stored, calibration.equivalence)
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(stored)) as update:
-        clustered = cluster_missing(stored, equivalence=judge, linkage=linkage, progress=update)
-    rows_at = calibrated.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
+        clustered = cluster_missing(stored, cluster, progress=update)
+    rows_at = (
+        compatibility.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
+    )
     kind = as_answer_kind(answer or "modal")
-    rows = match_at(measure_at(rows_at, MeasureOptions(t_alpha, g_alpha)), kind, judge)
+    rows = match_at(measure_at(rows_at, alphas), kind, judge)
     for row in next(iter(rows.values())) if calibration is None else ():
         if chosen not in row.measured.confidences:
             raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs; use E-SC")
@@ -753,7 +765,7 @@ def score(
         answers_of(rows, chosen, calibration, kind=kind),
         rows,
         grader=marks,
-        clustering=Grouping(judge, linkage),
+        cluster=cluster,
         stored=StoredSamples(
             samples if isinstance(samples, str | Path) else None, by if with_clusters else None, with_clusters
         ),

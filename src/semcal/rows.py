@@ -6,7 +6,7 @@ How a question becomes an answer with a probability, part by part, and the step 
 - `Clusters`: which of them mean the same (`models.clustering.ClusterStep`);
 - `Measures`: the share of each meaning, weighted by likelihoods in seven ways (`measuring.MeasureStep`);
 - `Decision`: the answer, the probability that it is right, learnt from labelled questions, and whether that
-  is enough to give it (`calibration.calibrated.CalibrationStep`);
+  is enough to give it (`calibration.calibration.CalibrationStep`);
 - `Grades`: whether it is right, where reference answers are known (`grading.grade.GradeStep`).
 
 This module alone knows the keys of the files. A row holds the JSON object that it was read from; its parts

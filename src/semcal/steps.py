@@ -1,7 +1,9 @@
-"""Steps that make rows of rows, and the one loop that runs them over the rows of a file.
+"""Steps that make rows of rows, and the one loop that runs them, `run_stages`.
 
-A step is given the rows of a block in one piece, so what it makes does not depend on how many workers there
-are. Sampling, clustering, measuring, grading and asking are steps.
+A *step* maps the rows of a block to rows: sampling, clustering, measuring, grading and asking are steps. A
+*stage* is the steps that run one after another on each block, and what their rows depend on besides. A block
+is given to a stage in one piece, so its rows do not depend on the number of workers. In memory a block is a
+list of rows; only the store knows their JSON.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from semcal.errors import InputError, QuestionError
 from semcal.progress import note_block, note_resumed
-from semcal.rows import Row
-from semcal.store import Stage
+from semcal.rows import Json, Row
+from semcal.store import Store, find_rows, keep_rows, keeping_replies, key_of, replies_beside
+from semcal.text.normal_form import TEXT_RULES
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler
+
+#: Steps that group or grade answers: their blocks are of one version of the rules for texts.
+OF_TEXTS = frozenset(["cluster", "grade", "greedy", "nli", "select", "measure"])
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,9 @@ class WorkerState:
         self._equivalence = equivalence
         self.costs: Counter[str] = Counter()  # what the job under way has spent: calls, draws, …
 
+    def choose(self, models: Any) -> None:
+        """Take up which models the next job is for; here there are none but those that were given."""
+
     @property
     def model(self) -> Sampler:
         """What answers are drawn from; it must be there."""
@@ -82,43 +91,117 @@ class WorkerState:
         raise NotImplementedError(source)
 
 
-RowCut: TypeAlias = Callable[[Iterator[Row]], Iterator[list[Row]]]
-"""Cuts rows into blocks."""
-
-
 class Step(Protocol):
     """Makes rows of the rows of a block; it can be pickled."""
 
-    @property
-    def name(self) -> str:
-        """What its cost is counted towards, and its blocks are kept under."""
+    name: ClassVar[str]
+    """What its cost is counted towards, and its blocks are kept under."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The kinds of models that it uses: "model", "equivalence"."""
 
-    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress, /) -> Sequence[Row]:
+    def key(self) -> Json:
+        """Return all that its rows depend on, beside the input rows and the models: by default its fields."""
+        return {name: key_of(value) for name, value in vars(self).items()}
+
+    def __call__(self, rows: Sequence[Row], models: Any, progress: Progress, /) -> Sequence[Row]:
         """Make rows; `progress` is told how many questions are done, `models.costs` what was spent."""
 
 
 @dataclass(frozen=True)
-class StepResult:
-    """The rows that steps have made of a block, and what they have spent."""
+class Stage:
+    """Steps that run one after another on each block of rows, and what names their blocks in a store."""
+
+    steps: tuple[Step, ...]
+    revisions: Json = field(default_factory=dict)  # of the models that the steps need
+    #: The keys of its rows that are kept: the others are those of the rows that it is given. All if empty.
+    adds: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()  # written beside its blocks, which are made again without them
+    models: Any = None  # for `WorkerState.choose`
+    counted_as: str = ""  # what its cost is counted towards; its name if this is empty
+
+    @property
+    def name(self) -> str:
+        """The name of the first step, under which blocks are kept."""
+        return self.steps[0].name if self.steps else "rows"
+
+    def key(self) -> Json:
+        """Return all that its rows depend on, beside the input rows."""
+        of_texts = any(step.name in OF_TEXTS for step in self.steps)
+        return {
+            "steps": [{"name": step.name, **step.key()} for step in self.steps],
+            **self.revisions,
+            **({"text_rules": TEXT_RULES} if of_texts else {}),
+        }
+
+    def blocks(self, rows: Iterable[Row], size: int) -> Iterator[Block]:
+        """Cut rows into blocks of so many."""
+        remaining = iter(rows)
+        while some := list(islice(remaining, size)):
+            yield Block(self, some)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that a stage is given in one piece."""
+
+    stage: Stage
+    rows: Sequence[Row]
+    label: Json = field(default_factory=dict)  # what it is a part of, for those who look into the store
+
+    def path(self, store: Store) -> Path:
+        """Return where its rows are kept: named by the stage, and by the rows that it is given."""
+        return store.path(self.stage.name, {**self.stage.key(), "inputs": [row.json for row in self.rows]})
+
+    def is_in(self, store: Store) -> bool:
+        """Return whether its rows are kept, as far as can be told without reading them."""
+        return all(path.exists() for path in (*self.stage.files, self.path(store)))
+
+    def find(self, path: Path) -> list[Row] | None:
+        """Return the rows that the stage made of it, None if they are not there."""
+        kept = find_rows(path) if all(file.exists() for file in self.stage.files) else None
+        return None if kept is None else self._whole(kept)
+
+    def keep(self, path: Path, rows: Sequence[Row]) -> list[Row]:
+        """Write the rows that the stage made of it, and return them as `find` will."""
+        adds = self.stage.adds
+        kept = [{key: row[key] for key in adds if key in row} if adds else row.json for row in rows]
+        return self._whole(keep_rows(path, kept, self.label))
+
+    def _whole(self, kept: Sequence[Json]) -> list[Row]:
+        """The rows with all that they have from the row that each was made of."""
+        if not self.stage.adds:
+            return list(map(Row, kept))
+        if [row["id"] for row in self.rows] == [row["id"] for row in kept]:
+            return [Row({**given.json, **row}) for given, row in zip(self.rows, kept)]
+        by_id = {row["id"]: row.json for row in self.rows}
+        return [Row({**by_id[row["id"]], **row}) for row in kept]
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """The rows that a stage has made of a block, and what it has spent."""
 
     rows: Sequence[Row]
     costs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class BlockJob:
-    """Steps on the rows of a block, one after another, as a job of a worker."""
+class StageJob:
+    """A stage on some rows, as a job of a worker."""
 
-    steps: tuple[Step, ...]
+    stage: Stage
     rows: tuple[Row, ...]
+    replies: Path | None = None  # where replies of servers are kept until the block is
 
-    def __call__(self, models: WorkerState, progress: Progress) -> StepResult:
+    def __call__(self, models: WorkerState, progress: Progress) -> StageResult:
         """Run the steps."""
+        models.choose(self.stage.models)
         models.costs = Counter()
         rows: Sequence[Row] = self.rows
-        for step in self.steps:
-            rows = step(rows, models, progress)
-        return StepResult(rows, models.costs)
+        with keeping_replies(self.replies):
+            for step in self.stage.steps:
+                rows = step(rows, models, progress)
+        return StageResult(rows, models.costs)
 
 
 @dataclass(frozen=True)
@@ -131,22 +214,27 @@ class BlockOutcome:
     failures: Sequence[tuple[Row, str]]  # rows that a server gave no answers to, and why
 
 
-def run_steps(
-    rows: Iterable[Row],
-    steps: Sequence[Step],
+def _silent(*_: object) -> None:
+    return None
+
+
+def run_stages(
+    blocks: Iterable[Block],
     *,
-    workers: Executor[WorkerState],
-    cut: RowCut | int = 256,
-    store: Stage | None = None,
-    progress: Progress = lambda _: None,
+    workers: Executor[Any],
+    store: Store | None = None,
+    priority: int = 0,
+    progress: Progress = _silent,
+    on_block: Callable[[Block, int], None] = _silent,
     on_bad_row: Callable[[InputError], None] | None = None,
 ) -> Iterator[BlockOutcome]:
-    """Run steps over rows, block by block, and yield what came of each block in order.
+    """Run each block's stage, and yield what came of the blocks in order.
 
-    `cut` is a number of rows or cuts them into blocks; the next blocks are begun while one is waited for.
-    Blocks that `store` holds are read, the others are kept there. If the rows of a block raise InputError and
-    `on_bad_row` is there to be told, the steps are run row by row, so that only the row at fault is lost.
-    `progress` is told how many rows are done.
+    The next blocks are begun while one is waited for. Blocks that `store` holds are read, the others are kept
+    there as soon as they are done, and until then the replies of servers. If the rows of a block raise
+    InputError and `on_bad_row` is there to be told, the stage is run row by row, so that only the row at
+    fault is lost. `progress` is told how many rows are done, `on_block` each block that is there, with the
+    number of rows that were made now.
     """
     n_done: Counter[int] = Counter()
 
@@ -155,78 +243,64 @@ def run_steps(
             n_done[number] = min(count, size)
             progress(n_done.total())
 
-    def keep(number: int, block: Sequence[Row], result: StepResult) -> StepResult:
-        advance(number, len(block), len(block))
+    def keep(number: int, block: Block, path: Path | None, result: StageResult) -> StageResult:
+        advance(number, len(block.rows), len(block.rows))
         note_block(progress)
-        if store is None:
-            return result
-        kept = store.keep([row.json for row in block], [row.json for row in result.rows])
-        return StepResult([Row(json) for json in kept], result.costs)
+        on_block(block, len(result.rows))
+        return result if path is None else StageResult(block.keep(path, result.rows), result.costs)
 
-    def finish(block: Sequence[Row], future: Future[StepResult]) -> BlockOutcome:
+    def begin(block: Block, path: Path | None, rows: Sequence[Row], **how: Any) -> Future[StageResult]:
+        job = StageJob(block.stage, tuple(rows), None if path is None else replies_beside(path))
+        counted_as = block.stage.counted_as or block.stage.name
+        return workers.submit(job, stage=counted_as, priority=priority, **how)
+
+    def row_by_row(block: Block, path: Path | None, on_bad_row: Callable[[InputError], None]) -> StageResult:
+        """Nothing of such a block is kept: another call is to tell of the row as well."""
+        rows: list[Row] = []
+        costs: Counter[str] = Counter()
+        for row in block.rows:
+            try:
+                result = begin(block, path, [row]).result()
+            except InputError as error:
+                on_bad_row(located(row, error))
+            else:
+                rows += result.rows
+                costs.update(result.costs)
+        return StageResult(rows, costs)
+
+    def finish(block: Block, path: Path | None, future: Future[StageResult]) -> BlockOutcome:
         try:
             result = future.result()
         except InputError:
             if on_bad_row is None:
                 raise
-            result = _row_by_row(block, steps, workers, on_bad_row)
+            result = row_by_row(block, path, on_bad_row)
         reasons = {row.id: failure.reason for row in result.rows if (failure := row.failure) is not None}
-        if not reasons:
-            return BlockOutcome(len(block), result.rows, result.costs, ())
-        failures = [(row, reasons[row.id]) for row in block if row.id in reasons]
-        answered = [row for row in result.rows if row.id not in reasons]
-        return BlockOutcome(len(block) - len(failures), answered, result.costs, failures)
+        failures = [(row, reasons[row.id]) for row in block.rows if reasons and row.id in reasons]
+        answered = [row for row in result.rows if row.id not in reasons] if reasons else result.rows
+        return BlockOutcome(len(block.rows) - len(failures), answered, result.costs, failures)
 
     note_block(progress)
-    waiting: deque[tuple[list[Row], Future[StepResult]]] = deque()
-    for number, block in enumerate(_blocks(rows, cut) if isinstance(cut, int) else cut(iter(rows))):
-        stored = None if store is None else store.find([row.json for row in block])
+    waiting: deque[tuple[Block, Path | None, Future[StageResult]]] = deque()
+    for number, block in enumerate(blocks):
+        size, path = len(block.rows), None if store is None else block.path(store)
+        stored = None if path is None else block.find(path)
         if stored is None:
-            future: Future[StepResult] = workers.submit(
-                BlockJob(tuple(steps), tuple(block)),
-                stage=steps[0].name if steps else "rows",
-                finish=partial(keep, number, block),
-                progress=partial(advance, number, len(block)),
-            )
+            finishing = partial(keep, number, block, path)
+            future = begin(block, path, block.rows, finish=finishing, progress=partial(advance, number, size))
         else:
-            note_resumed(progress, len(block))
-            advance(number, len(block), len(block))
+            note_resumed(progress, size)
+            advance(number, size, size)
+            on_block(block, 0)
             future = Future()
-            future.set_result(StepResult([Row(json) for json in stored]))
-        waiting.append((block, future))
+            future.set_result(StageResult(stored))
+        waiting.append((block, path, future))
         if len(waiting) >= workers.n_ahead:
             yield finish(*waiting.popleft())
     while waiting:
         yield finish(*waiting.popleft())
 
 
-def _row_by_row(
-    block: Sequence[Row],
-    steps: Sequence[Step],
-    workers: Executor[WorkerState],
-    on_bad_row: Callable[[InputError], None],
-) -> StepResult:
-    """Run the steps on each row alone; nothing is kept, as another call would not look for it."""
-    rows: list[Row] = []
-    costs: Counter[str] = Counter()
-    for row in block:
-        job = BlockJob(tuple(steps), (row,))
-        try:
-            result: StepResult = workers.submit(job, stage=steps[0].name if steps else "rows").result()
-        except InputError as error:
-            on_bad_row(located(row, error))
-        else:
-            rows += result.rows
-            costs.update(result.costs)
-    return StepResult(rows, costs)
-
-
 def located(row: Row, error: InputError) -> InputError:
     """The error with the line and the id of its row."""
     return row.error(error.reason if isinstance(error, QuestionError) else str(error))
-
-
-def _blocks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    remaining = iter(rows)
-    while block := list(islice(remaining, size)):
-        yield block

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from semcal.errors import StoreError, UsageError
 from semcal.files import JsonObject, canonical, dumps, remove_leftovers, write_rows, writing
 from semcal.rows import Json
-from semcal.text.normal_form import TEXT_RULES
 
-#: Stages that group or grade answers: their blocks are of one version of the rules for texts.
-_OF_TEXTS = frozenset(
-    ["cluster", "grade", "greedy", "nli", "select", "measure", "candidates", "temperatures"]
-)
 #: What unfinished work was begun with, and the folder of what it has finished.
 SETTINGS, FINISHED = "settings.json", "blocks"
 
@@ -49,15 +48,10 @@ def key_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """A finished block: its rows as JSON, and what it is a part of, as it was told when it was written."""
+    """A finished block as it lies in its file."""
 
-    lines: Sequence[str]
-    label: Json
-    seal: str  # checksum of the rows, the name and the label
-
-    def key(self) -> str:
-        """What names blocks that are made of this one."""
-        return self.seal
+    lines: Sequence[str]  # its rows as JSON
+    label: Json  # what it is a part of, as it was told when it was written
 
 
 class Store:
@@ -67,91 +61,40 @@ class Store:
         self.root = root
 
     def path(self, stage: str, key: Json) -> Path:
-        """Where the block of `stage` made of `key` lies: settings and inputs, or their hashes."""
-        made_of = {"stage": stage, **key} | ({"text_rules": TEXT_RULES} if stage in _OF_TEXTS else {})
-        return self.root / "blocks" / stage / f"{digest(made_of)}.jsonl"
-
-    def find(self, stage: str, key: Json) -> StoredBlock | None:
-        """Return a block, None if it is not there; StoreError if it is damaged or another user's."""
-        path = self.path(stage, key)
-        try:
-            return read_block(path) if path.exists() else None
-        except PermissionError as error:
-            reason = f"cannot read {path}: it belongs to another user"
-            raise StoreError(f"{reason}; name a folder of your own, or let its owner share it") from error
-
-    def keep(self, stage: str, key: Json, lines: Sequence[str], label: Json | None = None) -> StoredBlock:
-        """Write a block of rows that are JSON already; `label` says what it is a part of."""
-        path = self.path(stage, key)
-        seal = _seal(path, lines, label or {})
-        end = {"block": seal} | ({"of": label} if label else {})
-        with writing(path, private=True) as handle:
-            handle.writelines(line + "\n" for line in [*lines, dumps(end)])
-        return StoredBlock(lines, label or {}, seal["sha256"])
-
-
-@dataclass
-class Stage:
-    """The blocks of one stage, each named by `settings` and its inputs; without a store nothing is kept."""
-
-    store: Store | None
-    name: str
-    settings: Json  # all that its rows depend on, but the inputs
-
-    def rows(self, inputs: Sequence[Json], compute: Callable[[], Sequence[Json]]) -> list[JsonObject]:
-        """Return the rows made of some inputs, computing and keeping them if they are not there yet.
-
-        StoreError if the block is there but damaged.
-        """
-        rows = self.find(inputs)
-        return self.keep(inputs, compute()) if rows is None else rows
-
-    def find(self, inputs: Sequence[Json]) -> list[JsonObject] | None:
-        """Return the rows made of some inputs, None if they are not there."""
-        block = None if self.store is None else self.store.find(self.name, self._key(inputs))
-        return None if block is None else list(map(json.loads, block.lines))
-
-    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> list[JsonObject]:
-        """Write the rows made of some inputs, and return them as they will be read again."""
-        if self.store is None:
-            return [dict(row) for row in rows]
-        block = self.store.keep(self.name, self._key(inputs), list(map(dumps, rows)))
-        return list(map(json.loads, block.lines))
-
-    def _key(self, inputs: Sequence[Json]) -> Json:
-        return {**self.settings, "inputs": list(inputs)}
-
-
-class UnfinishedWork(Stage):
-    """What a long command has finished, kept in a folder beside its --out until that is whole.
-
-    Without a folder nothing is kept. `settings` are everything but the inputs that results depend on;
-    UsageError if the folder holds unfinished work with others. `fresh` forgets what an earlier call has left,
-    and `resumed` says whether one with these settings has left something.
-    """
-
-    def __init__(self, folder: Path | None, settings: Json, *, fresh: bool) -> None:
-        super().__init__(None if folder is None else Store(folder), "rows", {"settings": dict(settings)})
-        self._folder, self._begun_with = folder, settings
-        if fresh:
-            self.finish()
-        self.resumed = folder is not None and self._is_resumed(folder)
+        """Return where the rows that a stage made lie; `key` is what they depend on."""
+        return self.root / FINISHED / stage / f"{digest({'stage': stage, **key})}.jsonl"
 
     @property
-    def folder(self) -> Path:
-        """Where a command with an --out keeps what it has finished."""
-        assert self._folder is not None
-        return self._folder
+    def replies(self) -> Path:
+        """Where replies of servers are kept that belong to no block."""
+        return self.root / FINISHED / "replies"
 
-    def begin(self) -> None:
-        """Note what is being made, so that another call does not take it for its own."""
-        if self._folder is not None and not (self._folder / SETTINGS).exists():
-            write_rows(self._folder / SETTINGS, [self._begun_with])
+    def rows(self, stage: str, key: Json, make: Callable[[], Sequence[Json]]) -> list[JsonObject]:
+        """Return rows, and make and keep them if they are not there yet; StoreError if they are damaged."""
+        path = self.path(stage, key)
+        if (rows := find_rows(path)) is not None:
+            return rows
+        with keeping_replies(replies_beside(path)):
+            made = make()
+        return keep_rows(path, made)
 
-    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> list[JsonObject]:
-        """Write the rows made of some inputs, and return them."""
-        self.begin()
-        return super().keep(inputs, rows)
+
+class UnfinishedWork(Store):
+    """What a long command has finished, kept in a folder beside its --out until that is whole.
+
+    `settings` are everything but the inputs that results depend on; UsageError if the folder holds unfinished
+    work with others. `fresh` forgets what an earlier call has left, and `resumed` says whether one with these
+    settings has left something.
+    """
+
+    def __init__(self, folder: Path, settings: Json, *, fresh: bool) -> None:
+        super().__init__(folder)
+        self.folder, self._begun_with = folder, settings
+        if fresh:
+            self.finish()
+        self.resumed = self._is_resumed(folder)
+        if not self.resumed:  # so that another call does not take it for its own
+            write_rows(folder / SETTINGS, [settings])
 
     def _is_resumed(self, folder: Path) -> bool:
         path = folder / SETTINGS
@@ -168,12 +111,12 @@ class UnfinishedWork(Stage):
 
     def finish(self) -> None:
         """Remove what was kept: the --out file is whole now."""
-        if self._folder is not None and self._folder.is_dir():
-            remove_leftovers(self._folder)
-            shutil.rmtree(self._folder / FINISHED, ignore_errors=True)
-            (self._folder / SETTINGS).unlink(missing_ok=True)
-            if not any(self._folder.iterdir()):
-                self._folder.rmdir()
+        if self.folder.is_dir():
+            remove_leftovers(self.folder)
+            shutil.rmtree(self.folder / FINISHED, ignore_errors=True)
+            (self.folder / SETTINGS).unlink(missing_ok=True)
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
 
 def remove_if_nothing_is_finished(folder: Path) -> bool:
@@ -184,6 +127,25 @@ def remove_if_nothing_is_finished(folder: Path) -> bool:
     with suppress(OSError):  # not there, or something else is in it
         folder.rmdir()
     return True
+
+
+def find_rows(path: Path) -> list[JsonObject] | None:
+    """Return the rows of a block, None if it is not there; StoreError if it is damaged or another user's."""
+    try:
+        return list(map(json.loads, read_block(path).lines)) if path.exists() else None
+    except PermissionError as error:
+        reason = f"cannot read {path}: it belongs to another user"
+        raise StoreError(f"{reason}; name a folder of your own, or let its owner share it") from error
+
+
+def keep_rows(path: Path, rows: Sequence[Json], label: Json | None = None) -> list[JsonObject]:
+    """Write the rows of a block, and return them as they will be read; `label` says what it is a part of."""
+    lines = list(map(dumps, rows))
+    end = {"block": _seal(path, lines, label or {})} | ({"of": label} if label else {})
+    with writing(path, private=True) as handle:
+        handle.writelines(line + "\n" for line in [*lines, dumps(end)])
+    replies_beside(path).unlink(missing_ok=True)
+    return list(map(json.loads, lines))
 
 
 def read_block(path: Path) -> StoredBlock:
@@ -201,7 +163,7 @@ def read_block(path: Path) -> StoredBlock:
         raise StoreError(
             f"the block {path} is damaged or was edited; delete it and run the same command again"
         )
-    return StoredBlock(texts, end.get("of", {}), end["block"]["sha256"])
+    return StoredBlock(texts, end.get("of", {}))
 
 
 def _seal(path: Path, lines: Sequence[str], label: Any) -> Json:
@@ -215,3 +177,76 @@ def write_if_new(path: Path, text: str) -> None:
         return
     with writing(path) as handle:
         handle.write(text)
+
+
+# ---- Replies of servers, until the block that they belong to is kept
+
+
+class KeptReplies:
+    """The replies of servers to requests, each written to a file as soon as it comes in.
+
+    A line holds the hash of a request and the compressed reply. A kill may cut the last line short; it is
+    passed over, as every damaged line is, and its request is sent again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._replies = dict(_whole_lines(path))
+        self._handle: BinaryIO | None = None
+
+    def find(self, request: Json) -> Any:
+        """Return the reply to an equal request, None if there is none."""
+        packed = self._replies.get(digest(request))
+        return None if packed is None else json.loads(zlib.decompress(b64decode(packed)))
+
+    def add(self, request: Json, reply: Any) -> None:
+        """Write a reply; whatever ends this process now, the reply is there."""
+        if self._handle is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._handle = os.fdopen(number, "wb", buffering=0)
+        packed = b64encode(zlib.compress(json.dumps(reply).encode(), 1))
+        self._handle.write(b"\n%s %s\n" % (digest(request).encode(), packed))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle is not None:
+            self._handle.close()
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for line in lines:
+        name, _, packed = line.partition(b" ")
+        with suppress(ValueError, zlib.error):
+            zlib.decompress(b64decode(packed, validate=True))
+            if packed:
+                yield name.decode(), packed
+
+
+_kept_replies: ContextVar[KeptReplies | None] = ContextVar("kept_replies", default=None)
+
+
+def kept_replies() -> KeptReplies | None:
+    """The replies that are kept for the work under way in this thread; None if none are."""
+    return _kept_replies.get()
+
+
+@contextmanager
+def keeping_replies(path: Path | None) -> Iterator[None]:
+    """Keep what servers reply to this thread while the block runs in a file, and use what is there."""
+    if path is None:
+        yield
+        return
+    kept = KeptReplies(path)
+    token = _kept_replies.set(kept)
+    try:
+        yield
+    finally:
+        _kept_replies.reset(token)
+        kept.close()
+
+
+def replies_beside(path: Path) -> Path:
+    """Where the replies are kept that a block is made of."""
+    return path.with_suffix(".replies")

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from semcal import inputs
-from semcal.calibration.calibrated import (
-    Calibration,
-    as_calibration,
+from semcal.calibration.calibration import Calibration, as_calibration
+from semcal.calibration.compatibility import (
     check_answer_format,
     check_answer_kind,
     check_beside,
@@ -21,24 +20,33 @@ from semcal.calibration.calibrated import (
     equivalence_of,
 )
 from semcal.calibration.signals import add_signals, signals_named
+from semcal.configuration import (
+    ClusterKeywords,
+    PromptKeywords,
+    SamplingKeywords,
+    check_options,
+    configured,
+    options_of,
+)
+from semcal.data.arguments import Questions, as_questions
 from semcal.data.question import Question
-from semcal.data.template import TemplateLike
-from semcal.errors import QuestionError, SemcalWarning, UsageError, naming_extra, shown
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.grading.grade import as_grader
-from semcal.inputs import EquivalenceLike, ModelLike, Questions
-from semcal.meaning.answer import AnswerFormat
+from semcal.inputs import ModelLike
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
-from semcal.models.clustering import (
-    LINKAGES,
-    Grouping,
-    cluster_rows,
-    match_at,
-)
+from semcal.models.clustering import ClusterConfig, cluster_rows, match_at
 from semcal.models.equivalence import count_invalid
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import check_likelihoods
-from semcal.models.sample import Sampled, Sampling, add_stated_answers, row_to_ask, sample_runs
+from semcal.models.sample import (
+    Sampled,
+    Sampling,
+    SamplingConfig,
+    add_stated_answers,
+    row_to_ask,
+    sample_runs,
+)
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
@@ -55,15 +63,40 @@ from semcal.rows import (
     warn_of_cut_draws,
     warn_of_failures,
 )
-from semcal.steps import WorkerState
+from semcal.steps import Step, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.models.engine.draw import Truncation
     from semcal.models.protocols import AnyRecalibrator
 
 #: Fewer draws than this are warned about.
 FEW = 5
+#: Keywords that a calibration sets itself.
+OF_CALIBRATION = (
+    *("m", "linkage", "merge_refusals", "max_new_tokens", "recalibrator", "truncation", "measure"),
+    *("few_shot", "system", "template", "abstain_below", "prompt", "sampling", "cluster", "temperatures"),
+)
+
+
+class UQKeywords(PromptKeywords, SamplingKeywords, ClusterKeywords, total=False):
+    """Options of `SemanticUQ`: the fields of the configurations, and those of measures and answers."""
+
+    measure: str | None
+    abstain_below: float | None
+    t_alpha: float
+    g_alpha: float
+    force: bool
+    answer: AnswerKind | None
+
+
+class AskKeywords(UQKeywords, total=False):
+    """Options of `ask_many` and `check`: all keywords of `SemanticUQ`."""
+
+    calibration: Calibration | str | Path | None
+    recalibrator: RecalibratorLike | None
+    prompt: PromptConfig | None
+    sampling: SamplingConfig | None
+    cluster: ClusterConfig | None
 
 
 class SemanticUQ:
@@ -75,32 +108,16 @@ class SemanticUQ:
         From `semcal.load_model`, or what that takes; or a fake.
     calibration : Calibration, str or Path, optional
         Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
-        recalibrator, temperatures, m, equivalence, linkage and threshold, which are refused beside it.
+        recalibrator, sampling, clustering and threshold, which are refused beside it.
     recalibrator : Fit, TokenDistribution, ATS, float, str or Path, optional
         From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
         the model's own distribution (T = 1) by default.
-    equivalence : Equivalence or str, optional
-        Decides which answers mean the same: the embedded model by default, "exact", labels
-        ("among:spam,ham"), or an NLI model or its directory.
-    few_shot : file, DataFrame, dicts or Questions, optional
-        Answered examples before every question; by default those that the recalibrator was fitted with.
-    system : str, optional
-        A system message in place of the built-in one; "" for none.
-    template : file, dict or Template, optional
-        `system`, and `user` with {question} and {context}: the form of the prompt.
-    m : int, optional
-        Draws per question, at least 2; 10 by default.
-    seed : int
-        Random seed.
-    max_new_tokens : int, optional
-        Limit of a generation: 10 without a passage and 32 with one, by default.
-    answer_format : str, optional
-        The rule that reads the answer in a generation: "auto" (by default, or that of the calibration),
-        "first", "final", "whole", "json", "json:/POINTER" or "regex:PATTERN" (`semcal.meaning.answer`).
-    truncation : Truncation, optional
-        Top-k and top-p while sampling; none by default.
-    linkage : {"components", "greedy", "complete"}, optional
-        How pairs become clusters; "components" by default.
+    prompt : PromptConfig, optional
+        Or its fields as keywords: `few_shot`, `system`, `template`.
+    sampling : SamplingConfig, optional
+        Or its fields as keywords: `m` (at least 2), `seed`, `max_new_tokens`, `truncation`, `answer_format`.
+    cluster : ClusterConfig, optional
+        Or its fields as keywords: `equivalence`, `linkage`, `merge_refusals`.
     measure : str, optional
         The measure that chooses the answer and is its confidence; "E-SC" by default.
     abstain_below : float, optional
@@ -111,8 +128,8 @@ class SemanticUQ:
         Apply a recalibrator or calibration that was made for another model, prompt or revision of the
         equivalence.
     answer : {"modal", "greedy"}, optional
-        The most frequent meaning of the draws (by default), or what the model says at T = 0, which is one
-        more draw; or that of the calibration. For answers that are given use `check`.
+        The most frequent meaning of the samples (by default), or what the model says at T = 0, which is one
+        more sample; or that of the calibration. For answers that are given use `check`.
 
     `draws`, `cut_draws` (at the limit), `none_draws` (without an answer), `invalid_draws` (none of the
     labels) and `nli_calls` count those so far, and `pairs` all ordered pairs of answers. UsageError if the
@@ -135,83 +152,60 @@ class SemanticUQ:
         *,
         calibration: Calibration | str | Path | None = None,
         recalibrator: RecalibratorLike | None = None,
-        equivalence: EquivalenceLike | None = None,
-        few_shot: Questions | None = None,
-        system: str | None = None,
-        template: TemplateLike | None = None,
-        m: int | None = None,
-        seed: int = 0,
-        max_new_tokens: int | None = None,
-        answer_format: str | None = None,
-        truncation: Truncation | None = None,
-        linkage: str | None = None,
-        measure: str | None = None,
-        abstain_below: float | None = None,
-        t_alpha: float = 0.5,
-        g_alpha: float = 0.5,
-        force: bool = False,
-        answer: AnswerKind | None = None,
+        prompt: PromptConfig | None = None,
+        sampling: SamplingConfig | None = None,
+        cluster: ClusterConfig | None = None,
+        **options: Unpack[UQKeywords],
     ) -> None:
+        rest: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        given = {
+            **rest,
+            "recalibrator": recalibrator,
+            "prompt": prompt,
+            "sampling": sampling,
+            "cluster": cluster,
+        }
+        known = options_of(PromptConfig, SamplingConfig, ClusterConfig)
+        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "force", "answer"]
+        check_options(rest, known, of="SemanticUQ")
+        force = bool(rest.pop("force", False))
         self.model = model = inputs.as_model(model)
         if calibration is not None:
             calibration = as_calibration(calibration)
-            check_beside(
-                calibration,
-                {
-                    "m": m,
-                    "linkage": linkage,
-                    "max_new_tokens": max_new_tokens,
-                    "recalibrator": recalibrator,
-                    "truncation": truncation,
-                    "measure": measure,
-                    "few_shot": few_shot,
-                    "system": system,
-                    "template": template,
-                    "abstain_below": abstain_below,
-                },
-            )
-            check_answer_kind(calibration, answer)
-            check_answer_format(calibration, answer_format)
-            answer, answer_format = calibration.answer_kind, calibration.answer_format
-            m, linkage, max_new_tokens = calibration.m, calibration.linkage, calibration.max_new_tokens
-            equivalence = equivalence_of(calibration, equivalence)
+            own = {name: given[name] for name in OF_CALIBRATION if name in given}
+            check_beside(calibration, own)
+            check_answer_kind(calibration, rest.get("answer"))
+            check_answer_format(calibration, rest.pop("answer_format", None))
+            judge = equivalence_of(calibration, rest.pop("equivalence", None))
+            sampling = replace(calibration.sampling, seed=rest.pop("seed", 0))
+            cluster = replace(calibration.cluster, equivalence=judge)
+            rest["answer"] = calibration.answer_kind
+        prompt = configured(PromptConfig, prompt, rest)
+        sampling = configured(SamplingConfig, sampling, rest)
+        cluster = configured(ClusterConfig, cluster, rest)
         self.calibration = calibration
-        self.answer_kind = as_answer_kind(answer or "modal")
-        m = 10 if m is None else m
-        self.m = inputs.checked_draws(m, "modal" if calibration is None else self.answer_kind)
+        self.answer_kind = as_answer_kind(rest.get("answer") or "modal")
+        self.m = inputs.checked_draws(sampling.m, "modal" if calibration is None else self.answer_kind)
         if self.m > 1:  # of one draw the calibration says what it loses
             _warn_if_few(self.m)
-        under, asking = recalibrator_and_prompt(
-            model, recalibrator, few_shot, system=system, template=template, force=force
-        )
+        under, asking = recalibrator_and_prompt(model, recalibrator, replace(prompt, force=force))
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: under}  # the first gives the answer
         if calibration is not None:
             check_model(calibration, model, force=force)
-            if few_shot is None and asking.template is None:
+            if not prompt.few_shot and asking.template is None:
                 asking = replace(calibration.asking, force=force)
             self.recalibrators = calibration.recalibrators
             for signal in signals_named(calibration.signals):
                 signal.check(model)
-        self.equivalence = inputs.as_equivalence(equivalence)
+        self.cluster = inputs.load_cluster_config(cluster)
+        self.equivalence = self.cluster.judge
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
-        if truncation is not None:
-            with naming_extra("truncation"):
-                from semcal.models.engine.draw import Truncation
-
-            if not isinstance(truncation, Truncation):
-                raise UsageError(
-                    f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)"
-                )
-        self.sampling = Sampling(
-            *(tuple(self.recalibrators.values()), asking, self.m, (seed,), max_new_tokens, truncation),
-            answer_format=AnswerFormat(answer_format or "auto"),
-        )
-        self.linkage = check_name(linkage or "components", LINKAGES, what="linkage")
-        self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
-        self.threshold = _checked_threshold(abstain_below)
+        self.sampling = Sampling(tuple(self.recalibrators.values()), asking, sampling)
+        self.measure = check_name(rest.get("measure") or "E-SC", MEASURES, what="measure")
+        self.threshold = _checked_threshold(rest.get("abstain_below"))
         self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
-        self.options = MeasureOptions(t_alpha, g_alpha)
+        self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
         check_likelihoods(model, self.recalibrator, self.measure)
 
     @property
@@ -235,7 +229,7 @@ class SemanticUQ:
         The random numbers are derived from the seed and the question's text: the same question gets
         the same answer again.
         """
-        (question,) = inputs.as_questions([question], "the question")
+        (question,) = as_questions([question], "the question")
         question = question if context is None else replace(question, context=context)
         return self.ask_many([question], progress=False)[0]  # which raises if that failed
 
@@ -247,7 +241,7 @@ class SemanticUQ:
         As `ask`: its confidence is the probability of a calibration that was learnt with ``answer="given"``,
         else the share of the draws that mean the same, 0 if none does.
         """
-        (question,) = inputs.as_questions([question], "the question")
+        (question,) = as_questions([question], "the question")
         question = question if context is None else replace(question, context=context)
         return self.check_many([question], [answer], progress=False)[0]
 
@@ -255,7 +249,7 @@ class SemanticUQ:
         self, questions: Questions, answers: Sequence[str], *, progress: ShowProgress = True
     ) -> Results:
         """Check an answer to each of many questions: `check`, and `ask_many` for the rest."""
-        items, texts = inputs.as_questions(questions), list(answers)
+        items, texts = as_questions(questions), list(answers)
         if len(texts) != len(items) or not all(isinstance(text, str) for text in texts):
             raise UsageError(f"give a text to each question: {len(items)} questions, {len(texts)} answers")
         check_answer_kind(self.calibration, "given")
@@ -286,7 +280,7 @@ class SemanticUQ:
     ) -> Results:
         """As `ask_many`, without a warning; no answers at all are no error. `kind` is that of the answers."""
         kind = kind or self.answer_kind
-        questions = inputs.as_questions(questions, given=kind == "given")
+        questions = as_questions(questions, given=kind == "given")
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             (run,) = sample_runs(self.model, questions, self.sampling, progress=update)
@@ -301,7 +295,7 @@ class SemanticUQ:
             answers,
             rows,
             grader=as_grader(None, self.equivalence),
-            clustering=Grouping(self.equivalence, self.linkage),
+            cluster=self.cluster,
             failures=failures,
             kind=kind,
         )
@@ -326,11 +320,7 @@ class SemanticUQ:
         if kind != "modal":
             rows = add_stated_answers(self.model, rows, kind, self.sampling)
         failures = failures_of(rows)
-        clustered = cluster_rows(
-            [row for row in rows if row.id not in failures],
-            equivalence=self.equivalence,
-            linkage=self.linkage,
-        )
+        clustered = cluster_rows([row for row in rows if row.id not in failures], self.cluster)
         rows = clustered.rows
         self.nli_calls += clustered.calls
         self._count(len(rows), rows)
@@ -342,35 +332,12 @@ class SemanticUQ:
         return measured, failures
 
 
-class UQOptions(TypedDict, total=False):
-    """The options of `SemanticUQ`."""
-
-    calibration: Calibration | str | Path | None
-    recalibrator: RecalibratorLike | None
-    equivalence: EquivalenceLike | None
-    few_shot: Questions | None
-    system: str | None
-    template: TemplateLike | None
-    m: int | None
-    seed: int
-    max_new_tokens: int | None
-    answer_format: str | None
-    truncation: Truncation | None
-    linkage: str | None
-    measure: str | None
-    abstain_below: float | None
-    t_alpha: float
-    g_alpha: float
-    force: bool
-    answer: AnswerKind | None
-
-
 def ask_many(
     model: ModelLike,
     questions: Questions,
     *,
     progress: ShowProgress = True,
-    **options: Unpack[UQOptions],
+    **options: Unpack[AskKeywords],
 ) -> Results:
     """Ask a model many questions.
 
@@ -401,7 +368,7 @@ def check(
     answers: Sequence[str],
     *,
     progress: ShowProgress = True,
-    **options: Unpack[UQOptions],
+    **options: Unpack[AskKeywords],
 ) -> Results:
     """Say how likely answers are right that another program, or a person, has given.
 
@@ -443,7 +410,7 @@ def _checked_threshold(threshold: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class AskStep:
+class AskStep(Step):
     """Asks the questions of rows in some ways (options of `SemanticUQ`): its records stand together.
 
     It counts `calls` of the NLI model of all `pairs`, `draws`, those `cut` at the token limit, those with no
@@ -451,12 +418,13 @@ class AskStep:
     """
 
     name: ClassVar[str] = "ask"
-    ways: tuple[UQOptions, ...]
+    needs: ClassVar[tuple[str, ...]] = ("model", "equivalence")
+    ways: tuple[AskKeywords, ...]
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Ask; what else the rows of the questions hold comes last."""
         questions = [row.to_question() for row in rows]
-        common: UQOptions = {"equivalence": models.equivalence}
+        common: AskKeywords = {"equivalence": models.equivalence}
         uqs = [SemanticUQ(models.model, **way | common) for way in self.ways]
         results = []
         for uq in uqs:

@@ -564,7 +564,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
         how = worker.how_it_ended() if worker else "cannot be started"
         raise WorkerError(
             f"a worker process {how} at the same piece of work ({task.stage}) {ATTEMPTS} times; if memory is "
-            "short, give --workers 1 or a smaller --memory"
+            "short, give --workers 1 or a smaller model.memory"
         )
 
     def _worker(self) -> _Worker:

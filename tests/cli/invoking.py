@@ -34,6 +34,11 @@ def semcal(*arguments: Any, stdin: str = "") -> tuple[int, list[dict], str]:
     return code, [json.loads(line) for line in stdout.splitlines()], stderr
 
 
+def configured(*settings: str) -> tuple[str, ...]:
+    """Return settings `SECTION.KEY=VALUE` as arguments, each behind a --config."""
+    return tuple(word for setting in settings for word in ("--config", setting))
+
+
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     """Write rows as JSON Lines and return the path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -9,7 +9,7 @@ import pytest
 import tiny_models
 from invoking import semcal, write
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli import ask
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import UsageError
@@ -288,7 +288,10 @@ def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
     replace(known, temperatures=(2.0,)).save_pretrained(tmp_path / "two")
     _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS), "--equivalence", "exact")
     file, out = write(tmp_path / "clustered.jsonl", rows), tmp_path / "out.jsonl"
-    for name, reason in (("four", "sample with --m 4"), ("two", "(--temperatures 1), or use `semcal ask`")):
+    for name, reason in (
+        ("four", "sample with --m 4"),
+        ("two", "(--config sampling.temperatures=1), or use `semcal ask`"),
+    ):
         code, _, stderr = semcal("measure", file, "--calibration", tmp_path / name, "--out", out)
         assert (code, reason in stderr, out.exists()) == (2, True, False)
 
@@ -297,7 +300,11 @@ def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
     ("clustered", "learned", "refused"),
     [
         ((), "exact", "equivalence 'default' (linkage 'components'), and the calibration is for 'exact'"),
-        (("--equivalence", "exact", "--linkage", "greedy"), "exact", "'exact' (linkage 'greedy'), and"),
+        (
+            ("--equivalence", "exact", "--config", "cluster.linkage=greedy"),
+            "exact",
+            "'exact' (linkage 'greedy'), and",
+        ),
         (("--equivalence", "exact"), "exact", ""),
         (("--equivalence", "atlas"), "default", "equivalence 'atlas'"),
         (("--equivalence", "./moved/nli"), "elsewhere/nli", ""),
@@ -322,15 +329,17 @@ def test_rows_clustered_by_another_equivalence_than_the_calibrations_are_wrong_u
     code, measured, stderr = semcal("measure", file, "--calibration", "learned")
     assert (code, len(measured)) == ((2, 0) if refused else (0, len(ROWS)))
     assert refused in stderr
-    assert (f"again with --equivalence {learned} --linkage components" in stderr) == bool(refused)
+    assert (f"again with --equivalence {learned} --config cluster.linkage=components" in stderr) == bool(
+        refused
+    )
     assert ("names revision" in stderr) == (not refused)
     silent = [{key: value for key, value in row.items() if key != "clustered_by"} for row in rows]
     assert semcal("measure", write(tmp_path / "s.jsonl", silent), "--calibration", "learned")[0] == 0
     if refused:
         with pytest.raises(UsageError, match="'clustered_by'"):
             score(rows, calibration=replace(learned_by, equivalence_revision=None))
-    arguments = ("--equivalence", "exact", "--linkage", "components", "--out", tmp_path / "again")
-    code, _, stderr = semcal("calibrate", file, *arguments)
+    how = ("--equivalence", "exact", "--config", "cluster.linkage=components")
+    code, _, stderr = semcal("calibrate", file, *how, "--out", tmp_path / "again")
     assert ("'clustered_by' names" in stderr) == (clustered != ("--equivalence", "exact"))
 
 

@@ -151,7 +151,7 @@ def test_what_is_chosen_is_best_by_the_rule_that_was_asked_for(
 def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:
     options = ("--model", model, "--method", "TS", "--solver", "sgd", "--out", tmp_path / "fit")
     drifts = []
-    for extra in ((), ("--learning-rate", "0.01", "--overwrite")):
+    for extra in ((), ("--config", "fit.learning_rate=0.01", "--overwrite")):
         _, (result,), _ = semcal("fit", files[0], *options, *extra)
         drifts.append(result["drift_bound"])
     assert drifts[1] == pytest.approx(100 * drifts[0])

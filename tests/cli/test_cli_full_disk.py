@@ -29,7 +29,11 @@ FIT = ("fit", "questions.jsonl", "--model", "atlas", "--limit", "64")
 #: Command, --out, other places that it writes to.
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "cluster": (("cluster", "rows.jsonl"), "out.jsonl"),
-    "cache": (("cluster", "rows.jsonl", "--limit", "300", "--equivalence", "atlas"), "out.jsonl", "--cache"),
+    "cache": (
+        ("cluster", "rows.jsonl", "--limit", "300", "--equivalence", "atlas"),
+        "out.jsonl",
+        "cluster.cache",
+    ),
     "sample": (("sample", "questions.jsonl", "--model", "atlas", "--m", "40"), "out.jsonl"),
     "fit": (FIT, "fit", "--features"),
     "fit ATS": ((*FIT, "--method", "ATS"), "fit"),

@@ -87,7 +87,7 @@ def test_a_question_too_long_for_the_model_leaves_all_other_rows_as_they_are(
 
 def test_a_question_beyond_the_memory_leaves_all_other_rows_as_they_are(model: str, tmp_path: Path) -> None:
     longer = {"id": "longer", "question": "Who built " + "the mill and " * 30 + "that?"}
-    options = ("--model", model, "--m", "2", "--memory", "60kB", "-q")
+    options = ("--model", model, "--m", "2", "--config", "model.memory=60kB", "-q")
     _, alone, _ = semcal("sample", write(tmp_path / "a.jsonl", QUESTIONS[:9]), *options)
     code, rows, stderr = semcal(
         "sample", write(tmp_path / "b.jsonl", [QUESTIONS[0], longer, *QUESTIONS[1:9]]), *options

@@ -698,19 +698,9 @@ def test_an_answer_alone_or_at_0_comes_without_draws_and_can_be_calibrated(tmp_p
     assert code == 0
     read = [json.loads(line) for line in rows.read_text().splitlines()]
     assert set(read[0]) == {"id", "question", "answers", "answer", "correct"}
-    options = (
-        "--model",
-        "atlas",
-        "--answer",
-        "given",
-        "--m",
-        "2",
-        "--temperatures",
-        "1",
-        "--equivalence",
-        "exact",
-    )
-    code, (report,), stderr = semcal("calibrate", rows, *options, "--out", tmp_path / "made")
+    drawn = ("--model", "atlas", "--m", 2, "--config", "sampling.temperatures=1")
+    compared = ("--answer", "given", "--equivalence", "exact")
+    code, (report,), stderr = semcal("calibrate", rows, *drawn, *compared, "--out", tmp_path / "made")
     assert (code, report["n"]) == (0, 20), stderr
     assert report["base"]["accuracy"] == pytest.approx(0.65)
 

@@ -85,7 +85,8 @@ def test_another_m_takes_the_first_draws_of_each_temperature(
     labelled: str, sampled: Path, tmp_path: Path
 ) -> None:
     assert semcal("calibrate", sampled / "samples.jsonl", "--m", 3, "--out", tmp_path / "few")[0] == 0
-    alone = ("--model", "atlas", "--m", 3, "--max-new-tokens", 6, "--no-samples")
+    unkept = ("--config", "calibration.keep_samples=false")
+    alone = ("--model", "atlas", "--m", 3, "--max-new-tokens", 6, *unkept)
     assert semcal("calibrate", labelled, *alone, "--out", tmp_path / "alone")[0] == 0
     few, anew = contents(tmp_path / "few"), contents(tmp_path / "alone")
     assert (few["m"], few["samples_sha256"]) == (3, contents(sampled)["samples_sha256"])
@@ -119,7 +120,10 @@ def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tm
     for options, message in (
         (("--model", "atlas-qwen2"), "was sampled with language_model (revision"),
         (("--model", "atlas", "--few-shot", shots), "was sampled with another prompt"),
-        (("--model", "atlas", "--temperatures", 2), "no draws at T = 2, but at 1, 0.5; name some of these"),
+        (
+            ("--model", "atlas", "--config", "sampling.temperatures=2"),
+            "no draws at T = 2, but at 1, 0.5; name some of these",
+        ),
         (("--model", "atlas", "--max-new-tokens", 2), "--max-new-tokens is for a model that is asked"),
     ):
         code, _, err = semcal("calibrate", moved, *options, "--out", tmp_path / "c")
@@ -164,7 +168,8 @@ def test_overwrite_replaces_what_a_calibration_holds_and_nothing_else(sampled: P
     (folder / "notes.txt").write_text("mine")
     (folder / "recalibrator").mkdir()
     (folder / "recalibrator" / "old").write_text("of an older calibration")
-    call = ("calibrate", folder / "samples.jsonl", "--risk", 0.9, "--delta", 0.5, "--out", folder)
+    risk = ("--risk", 0.9, "--config", "calibration.delta=0.5")
+    call = ("calibrate", folder / "samples.jsonl", *risk, "--out", folder)
     assert semcal(*call)[0] == 2
     assert semcal(*call, "--overwrite")[0] == 0
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -266,10 +271,10 @@ def test_the_seed_of_the_samples_is_that_of_the_folds_unless_another_is_given(
     labelled: str, tmp_path: Path
 ) -> None:
     first, again, other, moved = (tmp_path / name for name in ("first", "again", "other", "moved"))
-    assert semcal("calibrate", labelled, *CALL, "--seed", 3, "--out", first)[0] == 0
+    assert semcal("calibrate", labelled, *CALL, "--config", "sampling.seed=3", "--out", first)[0] == 0
     assert semcal("calibrate", first / "samples.jsonl", "--out", again)[0] == 0
     assert (again / "calibration.json").read_bytes() == (first / "calibration.json").read_bytes()
-    assert semcal("calibrate", first / "samples.jsonl", "--seed", 9, "--out", other)[0] == 0
+    assert semcal("calibrate", first / "samples.jsonl", "--config", "sampling.seed=9", "--out", other)[0] == 0
     assert contents(other)["provenance"]["seed"] == 9
     rows = shutil.copy(first / "samples.jsonl", tmp_path / "rows.jsonl")
     assert semcal("calibrate", rows, "--model", "atlas", "--out", moved)[0] == 0
@@ -279,8 +284,13 @@ def test_the_seed_of_the_samples_is_that_of_the_folds_unless_another_is_given(
 
 def test_the_answers_own_temperature_alone_can_be_taken(labelled: str, sampled: Path, tmp_path: Path) -> None:
     alone, anew = tmp_path / "alone", tmp_path / "anew"
-    assert semcal("calibrate", sampled / "samples.jsonl", "--temperatures", 1, "--out", alone)[0] == 0
-    assert semcal("calibrate", labelled, *CALL, "--temperatures", 1, "--out", anew)[0] == 0
+    assert (
+        semcal("calibrate", sampled / "samples.jsonl", "--config", "sampling.temperatures=1", "--out", alone)[
+            0
+        ]
+        == 0
+    )
+    assert semcal("calibrate", labelled, *CALL, "--config", "sampling.temperatures=1", "--out", anew)[0] == 0
     assert contents(alone)["temperatures"] == []
     assert contents(alone)["report"]["base"] == pytest.approx(contents(anew)["report"]["base"], abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""Commands on rows with messages, and with --system, --template and --show-prompt."""
+"""Commands on rows with messages, and with prompt.system, prompt.template and --show-prompt."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 import tiny_models
 
 import semcal
-from semcal import load_equivalence
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.data.arguments import as_questions
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
+from semcal.inputs import load_equivalence
 from semcal.models.chat_format import chat_format
 from semcal.models.equivalence import side_of
 from semcal.models.fakes import FakeLanguageModel
@@ -120,7 +121,7 @@ def test_a_base_model_refuses_messages_and_takes_templates(tmp_path: Path, base_
         in said
     )
     assert "Be brief.\n\nQuestion: Who?\nAnswer:" in shown(
-        "ask", "Who?", "--model", base_model, "--system", "Be brief."
+        "ask", "Who?", "--model", base_model, "--config", "prompt.system=Be brief."
     )
 
 
@@ -137,7 +138,9 @@ def test_the_prompt_is_shown_as_the_model_gets_it(tmp_path: Path, chat_model: Pa
         assert SYSTEM["content"] in text
         assert TEXTS[0] in text
         assert TEXTS[1] not in text
-    text = shown("ask", "Who?", "--model", chat_model, "--template", tmp_path / "form.yaml")
+    text = shown(
+        "ask", "Who?", "--model", chat_model, "--config", f"prompt.template={tmp_path / 'form.yaml'}"
+    )
     assert "Say Who?" in text
     assert "Question:" not in text
     assert not (tmp_path / "a").exists()
@@ -149,7 +152,7 @@ def test_a_server_gets_messages_as_they_are() -> None:
     )
     with FakeServer() as server:
         model = model_of(server)
-        (prompt,) = PromptConfig().prompts(model, semcal.inputs.as_questions([row]))
+        (prompt,) = PromptConfig().prompts(model, as_questions([row]))
         assert json.loads(model.prompt_text(prompt)) == row["messages"]
         semcal.ask_many(model, [row], equivalence="exact", progress=False)
         assert server.requests[-1][1]["messages"] == row["messages"]

@@ -46,8 +46,8 @@ def run(*arguments: Any) -> tuple[list[dict[str, Any]], str]:
     [
         ((), {"model": None, "nli": None}),
         (("--device", "cuda:0"), {"model": "cuda:0", "nli": "cuda:0"}),
-        (("--device", "cuda:0", "--nli-device", "cuda:1"), {"model": "cuda:0", "nli": "cuda:1"}),
-        (("--nli-device", "cpu"), {"model": None, "nli": "cpu"}),
+        (("--device", "cuda:0", "--config", "model.nli_device=cuda:1"), {"model": "cuda:0", "nli": "cuda:1"}),
+        (("--config", "model.nli_device=cpu"), {"model": None, "nli": "cpu"}),
     ],
 )
 def test_the_nli_model_runs_beside_the_language_model_unless_told_otherwise(opened, options, devices):

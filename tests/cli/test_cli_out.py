@@ -22,6 +22,7 @@ from semcal.cli import fit, grid_commands
 from semcal.cli.console import kept_message, open_unfinished
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
+from semcal.store import find_rows, keep_rows
 
 ROWS = [{"id": str(i), "question": "Who?", "samples": ["a", "b", "a"]} for i in range(5)]
 GRID = """
@@ -332,16 +333,18 @@ def test_a_name_that_no_file_can_have_is_an_error_without_a_traceback(tmp_path: 
 
 @pytest.mark.parametrize("change", [b"", b"\xff\xfe", b"{", b'{"seed": 0', b"[" * 100_000, b"null"])
 def test_a_changed_note_of_settings_is_another_calls(change: bytes, tmp_path: Path) -> None:
-    open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False).keep([{"id": "1"}], [{"id": "1", "x": 2}])
+    work = open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
+    keep_rows(work.path("rows", {}), [{"id": "1"}])
     (tmp_path / "out.unfinished" / "settings.json").write_bytes(change)
     with pytest.raises(UsageError, match=r"out\.unfinished"):
         open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
 
 
 def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
-    row, kept = {"id": "1"}, [{"id": "1", "x": 2}]
-    open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False).begin()
-    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).keep([row], kept) == kept
+    kept = [{"id": "1", "x": 2}]
+    open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
+    path = open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).path("rows", {})
+    assert keep_rows(path, kept) == kept
     with pytest.raises(UsageError, match=r"out\.unfinished"):
         open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
-    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).find([row]) == kept
+    assert find_rows(open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).path("rows", {})) == kept

@@ -121,9 +121,8 @@ def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
 
 def test_all_linkages_can_be_named() -> None:
     for linkage in ("components", "greedy", "complete"):
-        code, rows, _ = semcal(
-            "cluster", "-", "--equivalence", "exact", "--linkage", linkage, stdin=lines(ROWS)
-        )
+        how = ("--equivalence", "exact", "--config", f"cluster.linkage={linkage}")
+        code, rows, _ = semcal("cluster", "-", *how, stdin=lines(ROWS))
         assert (code, len(rows)) == (0, 2)
 
 

@@ -52,7 +52,7 @@ def test_a_device_whose_memory_is_full_says_what_to_ask_less_of(
     questions = write(tmp_path / "q.jsonl", QUESTIONS)
     code, _, told = semcal("sample", questions, "--model", model, "--workers", 1, "--out", tmp_path / "rows")
     assert code == 1
-    assert "error: CUDA out of memory; ask for less at once (--workers, --memory, --m" in told
+    assert "error: CUDA out of memory; ask for less at once (--workers, model.memory, --m" in told
 
 
 @pytest.mark.parametrize("option", [(), ("-v",)])
@@ -137,7 +137,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     monkeypatch.setattr(grid_commands, "open_grid", open_grid)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.experiment.report.summary.in_words", lambda results: [f"words on {results}"])
-    options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))
+    options = ("--limit", 8, "--m", 4, "--config", "sampling.seed=3", *(("--json",) if json_too else ()))
     code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)
     assert code == 0
     assert stdout == ('{"made": "up"}\n' if json_too else "words on {'made': 'up'}\n")

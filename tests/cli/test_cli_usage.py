@@ -42,7 +42,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
     [
         ("nonsense", "No such command"),
         # Rows
-        ("cluster rows.jsonl --linkage single", "unknown linkage 'single'"),
+        ("cluster rows.jsonl --config cluster.linkage=single", "unknown linkage 'single'"),
         *(
             (f"{command} rows.jsonl {option} {'9' * digits}", option)
             for command, option in (("cluster", "--limit"), ("metrics", "--limit"), ("metrics", "--bins"))
@@ -52,10 +52,10 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("metrics scores.jsonl --columns confidence=Confidenc", "'Confidenc'"),
         ("metrics scores.jsonl --measure E-CS", "did you mean 'E-SC'"),
         ("metrics scores.jsonl --by knid", "--by knid"),
-        ("metrics scores.jsonl --ci --seed -1", "--seed"),
+        ("metrics scores.jsonl --ci --config sampling.seed=-1", "sampling.seed"),
         *((f"metrics scores.jsonl --risk {share}", "--risk") for share in ("0", "1", "nan", "-2")),
         ("grade rows.jsonl --grader nli --equivalence exact", "--equivalence"),
-        (f"grade rows.jsonl --seed {2**62}", "--seed"),
+        (f"grade rows.jsonl --config sampling.seed={2**62}", "sampling.seed"),
         ("measure rows.jsonl --answer given", "--answer"),
         ("import lm_eval lm.jsonl", "'lm_eval'"),
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
@@ -68,7 +68,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         *(
             (f"{ASK} {option}", f"{option.split()[0]} given beside a calibration, which sets it")
             for option in (
-                *("--m 5", "--temperature 1", "--recalibrator any", "--linkage components"),
+                *("--m 5", "--temperature 1", "--recalibrator any"),
                 *("--max-new-tokens 2", "--measure E-SC"),
             )
         ),
@@ -82,8 +82,8 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         (f"{FIT} --measure E-CS", "did you mean 'E-SC'"),
         (f"{FIT} --by gain", "--by"),
         (f"{FIT} --by bier --method TS-grid", "did you mean 'brier'"),
-        (f"{FIT} --learning-rate 0.1", "--learning-rate"),
-        (f"{FIT} --weight-decay 0.01", "--weight-decay"),
+        (f"{FIT} --config fit.learning_rate=0.1", "fit.learning_rate"),
+        (f"{FIT} --config fit.weight_decay=0.01", "fit.weight_decay"),
         (f"{FIT} --method ATS --solver exact", "ATS has no exact solver"),
         (f"{FIT} --few-shot q.jsonl", "few-shot example"),
         (f"{FIT} --few-shot unlabeled.jsonl", "unlabeled.jsonl: line 1"),
@@ -94,10 +94,9 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         (f"{FIT} --features no/such/place", "neither no/such nor no exists"),
         # Calibrations
         (f"{CALIBRATE} --risk 0", "--risk"),
-        (f"{CALIBRATE} --risk 0.1 --delta 1", "--delta"),
+        (f"{CALIBRATE} --risk 0.1 --config calibration.delta=1", "calibration.delta"),
         (f"{CALIBRATE} --audited", "--audited"),
         ("calibrate rows.jsonl --out o", "--equivalence"),  # which made the clusters
-        ("calibrate q.jsonl --out o --temperatures 0.5", "--temperatures"),
         (f"{CALIBRATE} --recalibrator atlas", "--recalibrator"),
         # Logs, grids, exports
         ("monitor scores.jsonl --risk 1", "no share"),
@@ -143,5 +142,6 @@ def test_a_file_that_cannot_be_used_is_named(line: str, named: str, folder: Path
 
 
 def test_a_seed_may_have_62_bits(folder: Path) -> None:
-    assert semcal("grade", write(folder / "g.jsonl", [{"id": "1", "answers": ["a"], "prediction": "a"}]),
-                  "--seed", 2**62 - 1)[0] == 0  # fmt: skip
+    row = {"id": "1", "answers": ["a"], "prediction": "a"}
+    graded = ("grade", write(folder / "g.jsonl", [row]), "--config")
+    assert semcal(*graded, f"sampling.seed={2**62 - 1}")[0] == 0

@@ -1,4 +1,4 @@
-"""--workers and --memory on the command line, on a tiny random checkpoint."""
+"""--workers and model.memory on the command line, on a tiny random checkpoint."""
 
 from __future__ import annotations
 
@@ -124,20 +124,22 @@ def test_a_number_of_workers_that_is_none_is_wrong_usage(given: str, model: str)
 
 
 def test_a_size_of_memory_that_is_none_is_wrong_usage(model: str, questions: str) -> None:
-    code, _, stderr = semcal("sample", questions, "--model", model, "--memory", "2 apples")
+    code, _, stderr = semcal("sample", questions, "--model", model, "--config", "model.memory=2 apples")
     assert code == 2
     assert "'2 apples' is not a size of memory; give bytes or a unit" in stderr
 
 
 def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questions: str) -> None:
-    code, rows, stderr = semcal("sample", questions, "--model", model, "--limit", "2", "--memory", "1kB")
+    code, rows, stderr = semcal(
+        "sample", questions, "--model", model, "--limit", "2", "--config", "model.memory=1kB"
+    )
     assert (code, rows) == (1, "")
     assert "lines 1-2 (2 rows, ids 'q0', 'q1'): its prompt of" in stderr
     assert "more than the 1000 of the memory budget; give more memory" in stderr
 
 
 def test_a_small_budget_changes_no_token(model: str, questions: str, sampled: str) -> None:
-    options = ("--m", "3", "--limit", "20", "--memory", "200 KiB")
+    options = ("--m", "3", "--limit", "20", "--config", "model.memory=200 KiB")
     code, rows, _ = semcal("sample", questions, "--model", model, *options)
     tokens = [json.loads(row)["token_ids"] for row in rows.splitlines()]
     assert (code, tokens) == (0, [json.loads(row)["token_ids"] for row in sampled.splitlines()[:20]])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from invoking import semcal, write
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli.app import app
 from semcal.databases import merged_logs
 from semcal.serve import log as log_module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,14 @@ from semcal.experiment.analyses.contrasts import (
 )
 from semcal.experiment.analyses.grid_scores import (
     TOO_FEW,
-    GridScores,
+    CellScores,
     MetricOptions,
     PairScores,
     ScoreArrays,
     verdict,
 )
 from semcal.experiment.analyses.score_analyses import QUANTITIES
-from semcal.experiment.finished import read_finished
+from semcal.experiment.finished import FinishedRun, read_finished
 
 #: The model is four times sharper than its knowledge, and TS takes that back.
 SHARP: dict[str, Any] = {"overconfidence": 4.0, "heats": {"TS NLL": 4.0, "TS SS 0.25": 4.0}}
@@ -47,28 +48,39 @@ TS_IS_BETTER = [claim.text for quantity, _, claim in TS_CLAIMS if quantity != "a
 Rows = list[dict[str, Any]]
 
 
-def scores_of(folder: Path, **world: Any) -> GridScores:
+class Scores:
+    """A run of one model on one data set with its scores, read when they are first asked for."""
+
+    def __init__(self, run: FinishedRun) -> None:
+        self.run = run
+
+    @cached_property
+    def pair(self) -> PairScores:
+        return CellScores(self.run, "m", "d").pair
+
+
+def scores_of(folder: Path, **world: Any) -> Scores:
     small: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "counts": (), "runs": 2, "n": 150}
-    return GridScores(read_finished(write_grid(folder, Grid(**small | world))))
+    return Scores(read_finished(write_grid(folder, Grid(**small | world))))
 
 
-def rows_of(scores: GridScores) -> Rows:
+def rows_of(scores: Scores, pair: PairScores | None = None, by_draws: Any = ()) -> Rows:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
-        return claim_contrasts(scores)
+        return claim_contrasts(scores.run, {("m", "d"): pair or scores.pair}, by_draws)
 
 
-def verdicts(scores: GridScores, claim: str) -> list[str]:
+def verdicts(scores: Scores, claim: str) -> list[str]:
     return [row["verdict"] for row in rows_of(scores) if row["claim"] == claim]
 
 
 @pytest.fixture(scope="module")
-def sharp(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
+def sharp(tmp_path_factory: pytest.TempPathFactory) -> Scores:
     return scores_of(tmp_path_factory.mktemp("sharp"), **SHARP)
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Scores:
     return scores_of(tmp_path_factory.mktemp("spoilt"), n=400, **SPOILT)
 
 
@@ -93,12 +105,12 @@ def test_a_verdict_says_where_the_interval_lies(low: float, high: float, interva
     assert Claim("", "", low=low, high=high, margin=margin).verdict(*interval) == expected
 
 
-def test_ts_is_better_where_it_takes_overconfidence_back(sharp: GridScores) -> None:
+def test_ts_is_better_where_it_takes_overconfidence_back(sharp: Scores) -> None:
     found = [row["verdict"] for row in rows_of(sharp) if row["claim"] in TS_IS_BETTER]
     assert found == [HOLDS] * 15
 
 
-def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: GridScores) -> None:
+def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: Scores) -> None:
     found = {row["verdict"] for row in rows_of(spoilt) if row["claim"] in TS_IS_BETTER}
     assert found == {FAILS}
 
@@ -111,14 +123,14 @@ def test_with_few_questions_nothing_is_decided_by_an_interval_over_them(tmp_path
 @pytest.mark.parametrize("method", ["Base", "TS"])
 def test_nine_correct_answers_of_a_method_decide_no_claim_about_it(tmp_path: Path, method: str) -> None:
     scores = scores_of(tmp_path, **SHARP)
-    pair = scores.pair("m", "d")
+    pair = scores.pair
     for right, expected in ((9, True), (10, False)):
         correct = np.tile(np.arange(pair.n) < right, (2, 1)).astype(float)
         few = {
             key: replace(arrays, correct=correct) if key[0] == method else arrays
             for key, arrays in pair.arrays.items()
         }
-        found = rows_of(GridScores(scores.run, {("m", "d"): replace(pair, arrays=few)}))
+        found = rows_of(scores, replace(pair, arrays=few))
         by_contrast = {row["contrast"]: row["verdict"] == TOO_FEW for row in found}
         assert by_contrast["AUROC of TS less that of Base"] is expected
         assert by_contrast["AUROC of TS less that of SE"] is (expected and method == "TS")
@@ -153,7 +165,7 @@ def test_methods_that_are_alike_have_no_benefit_and_no_component(tmp_path: Path)
     assert set(verdicts(scores, contrasts.COMPONENTS.text)) == {FAILS}
 
 
-def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: GridScores) -> None:
+def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: Scores) -> None:
     assert verdicts(sharp, contrasts.COMPONENTS.text) == [HOLDS, HOLDS]
 
 
@@ -208,14 +220,13 @@ def drawn_pair(gap: float, order: float) -> PairScores:
     ],
 )
 def test_gains_with_the_number_of_draws(tmp_path: Path, gaps, orders, expected: list[str]) -> None:
-    run = scores_of(tmp_path, n=5, methods=("TS",)).run
+    scores = scores_of(tmp_path, n=5, methods=("TS",))
     by_draws = {k: drawn_pair(gap, orders.get(k, 0.0)) for k, gap in gaps.items()}
-    pairs = {("m", "d"): drawn_pair(0.1, 0.0)}
-    rows = rows_of(GridScores(run, pairs, {("m", "d"): by_draws}))
+    rows = rows_of(scores, drawn_pair(0.1, 0.0), [by_draws] if by_draws else [])
     assert [row["verdict"] for row in rows if row["source"] == contrasts.DRAWS.source] == expected
 
 
-def open_book_scores(folder: Path, **change: Any) -> GridScores:
+def open_book_scores(folder: Path, **change: Any) -> Scores:
     """TS answers as Base does; a confidence becomes what `change`, by method, makes of (p, correct)."""
     heats = {"TS NLL": 1.0, "TS SS 0.25": 1.0}
     scores = scores_of(folder, datasets={"d": True}, methods=("Base", "TS"), overconfidence=1.0, heats=heats)
@@ -246,9 +257,9 @@ def test_gains_on_an_open_book_set(tmp_path: Path, monkeypatch, change: Any, exp
     assert verdicts(scores, OPEN_BOOK) == []
 
 
-def test_what_ts_costs_in_accuracy_stands_beside_its_benefits(sharp: GridScores) -> None:
+def test_what_ts_costs_in_accuracy_stands_beside_its_benefits(sharp: Scores) -> None:
     (row,) = (row for row in rows_of(sharp) if row["contrast"] == "accuracy of TS less that of Base")
-    pair = sharp.pair("m", "d")
+    pair = sharp.pair
     differences = [
         pair.by_run["TS", measure]["accuracy"].mean() - pair.by_run["Base", measure]["accuracy"].mean()
         for measure in sharp.run.measures

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mill_grid as mills
@@ -14,9 +15,14 @@ import pytest
 
 from semcal.experiment.cell import FIT, fit_label
 from semcal.experiment.grid import BlockProgress, Clock, Grid, costs
+from semcal.steps import Block, Stage
 from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+
+def block_of(stage: str) -> Block:
+    return Block(Stage((SimpleNamespace(name=stage),)), ())
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -84,17 +90,17 @@ def test_work_that_is_left_goes_by_the_seconds_of_a_stage() -> None:
     progress = BlockProgress(told, Counter(check=1, fit=2, sample=10, measure=10), elapsed)
     for stage, seconds in (("check", (1, 1.0)), (f"{FIT}TS one", (1, 3.0)), (f"{FIT}TS two", (1, 5.0))):
         elapsed[stage] = seconds
-        progress(stage.partition(" ")[0])
+        progress(block_of(stage.partition(" ")[0]), 1)
     assert told.work[-1] == (9.0, pytest.approx(20 * 9 / 3))  # the others take the mean
     elapsed["sample"] = 2, 40.0
-    progress("sample")
-    progress("sample")
+    progress(block_of("sample"), 1)
+    progress(block_of("sample"), 1)
     assert told.work[-1] == (49.0, pytest.approx(8 * 20 + 10 * 49 / 5))
     elapsed["measure"] = 10, 1.0
     for _ in range(10):
-        progress("measure")
+        progress(block_of("measure"), 1)
     assert told.work[-1] == (50.0, pytest.approx(8 * 20))  # half of the blocks, a quarter of the work
-    progress("fit")  # of a later run, which is not counted
+    progress(block_of("fit"), 1)  # of a later run, which is not counted
     assert told.work[-1][1] == pytest.approx(8 * 20)
     assert told.blocks == [*range(1, 16), 16]
 

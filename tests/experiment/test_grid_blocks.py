@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 import mill_grid as mills
 import pytest
 
-from semcal.experiment.answer_steps import GridBlocks, GridJob, PlannedBlock
-from semcal.experiment.grid import Grid
-from semcal.experiment.grid_settings import Model
+from semcal.experiment.grid import BlockProgress, Grid
 from semcal.rows import Row
+from semcal.steps import Block, Stage, Step, WorkerState, run_stages
 from semcal.store import Store
 from semcal.workers import SerialExecutor
 
@@ -32,28 +31,28 @@ class Slow(Counter[str]):
 
 
 @dataclass(frozen=True)
-class CountStep:
+class CountStep(Step):
     name: ClassVar[str] = "sample"
-    needs: ClassVar[tuple[str, ...]] = ()
     number: str
 
     def __call__(self, *_: Any) -> list[Row]:
         return [Row({"number": self.number})]
 
 
-def planned(thread: int) -> list[PlannedBlock]:
-    model = Model(name="one", path="one")
-    jobs = [GridJob((CountStep(f"{thread} {number}"),), model, "exact") for number in range(BLOCKS)]
-    return [PlannedBlock(job, {}, {}) for job in jobs]
+def blocks_of(thread: int) -> list[Block]:
+    return [Block(Stage((CountStep(f"{thread} {number}"),)), ()) for number in range(BLOCKS)]
 
 
 def test_no_thread_loses_a_row_that_was_made(tmp_path: Path) -> None:
-    blocks = GridBlocks(Store(tmp_path), SerialExecutor(None), made=Slow())
+    progress = BlockProgress(lambda _: None, Counter(), {}, Slow())
+    store, workers = Store(tmp_path), SerialExecutor(WorkerState())
+
+    def run(thread: int) -> list[Any]:
+        return list(run_stages(blocks_of(thread), workers=workers, store=store, on_block=progress))
+
     with ThreadPoolExecutor(THREADS) as threads:
-        list(
-            threads.map(lambda thread: [blocks._keep(one, ["{}"]) for one in planned(thread)], range(THREADS))
-        )
-    assert blocks.made == {"sample": THREADS * BLOCKS}
+        list(threads.map(run, range(THREADS)))
+    assert progress.made == {"sample": THREADS * BLOCKS}
 
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

@@ -15,7 +15,7 @@ import mill_grid as mills
 import pytest
 import test_grid_killed as killed
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.errors import FitError, StoreError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished, state_of

@@ -10,7 +10,7 @@ import pytest
 
 from semcal.errors import FitError
 from semcal.experiment.analyses.answer_analyses import splits
-from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.grid_scores import CellScores
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_plan import load_parts
 from semcal.experiment.report.report_tables import resampled_groups
@@ -41,7 +41,7 @@ def test_a_run_keeps_groups_apart_and_its_intervals_draw_them(tmp_path: Path) ->
     rows = run.rows("one", "mill", "Base", 0)
     assert [row["group"] for row in rows] == [q.extra["group"] for q in parts.test]
     assert all("group" not in row for row in run.rows("one", "barn", "Base", 0))
-    pair, other = (GridScores(run).pair("one", name) for name in ("mill", "barn"))
+    pair, other = (CellScores(run, "one", name).pair for name in ("mill", "barn"))
     assert other.groups is None
     cell = pair.arrays["Base", "E-SC"]
     expected = bootstrap(

@@ -6,18 +6,18 @@ import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mill_grid as mills
 import pytest
 
 from semcal.errors import StoreError
 from semcal.experiment import ray_executor
-from semcal.experiment.answer_steps import GridJob
 from semcal.experiment.fit_steps import IdentifyStep
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.ray_executor import RayExecutor
 from semcal.models.prompting import PromptConfig
+from semcal.steps import Stage, StageJob
 
 SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
 
@@ -44,8 +44,12 @@ def test_two_workers_of_which_one_is_killed_give_the_files_of_the_serial_run(
 MILL = Model(name="one", path="one")
 
 
-def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
-    job = GridJob((IdentifyStep({"mill": PromptConfig()}),), MILL, "fake")
+def job_of(step: Any) -> StageJob:
+    return StageJob(Stage((step,), models=(MILL, "fake")), ())
+
+
+def test_a_task_gives_the_rows_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
+    job = job_of(IdentifyStep({"mill": PromptConfig()}))
     outcome = ray_executor.do(pickle.dumps(mills.States(tmp_path)), str(Path.cwd()), pickle.dumps(job))
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
@@ -73,7 +77,7 @@ class Damaged:
 
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
     load = pickle.dumps(mills.States(tmp_path))
-    jobs = [pickle.dumps(GridJob((step,), MILL, "fake")) for step in (Damaged(), Odd())]
+    jobs = [pickle.dumps(job_of(step)) for step in (Damaged(), Odd())]
     found = [ray_executor.do(load, str(Path.cwd()), job).error for job in jobs]
     assert isinstance(found[0], StoreError)
     assert "block.jsonl is damaged" in str(found[0])

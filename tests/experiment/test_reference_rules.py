@@ -24,12 +24,11 @@ from authors_rules import (
     trained,
 )
 
-from semcal.data.question import Question
 from semcal.experiment.analyses import analyse
-from semcal.experiment.answer_steps import GradeMeaningsStep, RowBlock
+from semcal.experiment.answer_steps import GradeMeaningsStep
 from semcal.models.distribution import uniforms
+from semcal.rows import Row as OneRow
 from semcal.steps import WorkerState
-from semcal.store import StoredBlock
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -151,18 +150,9 @@ PAIRS = {
 def graded(folder: Path, preset: str, rows: Sequence[Row]) -> list[Row]:
     """What a preset's job of grading says of rows with one cluster, or the clusters that they have."""
     settings = world.settings(folder, preset)
-    parts = {
-        "questions": tuple(Question(row["id"], row["question"], tuple(row["answers"])) for row in rows),
-        "sampled": [
-            {"candidate": "Base", "run": 0, **{k: row[k] for k in ("id", "samples", "log_likelihoods")}}
-            for row in rows
-        ],
-        "clustered": [{"id": row["id"], "clusters": row["clusters"]} for row in rows],
-    }
-    sampled = [{**row, "likelihood": ["sampled"] * len(row["samples"])} for row in parts["sampled"]]
-    columns = [StoredBlock(list(map(json.dumps, column)), {}, "") for column in (sampled, parts["clustered"])]
-    block = RowBlock(parts["questions"], settings.sampling.m, tuple(columns))
-    return GradeMeaningsStep(settings.grading, settings.seeds)(block.rows(), WorkerState(), lambda _: None)
+    step = GradeMeaningsStep(settings.grading, settings.seeds)
+    clustered = [OneRow({"candidate": "Base", "run": 0, **row}) for row in rows]
+    return step(clustered, WorkerState(), lambda _: None)
 
 
 def one_answer(number: int, prediction: str, reference: str) -> Row:

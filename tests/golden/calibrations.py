@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.cli.invoking import configured
 from tests.golden.invoking import store_output, store_page
 from tests.golden.questions import made_up_samples, write_questions, write_rows
 
@@ -21,10 +22,11 @@ def _calibrate_a_model() -> None:
     of_atlas = (labelled, "--model", "atlas", "--equivalence", "atlas")
     sampling = ("--m", 5, "--max-new-tokens", 24, "--few-shot", examples)
     store_output("of-a-model", "calibrate", *of_atlas, *sampling, "--out", "of-a-model")
-    others = ("--limit", 10, "--m", 4, "--temperatures", 1, "--no-samples", "--seed", 3, "--risk", 0.4)
+    settings = configured("sampling.temperatures=1", "sampling.seed=3", "calibration.keep_samples=false")
+    others = ("--limit", 10, "--m", 4, *settings, "--risk", 0.4)
     store_output("of-one-temperature", "calibrate", *of_atlas, *others, "--out", "of-one-temperature")
     stored = ("of-a-model/samples.jsonl", "--equivalence", "atlas")
-    fewer = ("--m", 4, "--risk", 0.7, "--delta", 0.3)
+    fewer = ("--m", 4, "--risk", 0.7, *configured("calibration.delta=0.3"))
     store_output("of-kept-samples", "calibrate", *stored, *fewer, "--out", "of-kept-samples")
     store_output("planned", "calibrate", *of_atlas, *sampling, "--out", "planned", "--dry-run")
 
@@ -34,9 +36,10 @@ def _calibrate_samples() -> None:
     samples = write_rows("samples.jsonl", made_up_samples(120))
     stored = ("calibrate", samples, "--equivalence", "exact")
     store_output("of-samples", *stored, "--out", "of-samples")
-    store_output("of-samples-at-risk", *stored, "--risk", 0.5, "--delta", 0.2, "--out", "of-samples-at-risk")
+    at_risk = ("--risk", 0.5, *configured("calibration.delta=0.2"))
+    store_output("of-samples-at-risk", *stored, *at_risk, "--out", "of-samples-at-risk")
     store_output("without-a-threshold", *stored, "--risk", 0.01, "--out", "without-a-threshold")
-    greedy = ("--linkage", "greedy", "--m", 4, "--seed", 2, "--risk", 0.5, "--delta", 0.2)
+    greedy = ("--m", 4, *at_risk, *configured("cluster.linkage=greedy", "sampling.seed=2"))
     store_page("on-a-terminal", *stored, *greedy, "--out", "of-the-share")  # its map reads nothing else
 
 
@@ -59,8 +62,9 @@ def _measure() -> None:
         measured = store_output(f"measure-{name}", "measure", "-", "--calibration", name, stdin=clustered)
         graded = store_output(f"grade-{name}", "grade", "-", stdin=measured)
         store_output(f"metrics-{name}", "metrics", "-", stdin=graded)
-    store_output("metrics-at-risk", "metrics", "-", "--risk", 0.5, "--delta", 0.2, "--json", stdin=graded)
+    at_risk = ("--risk", 0.5, *configured("calibration.delta=0.2"), "--json")
+    store_output("metrics-at-risk", "metrics", "-", *at_risk, stdin=graded)
     both = ("--measure", "E-SC", "--measure", "Calibrated", "--risk", 0.4, "--ci")
     store_page("metrics-on-a-terminal", "metrics", "grade-without-a-threshold.txt", *both)
-    few_bins = ("metrics", "-", "--bins", 4, "--measure", "L-SC", "--ci", "--seed", 7)
+    few_bins = ("metrics", "-", "--bins", 4, "--measure", "L-SC", "--ci", *configured("sampling.seed=7"))
     store_output("metrics-of-few-bins", *few_bins, stdin=graded)

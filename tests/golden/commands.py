@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from tests.cli.invoking import configured
 from tests.golden.calibrations import write_calibrations
 from tests.golden.grids import write_calibrated_grid, write_paper_grid
 from tests.golden.invoking import store_output
@@ -24,8 +25,8 @@ FITS: dict[str, Sequence[str]] = {
     "ts": (),
     "ts-ss": ("--loss", "SS", "--alpha", "0.5"),
     "ts-sgd": ("--solver", "sgd"),
-    "ats": ("--method", "ATS", "--learning-rate", "1e-3"),
-    "platt": ("--method", "Platt", "--learning-rate", "1e-3"),
+    "ats": ("--method", "ATS", "--config", "fit.learning_rate=1e-3"),
+    "platt": ("--method", "Platt", "--config", "fit.learning_rate=1e-3"),
     "ts-grid": ("--method", "TS-grid"),
     "ts-selected": ("--select",),
     "ts-selected-by-brier": ("--select", "--by", "brier"),
@@ -72,12 +73,14 @@ def write_pipe() -> None:
     measured = store_output("measure", "measure", "-", stdin=clustered)
     graded = store_output("grade", "grade", "-", stdin=measured)
     store_output("metrics", "metrics", "-", "--ci", stdin=graded)
-    store_output("measure-at", "measure", "-", "--t-alpha", 0.75, "--g-alpha", 1.25, stdin=clustered)
-    store_output("grade-rouge", "grade", "-", "--rouge", "--seed", 5, stdin=measured)
+    parameters = configured("measure.t_alpha=0.75", "measure.g_alpha=1.25")
+    store_output("measure-at", "measure", "-", *parameters, stdin=clustered)
+    store_output("grade-rouge", "grade", "-", "--rouge", *configured("sampling.seed=5"), stdin=measured)
     nli = ("--grader", "nli", "--equivalence", "atlas")
     store_output("grade-nli", "grade", "-", *nli, "--limit", 4, stdin=measured)
     for equivalence, linkage in CLUSTERINGS:
-        how = ("--equivalence", equivalence, "--linkage", linkage, "--merge-refusals")
+        settings = configured(f"cluster.linkage={linkage}", "cluster.merge_refusals=true")
+        how = ("--equivalence", equivalence, *settings)
         store_output(f"cluster-{equivalence}-{linkage}", "cluster", "-", *how, stdin=sampled)
     sure = ("--temperature", 0.7, "--m", 3, "--limit", 5)
     store_output("sample-at-temperature", "sample", questions, "--model", "atlas", *sure)

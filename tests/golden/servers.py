@@ -27,7 +27,7 @@ OPTIONS: Mapping[str, Sequence[object]] = {
     "llama.cpp": ("--temperature", 0.7),
     "openai": ("--temperature", 0.7),
     "thinking": ("--max-new-tokens", 60),
-    "truncating": ("--allow-truncation",),
+    "truncating": ("--config", "server.allow_truncation=true"),
 }
 #: What happens to replies; not what is noticed or not as the next request comes sooner or later.
 FAULTS = (
@@ -44,7 +44,7 @@ FAULTS = (
     "garbage",
 )
 #: One request at a time, so that notes and counts come in one order.
-IN_TURN = ("--concurrency", 1)
+IN_TURN = ("--config", "server.concurrency=1")
 
 
 def write_served() -> None:

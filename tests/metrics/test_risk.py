@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from semcal import metrics
-from semcal.calibration.learn import set_threshold, set_thresholds
+from semcal.calibration.calibrator import set_threshold, set_thresholds
 from semcal.errors import InputError, UsageError
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.thresholds import likeliest_start

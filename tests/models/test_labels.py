@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal import load_equivalence
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.errors import InputError, UsageError
 from semcal.grading.grade import as_grader, grader_record
+from semcal.inputs import load_equivalence
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from tests.cli.invoking import semcal as command

@@ -100,8 +100,8 @@ def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: s
     assert code == 0, told
     fitted = json.loads((tmp_path / "ts" / "recalibrator.json").read_text())
     assert "smollm2.gguf" in json.dumps(fitted)
-    options = ("--equivalence", "exact", "--m", 5, "--temperatures", "1", "--out", tmp_path / "map")
-    code, _, told = command("calibrate", *given, *options)
+    how = ("--equivalence", "exact", "--m", 5, "--config", "sampling.temperatures=1")
+    code, _, told = command("calibrate", *given, *how, "--out", tmp_path / "map")
     assert code == 0, told
     one = write(tmp_path / "one.jsonl", ROWS[40:41])
     asked = ("--model", model, "--calibration", tmp_path / "map")
@@ -178,11 +178,11 @@ def test_messages_a_template_and_a_system_message_are_calibrated_and_asked(
     ]
     for name, rows, prompt in (
         ("messages", chats, []),
-        ("template", ROWS[:14], ["--template", tmp_path / "form.yaml"]),
-        ("system", ROWS[:14], ["--system", system["content"]]),
+        ("template", ROWS[:14], ["--config", f"prompt.template={tmp_path / 'form.yaml'}"]),
+        ("system", ROWS[:14], ["--config", f"prompt.system={system['content']}"]),
     ):
         file, out = write(tmp_path / f"{name}.jsonl", rows[:12]), tmp_path / name
-        options = ("--model", model, "--m", 3, "--temperatures", 1, "--out", out, *prompt)
+        options = ("--model", model, "--m", 3, "--config", "sampling.temperatures=1", "--out", out, *prompt)
         code, _, said = command("calibrate", file, *options)
         assert code == 0, said
         new = write(tmp_path / "new.jsonl", rows[12:])

@@ -19,10 +19,10 @@ from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM
 
 import semcal
+from semcal.data.arguments import as_questions
 from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
-from semcal.inputs import as_questions
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration import FitFeatures, TemperatureScaling, fit_temperatures
 from semcal.recalibration.records import TemperatureFit

@@ -16,7 +16,7 @@ from semcal.experiment.answer_steps import ApplyStep
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.report.build import remake
-from semcal.experiment.report.report_figures import grid_figures
+from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables
 from semcal.experiment.report.summary import in_words, sentences
 from semcal.files import dumps
@@ -160,8 +160,8 @@ def test_its_tables_hold_the_figures_and_no_table_of_other_methods_compares_ts_w
 
 def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wrong(folder: Path) -> None:
     run, results = read_finished(folder), json.loads((folder / "results.json").read_text())
-    (found,) = [one for one in grid_figures(run, results) if one.number == "0a"]
-    _, below = found.figure.axes
+    (found,) = [one for one in planned_figures(run, results) if one.number == "0a"]
+    _, below = found.drawn().axes
     assert found.name == "figure-00a-threshold+alpha+made-up-trivia"
     lines = {line.get_label(): line for line in below.get_lines()}
     threshold = run.calibration("alpha", DATASET)["threshold"]
@@ -176,7 +176,7 @@ def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wro
 
 def test_reliability_and_selective_accuracy_show_it_beside_the_methods_under_e_sc_alone(folder: Path) -> None:
     run, results = read_finished(folder), json.loads((folder / "results.json").read_text())
-    figures = {one.name: one.figure for one in grid_figures(run, results) if one.number in ("4", "11")}
+    figures = {one.name: one.drawn() for one in planned_figures(run, results) if one.number in ("4", "11")}
     columns = {name: len(figure.axes) // 2 for name, figure in figures.items() if "reliability" in name}
     assert columns["figure-11-reliability+alpha+E-SC"] == 3
     assert set(columns.values()) == {2, 3}

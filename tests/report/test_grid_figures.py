@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,14 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
-from semcal.experiment.report.question_figures import (
-    prompt_figure,
-    prompts_of,
-    schematic_figure,
-    teaser_figure,
-)
+from semcal.experiment.report.question_figures import prompt_figure, schematic_figure, teaser_figure
 from semcal.experiment.report.report_figures import (
-    REPORT_FIGURES,
-    PlannedFigure,
     correlation_figure,
     count_figure,
     distribution_figure,
-    grid_figures,
+    planned_figures,
     scatter_figure,
     selective_figure,
-    write_files,
 )
 from semcal.measures import MEASURES
 from semcal.plotting import METHOD_COLOURS, drawable
@@ -40,6 +33,11 @@ MODEL, DATASET = "alpha-1b", "made-up-trivia"
 @pytest.fixture(scope="module")
 def run(analysed_grid: Path) -> FinishedRun:
     return read_finished(analysed_grid)
+
+
+def of(models: tuple[str, ...] = (MODEL,), datasets: tuple[str, ...] = (DATASET,), measures=()) -> Any:
+    """What figures ask of a run besides its rows."""
+    return SimpleNamespace(models=models, datasets=datasets, measures=measures)
 
 
 def texts(figure: Figure) -> list[str]:
@@ -61,8 +59,9 @@ def points(figure: Figure) -> set[tuple[str, float, float]]:
 def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
     analysed_grid: Path, tmp_path: Path
 ) -> None:
-    drawn = grid_figures(read_finished(analysed_grid), read_results(analysed_grid))
-    paths = [path for figure in drawn for path in write_files(figure, tmp_path)]
+    plans = planned_figures(read_finished(analysed_grid), read_results(analysed_grid))
+    drawn = [(plan, figure) for plan in plans if (figure := plan.drawn()) is not None]
+    paths = [path for plan, figure in drawn for path in plan.write(figure, tmp_path)]
     assert [path.name for path in paths if path.suffix == ".png"] == [
         "figure-00-before-after+alpha-1b+made-up-trivia.png",
         "figure-01-pull.png",
@@ -89,8 +88,8 @@ def test_the_same_run_gives_the_same_bytes(
     run: FinishedRun, made_up_results: Results, tmp_path: Path
 ) -> None:
     def written(place: Path) -> list[bytes]:
-        figure = next(one for one in grid_figures(run, made_up_results) if one.number == "1")
-        return [path.read_bytes() for path in write_files(figure, place)]
+        plan = next(one for one in planned_figures(run, made_up_results) if one.number == "1")
+        return [path.read_bytes() for path in plan.write(plan.drawn(), place)]
 
     assert written(tmp_path / "a") == written(tmp_path / "b")
 
@@ -99,7 +98,7 @@ def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_erro
     made_up_results: Results,
 ) -> None:
     entries = made_up_results["analyses"]["confidence"]
-    figure = scatter_figure(entries, [MODEL], [DATASET])
+    figure = scatter_figure(of(), entries)
     assert points(figure) == {
         (METHOD_COLOURS[entry["method"]], entry["ace"]["mean"], entry["auroc"]["mean"]) for entry in entries
     }
@@ -114,7 +113,7 @@ def test_data_sets_of_one_model_stand_side_by_side_each_at_its_own_scale(
 ) -> None:
     entries = made_up_results["analyses"]["confidence"]
     moved = [{**e, "dataset": "other", "ace": {**e["ace"], "mean": e["ace"]["mean"] + 1}} for e in entries]
-    figure = scatter_figure([*entries, *moved], [MODEL], [DATASET, "other"])
+    figure = scatter_figure(of(datasets=(DATASET, "other")), [*entries, *moved])
     left, right = figure.axes
     assert left.get_position().y0 == pytest.approx(right.get_position().y0)
     assert left.get_position().x1 < right.get_position().x0
@@ -126,7 +125,7 @@ def test_data_sets_of_several_models_are_rows(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["confidence"]
     places = [(e, d) for e in (MODEL, "beta") for d in (DATASET, "other")]
     every = [{**entry, "model": model, "dataset": name} for model, name in places for entry in entries]
-    figure = scatter_figure(every, [MODEL, "beta"], [DATASET, "other"])
+    figure = scatter_figure(of((MODEL, "beta"), (DATASET, "other")), every)
     grid = np.array(figure.axes).reshape(2, 2)
     assert [axes.get_title() for axes in grid[0]] == [f"{DATASET}, {MODEL}", f"{DATASET}, beta"]
     assert grid[0, 0].get_position().y0 > grid[1, 0].get_position().y1
@@ -135,7 +134,7 @@ def test_data_sets_of_several_models_are_rows(made_up_results: Results) -> None:
 def test_figure_7_has_standard_deviations_and_leaves_out_what_is_undefined(made_up_results: Results) -> None:
     entries = [dict(one) for one in made_up_results["analyses"]["losses"] if one["loss"] == "NLL"]
     entries[0]["auroc"] = {"mean": None, "sd": None}
-    figure = scatter_figure(entries, [MODEL], [DATASET], error="sd")
+    figure = scatter_figure(of(), entries, error="sd")
     assert len(points(figure)) == len({(e["ace"]["mean"], e["auroc"]["mean"]) for e in entries[1:]})
 
 
@@ -143,12 +142,12 @@ def test_a_panel_without_a_point_says_that_it_is_undefined(made_up_results: Resu
     entries = [
         {**one, "auroc": {"mean": None, "se": None}} for one in made_up_results["analyses"]["confidence"]
     ]
-    assert texts(scatter_figure(entries, [MODEL], [DATASET])) == ["undefined"]
+    assert texts(scatter_figure(of(), entries)) == ["undefined"]
 
 
 def test_selective_accuracy_is_drawn_as_it_was_computed(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["selective"]
-    figure = selective_figure(entries, [DATASET], ["L-SC"])
+    figure = selective_figure(of(measures=("L-SC",)), entries, MODEL)
     wanted = next(one for one in entries if (one["method"], one["measure"]) == ("TS", "L-SC"))
     lines = {to_hex(line.get_color()): line for line in figure.axes[0].lines if len(line.get_xdata()) == 19}
     assert set(lines) == {METHOD_COLOURS[name] for name in ("Base", "SE", "TS")}
@@ -158,7 +157,7 @@ def test_selective_accuracy_is_drawn_as_it_was_computed(made_up_results: Results
 
 def test_the_number_of_draws_is_on_one_axis_and_both_metrics_on_the_other(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["generations"]
-    upper, lower = count_figure(entries, ["E-SC"]).axes
+    upper, lower = count_figure(of(measures=("E-SC",)), entries, MODEL, DATASET).axes
     for axes, metric in ((upper, "ace"), (lower, "auroc")):
         line = next(line for line in axes.lines if to_hex(line.get_color()) == METHOD_COLOURS["SE"])
         own = [one for one in entries if (one["method"], one["measure"]) == ("SE", "E-SC")]
@@ -168,7 +167,7 @@ def test_the_number_of_draws_is_on_one_axis_and_both_metrics_on_the_other(made_u
 
 def test_histograms_hold_the_shares_and_the_median(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["distributions"]
-    figure = distribution_figure(entries, made_up_results["measures"])
+    figure = distribution_figure(of(measures=made_up_results["measures"]), entries)
     assert len(figure.axes) == 3 * 7
     for axes, entry in zip(
         figure.axes, sorted(entries, key=lambda e: ("Base", "SE", "TS").index(e["method"]))
@@ -179,7 +178,7 @@ def test_histograms_hold_the_shares_and_the_median(made_up_results: Results) -> 
 
 def test_every_correlation_is_written_in_its_cell(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["correlations"]
-    figure = correlation_figure(entries)
+    figure = correlation_figure(of(), entries)
     for axes, entry in zip(figure.axes, entries):
         written = [float(text.get_text().replace("−", "-")) for text in axes.texts]
         np.testing.assert_allclose(written, np.ravel(entry["matrix"]), atol=0.00501)
@@ -189,13 +188,13 @@ def test_every_correlation_is_written_in_its_cell(made_up_results: Results) -> N
 def test_a_constant_measure_has_dashes_for_correlations(made_up_results: Results) -> None:
     entry = dict(made_up_results["analyses"]["correlations"][0])
     entry |= {"matrix": [[math.nan] * 7] * 7, "mean": None}
-    (axes,) = correlation_figure([entry]).axes
+    (axes,) = correlation_figure(of(), [entry]).axes
     assert {text.get_text() for text in axes.texts} == {"–"}
     assert axes.get_title() == "Base"
 
 
 def test_the_teaser_figure_has_a_question_that_the_fitted_temperature_helps(run: FinishedRun) -> None:
-    figure = teaser_figure(run, MODEL, DATASET)
+    figure = teaser_figure(run, ())
     assert figure is not None
     asked = " ".join(figure.get_suptitle().split())
     before, after = (
@@ -213,11 +212,11 @@ def test_the_teaser_figure_has_a_question_that_the_fitted_temperature_helps(run:
 
 def test_a_run_without_the_two_methods_has_no_teaser_figure(tmp_path: Path) -> None:
     grid = Grid(models=(MODEL,), datasets={DATASET: False}, methods=("Base",), runs=1, n=3, counts=())
-    assert teaser_figure(read_finished(write_grid(tmp_path / "run", grid)), MODEL, DATASET) is None
+    assert teaser_figure(read_finished(write_grid(tmp_path / "run", grid)), ()) is None
 
 
 def test_the_schematic_has_the_statistics_and_distributions_of_its_question(run: FinishedRun) -> None:
-    figure = schematic_figure(run, MODEL, DATASET)
+    figure = schematic_figure(run, ())
     assert figure is not None
     written = texts(figure)
     row = next(row for row in run.rows(MODEL, DATASET, "Base") if row["question"] == written[0])
@@ -237,7 +236,7 @@ def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks
         {"model": "a", "dataset": "d", "open_book": book, "prompt": f"<s>中 $x_1$\n\nbook: {book}"}
         for book in (True, False)
     ]
-    figure = prompt_figure(prompts_of(entries))
+    figure = prompt_figure(of(), entries)
     assert [text.get_text() for text in figure.texts] == [
         "(a) closed book, d",
         "<s>□ $x_1$",
@@ -253,10 +252,3 @@ def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks
 
 def test_letters_that_the_font_has_are_left_alone() -> None:
     assert drawable("Łódź, Þórr ✓\n") == "Łódź, Þórr ✓\n"
-
-
-def test_a_figure_tells_what_it_shows() -> None:
-    plan = PlannedFigure("3", "figure-03-scatter", (), Figure, REPORT_FIGURES["3"].caption)
-    figure = plan.drawn()
-    assert figure is not None
-    assert figure.caption.startswith("ACE against AUROC")

@@ -116,8 +116,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 @pytest.fixture(scope="module")
 def page(run: FinishedRun) -> str:
     results = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))
-    figures = [one.drawn() for one in planned_figures(run, results) if one.number in ("0", "3", "9", "11")]
-    drawn = [page_figure(figure, f"f{i}") for i, figure in enumerate(figures) if figure is not None]
+    plans = [one for one in planned_figures(run, results) if one.number in ("0", "3", "9", "11")]
+    figures = [(one, one.drawn()) for one in plans]
+    drawn = [page_figure(*pair, f"f{i}") for i, pair in enumerate(figures) if pair[1] is not None]
     return grid_page(run, results, drawn, explorer_blocks(run))
 
 

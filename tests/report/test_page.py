@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.report.build import build, page_figure
 from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.explorer import explorer_blocks, packed, unpacked
-from semcal.experiment.report.report_figures import grid_figures
+from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables
 from semcal.experiment.report.summary import sentences
 from semcal.files import read_rows, write_rows
@@ -35,8 +34,8 @@ def run(analysed_grid: Path) -> FinishedRun:
 @pytest.fixture(scope="module")
 def text(run: FinishedRun, made_up_results: Results) -> str:
     """The page with the first two figures."""
-    figures = islice(grid_figures(run, made_up_results), 2)
-    shown = [page_figure(figure, f"f{i}") for i, figure in enumerate(figures)]
+    plans = planned_figures(run, made_up_results)[:2]
+    shown = [page_figure(plan, plan.drawn(), f"f{i}") for i, plan in enumerate(plans)]
     return grid_page(run, made_up_results, shown, explorer_blocks(run))
 
 

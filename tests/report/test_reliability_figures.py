@@ -34,7 +34,7 @@ def scores(run: FinishedRun, method: str, measure: str) -> tuple[list[float], li
 
 
 def test_before_and_after_are_the_curves_of_the_rows_of_all_runs(run: FinishedRun) -> None:
-    figure = before_after_figure(run, "a", "made-up-trivia", ("Base", "TS"), "E-SC")
+    figure = before_after_figure(run, (), "a", "made-up-trivia")
     assert figure is not None
     _, *curves = figure.axes[0].lines
     for method, line in zip(("Base", "TS"), curves, strict=True):
@@ -44,7 +44,7 @@ def test_before_and_after_are_the_curves_of_the_rows_of_all_runs(run: FinishedRu
 
 
 def test_there_is_a_panel_with_a_histogram_for_every_data_set_and_method(run: FinishedRun) -> None:
-    figure = reliability_figure(run, "a", "E-SC")
+    figure = reliability_figure(run, (), "a", "E-SC")
     assert len(figure.axes) == 2 * 2 * 3
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
     assert titles[:3] == ["made-up-trivia, Base", "SE", "TS"]
@@ -52,14 +52,14 @@ def test_there_is_a_panel_with_a_histogram_for_every_data_set_and_method(run: Fi
 
 def test_questions_whose_measure_is_null_are_left_out(run: FinishedRun) -> None:
     assert len(scores(run, "Base", "G-SC")[0]) == 2 * 19
-    assert before_after_figure(run, "a", "made-up-trivia", ("Base",), "G-SC") is not None
+    assert len(reliability_figure(run, (), "a", "G-SC").axes) == 2 * 2 * 3
 
 
 def test_rows_that_are_written_again_are_read_again(tmp_path: Path) -> None:
     grid = Grid(models=("a",), datasets={"d": False}, methods=("Base",), runs=1, n=8, counts=())
     for seed in (0, 1):
         run = read_finished(write_grid(tmp_path / "run", Grid(**{**vars(grid), "seed": seed})))
-        figure = before_after_figure(run, "a", "d", ("Base",), "E-SC")
+        figure = before_after_figure(run, (), "a", "d")
         assert figure is not None
         confidence = [row["confidence"]["E-SC"] for row in run.rows("a", "d", "Base")]
         np.testing.assert_allclose(figure.axes[0].lines[1].get_xdata(), np.unique(confidence))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,9 @@ DOTS = ReportFigure(
     number="77",
     subject="dots",
     caption="A figure of my own.",
-    plans=lambda run, _: [((model,), partial(Figure, figsize=(1, 1))) for model in run.models],
+    draw=lambda *_: Figure(figsize=(1, 1)),
+    each=("model",),
     section=OWN,
-    told_apart=("Model",),
 )
 
 
@@ -55,7 +54,7 @@ def test_a_table_and_a_figure_from_outside_are_written_and_on_the_page(
     run = read_finished(analysed_grid)
     (table,) = (table for table in report_tables(made_up_results) if table.name == SPREAD.name)
     assert [row[1].text for row in table.rows] == made_up_results["methods"]
-    figures = [page_figure(plan.drawn(), "f") for plan in planned_figures(run, made_up_results)[-1:]]
+    figures = [page_figure(plan, plan.drawn(), "f") for plan in planned_figures(run, made_up_results)[-1:]]
     text = page(run, made_up_results, figures, explorer_blocks(run))
     shown = Page(text).tables[f"table-{SPREAD.name}"]
     assert [cell.text for row in table.rows for cell in row if cell.value is not None] == [

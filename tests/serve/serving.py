@@ -30,6 +30,9 @@ TABLE = {
     "Where is it?": {"Mirna": 1.0},
 }
 WROTE, SANG, WHERE = TABLE
+#: Distinct questions with one answer each, so that each label counts.
+MANY = [f"Who wrote part {number}?" for number in range(14)]
+TABLE |= {question: {"Ana Velis": 1.0} for question in MANY}
 
 
 class SlowModel(FakeLanguageModel):

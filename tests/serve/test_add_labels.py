@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 import semcal
 from semcal import databases
-from semcal.calibration import added
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration import production
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.calibration.features import candidates_for, features_of
-from semcal.calibration.learn import kept_apart, set_thresholds
 from semcal.calibration.samples import measure_samples
 from semcal.cli import serve_command
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
-from semcal.models.clustering import Grouping
+from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.rows import as_rows
@@ -138,7 +138,7 @@ def test_what_is_learnt_is_what_the_pooled_rows_give(
         draws = uq.ask(questions[reply.id]).row.json
         rows.append({key: draws[key] for key in ("id", "question", "samples", "log_likelihoods")})
         rows[-1]["answers"] = [REFERENCES[questions[reply.id]]]
-    measured = measure_samples(as_rows(rows), Grouping(ExactMatch(), "components"), m=10)
+    measured = measure_samples(as_rows(rows), ClusterConfig(ExactMatch(), "components"), m=10)
     features = features_of(measured)
     correct = np.array([row["answers"][0] == text for row, text in zip(rows, features.answers)], float)
     hashed = [
@@ -209,7 +209,7 @@ def test_a_new_calibration_is_watched_from_its_own_labels_on_and_is_added_to_wit
     assert f"calibrate: {n} labels of" in said
     assert newer.ancestors == (first.id, new.id)
     _, said = add(old, path, tmp_path / "again")
-    assert f"{watch.tests['calibration'].n} labels are not used: {added.OTHER_CALIBRATION}" in said
+    assert f"{watch.tests['calibration'].n} labels are not used: {production.OTHER_CALIBRATION}" in said
 
 
 def unlabelled(log: Path) -> list[tuple[str]]:
@@ -249,12 +249,12 @@ def test_what_cannot_be_learnt_from_is_counted_and_left_out(old: Path, log: Path
     prompt, by = first.provenance.prompt_hash, {"calibration": first.id}
     everything = {"E-SC": 1.0, "likelihood": None}
     cases: dict[str | None, dict[str, Any]] = {
-        added.OTHER_PROMPT: {"template": "f00", **by},
-        added.NOT_COVERED: {"probability": None, "threshold": None, **by},
-        added.NO_FEATURES: {"features": {"entropy": 0.1}, **by},
+        production.OTHER_PROMPT: {"template": "f00", **by},
+        production.NOT_COVERED: {"probability": None, "threshold": None, **by},
+        production.NO_FEATURES: {"features": {"entropy": 0.1}, **by},
         None: {"probability": None, "abstained": True, **by},  # during an alarm
-        added.OTHER_MODEL: {"route": "stronger", "calibration": "f" * 12},
-        added.OTHER_CALIBRATION: {"calibration": "0" * 12},
+        production.OTHER_MODEL: {"route": "stronger", "calibration": "f" * 12},
+        production.OTHER_CALIBRATION: {"calibration": "0" * 12},
     }
     before = add(old, log, tmp_path / "before")[0].report.added
     for number, (reason, values) in enumerate(cases.items(), 1):
@@ -274,7 +274,7 @@ def test_where_another_model_answered_in_between_no_added_label_is_for_the_thres
 ) -> None:
     change(log, "UPDATE replies SET route = 'stronger', calibration = 'f' WHERE abstained AND number > 3")
     new, said = add(old, log, tmp_path / "new")
-    assert (new.report.added.apart, new.report.added.left_out[added.OTHER_MODEL] > 0) == (0, True)
+    assert (new.report.added.apart, new.report.added.left_out[production.OTHER_MODEL] > 0) == (0, True)
     assert "another model answered what the calibration abstained from" in said
     assert "leave --audited out" in refused(old, log, tmp_path / "alone", "--audited")
 
@@ -295,15 +295,15 @@ ids = st.text(min_size=1, max_size=12)
 @settings(max_examples=30)
 @given(st.lists(ids, unique=True, min_size=1, max_size=20), st.randoms())
 def test_where_a_label_goes_is_said_by_its_id_alone(names: list[str], random: Any) -> None:
-    chosen = {name for name in names if added.is_apart(name)}
+    chosen = {name for name in names if production.is_apart(name)}
     random.shuffle(names)
-    assert {name for name in names if added.is_apart(name)} == chosen
+    assert {name for name in names if production.is_apart(name)} == chosen
 
 
 def test_two_in_five_labels_are_for_the_threshold_whether_or_not_they_are_audited() -> None:
     names = [f"chatcmpl-{number}" for number in range(20_000)]
-    for chosen in (names, [name for name in names if added.is_in_share(name, 0.1)]):
-        share = np.mean([added.is_apart(name) for name in chosen])
+    for chosen in (names, [name for name in names if production.is_in_share(name, 0.1)]):
+        share = np.mean([production.is_apart(name) for name in chosen])
         assert abs(share - 0.4) < 4.5 * math.sqrt(0.24 / len(chosen))
 
 
@@ -316,7 +316,7 @@ def logged(calibration: Calibration, share: Any, right: Any, *, audit: float, rn
         volunteered = p >= calibration.limit and correct
         label = correct if audited or volunteered else None
         stated = (calibration.id, "fake", provenance.prompt_hash, True, {"E-SC": p})
-        replies.append(added.LoggedReply(number, f"{rng.random()}", label, audited, *stated))
+        replies.append(production.LoggedReply(number, f"{rng.random()}", label, audited, *stated))
     return replies
 
 
@@ -332,11 +332,11 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
         replies = logged(calibration, share, rng.random(1500) < share, audit=0.4, rng=rng)
         for only_audited in broken:
             as_if = [
-                reply if only_audited else added.LoggedReply(**vars(reply) | {"audited": True})
+                reply if only_audited else production.LoggedReply(**vars(reply) | {"audited": True})
                 for reply in replies
                 if only_audited or reply.correct is not None
             ]
-            labels = added.labels_for(calibration, as_if, alone=True, allow_unlabeled=True)
+            labels = production.labels_for(calibration, as_if, alone=True, allow_unlabeled=True)
             scores, correct = labels.features["E-SC"], labels.correct
             (found,) = set_thresholds(
                 scores[labels.apart],
@@ -371,7 +371,7 @@ def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
         ]
         for how in broken:
             used = [reply for reply in replies if how != "left out" or reply.correct is not None]
-            labels = added.labels_for(calibration, used, allow_unlabeled=how == "allowed")
+            labels = production.labels_for(calibration, used, allow_unlabeled=how == "allowed")
             scores, correct, apart = labels.features["E-SC"], labels.correct, labels.apart
             assert apart.any() == (how != "default")
             if how == "default":
@@ -384,10 +384,10 @@ def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
 
 def reply_of(
     calibration: Calibration, number: int, correct: bool | None, share: float = 0.5, **changed: Any
-) -> added.LoggedReply:
+) -> production.LoggedReply:
     """An audited reply by a calibration; the place of its label is that of the reply."""
     by = (True, calibration.id, "fake", calibration.provenance.prompt_hash, True, {"E-SC": share})
-    reply = added.LoggedReply(number, f"reply {number}", correct, *by, labelled_at=number)
+    reply = production.LoggedReply(number, f"reply {number}", correct, *by, labelled_at=number)
     return replace(reply, **changed)
 
 
@@ -395,8 +395,8 @@ def test_audited_replies_without_a_label_count_as_wrong_where_the_threshold_is_s
     calibration = Calibration.from_pretrained(old)
     replies = [reply_of(calibration, number, None if number < 20 else True) for number in range(400)]
     replies.append(reply_of(calibration, 400, None, audited=False))
-    labels = added.labels_for(calibration, replies)
-    of_threshold = [added.is_apart(reply.id) for reply in replies[:400]]
+    labels = production.labels_for(calibration, replies)
+    of_threshold = [production.is_apart(reply.id) for reply in replies[:400]]
     unlabeled = sum(of_threshold[:20])
     assert labels.missing == tuple(reply.id for reply in replies[:20])
     assert labels.correct.tolist() == [number >= unlabeled for number in range(380 + unlabeled)]
@@ -404,12 +404,12 @@ def test_audited_replies_without_a_label_count_as_wrong_where_the_threshold_is_s
     counted = (labels.record.unlabelled, labels.record.assumed_wrong, labels.record.labeled)
     assert counted == (20, unlabeled, 380)
     replies[20] = replace(replies[20], correct=None)  # .9475 are labeled
-    few = added.labels_for(calibration, replies)
+    few = production.labels_for(calibration, replies)
     assert (few.apart.any(), len(few.correct), len(few.missing)) == (False, 379, 21)
     assert "since 21 of 400 audited replies have no label" in few.problems[0]
-    allowed = added.labels_for(calibration, replies, allow_unlabeled=True)
+    allowed = production.labels_for(calibration, replies, allow_unlabeled=True)
     assert (allowed.apart.sum(), allowed.problems) == (sum(of_threshold), ())
-    assert added.labels_for(calibration, replies, threshold=False).problems == ()
+    assert production.labels_for(calibration, replies, threshold=False).problems == ()
 
 
 def test_an_audited_reply_that_equals_a_labeled_one_needs_no_label(old: Path) -> None:
@@ -421,10 +421,10 @@ def test_an_audited_reply_that_equals_a_labeled_one_needs_no_label(old: Path) ->
         reply_of(calibration, 2, True, 0.3, content=8, audited=False),
         reply_of(calibration, 3, None, 0.4, content=8),
     )
-    labels = added.labels_for(calibration, [first, again], allow_unlabeled=True)
+    labels = production.labels_for(calibration, [first, again], allow_unlabeled=True)
     assert (labels.missing, labels.features["E-SC"].tolist(), labels.correct.tolist()) == ((), [0.1], [1.0])
-    assert labels.apart.tolist() == [added.is_apart(first.id)]
-    labels = added.labels_for(calibration, [first, again, liked, marked], allow_unlabeled=True)
+    assert labels.apart.tolist() == [production.is_apart(first.id)]
+    labels = production.labels_for(calibration, [first, again, liked, marked], allow_unlabeled=True)
     assert labels.missing == (marked.id,)
     assert labels.correct.sum() == 2
     assert labels.record.left_out == {}
@@ -442,12 +442,14 @@ def test_missing_labels_are_listed_and_without_them_no_threshold_is_set_unless_t
     named = f"12 audited replies have no label: {', '.join(ids[:10])} and 2 more"
     assert named in said
     assert (line["added"]["apart"], line["apart"]) == (0, Calibration.from_pretrained(old).report.apart)
-    assert "let each count as wrong (--allow-unlabeled)" in said
+    assert "let each count as wrong (--config calibration.allow_unlabeled=true)" in said
     code, lines, said = command("calibrate", old, "--add", log, "--out", tmp_path / "no", "--audited")
     assert (code, lines) == (1, [{"missing_labels": ids}])
     assert "leave --audited out" in said
-    allowed, said = add(old, log, tmp_path / "allowed", "--audited", "--allow-unlabeled")
-    wrong = sum(map(added.is_apart, ids))
+    allowed, said = add(
+        old, log, tmp_path / "allowed", "--audited", "--config", "calibration.allow_unlabeled=true"
+    )
+    wrong = sum(map(production.is_apart, ids))
     assert (allowed.report.added.assumed_wrong, allowed.report.added.unlabelled) == (wrong, len(ids))
     assert (f"{wrong} of them, the part for the threshold, count as wrong there" in said) == (wrong > 0)
 
@@ -462,9 +464,8 @@ def test_options_that_the_calibration_has_are_refused(old: Path, log: Path, tmp_
         (("--model", "atlas"), "--model stays what it was"),
     ):
         assert words in refused(old, log, tmp_path / "new", *option)
-    for option in ("--audited", "--allow-unlabeled"):
-        code, _, said = command("calibrate", old, option, "--out", tmp_path / "new")
-        assert (code, "--add" in said) == (2, True)
+    code, _, said = command("calibrate", old, "--audited", "--out", tmp_path / "new")
+    assert (code, "--add" in said) == (2, True)
     code, _, said = command("calibrate", old, "--add", log, "--out", old, "--overwrite")
     assert (code, "name another directory" in said) == (2, True)
     shutil.copytree(old, tmp_path / "bare")

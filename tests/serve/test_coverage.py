@@ -14,7 +14,8 @@ from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
 from semcal.data.template import Template
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
-from semcal.serve.requests import ApiError, ChatRequest, Coverage, Drawing, Form, Message
+from semcal.serve.replies import ApiError
+from semcal.serve.requests import ChatRequest, Coverage, Drawing, Form, Message
 from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of
 
 #: Every option of a request that would draw otherwise, with a value that is not covered.

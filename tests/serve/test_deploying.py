@@ -17,7 +17,8 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
-from semcal.cli.app import app
+from semcal.cli import options as opt
+from semcal.cli.app import COMMANDS, app
 from semcal.cli.serve_command import ServeOptions, _settings
 from semcal.serve.configuration import admits
 from semcal.serve.log import ReplyLog
@@ -99,11 +100,14 @@ def compose() -> dict[str, Any]:
 
 
 def parsed(command: Sequence[str]) -> dict[str, Any]:
-    """The options of a command of semcal, which is not run."""
+    """Return the options of a command of semcal, with its settings; the command is not run."""
     group: Any = typer.main.get_command(app)
     program, name, *arguments = command
     assert program == "semcal"
-    return group.commands[name].make_context(name, arguments).params
+    options = group.commands[name].make_context(name, arguments).params
+    function = next(one for known, one, _ in COMMANDS if known == name)
+    given = {option for option, value in options.items() if value not in (None, False)}
+    return opt.with_settings(name, function, options, options["config"] or (), given)
 
 
 def test_the_image_says_that_it_is_well_while_it_answers() -> None:

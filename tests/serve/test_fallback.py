@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli import options as opt
 from semcal.cli import serve_command
 from semcal.data.template import Template
@@ -139,14 +139,13 @@ SERVER = "openai:http://127.0.0.1:9/v1#large"
 @pytest.mark.parametrize(
     "names", [("atlas", SERVER), (SERVER, "atlas"), ("atlas", "atlas"), (SERVER, SERVER)]
 )
-def test_an_option_for_one_of_the_models_is_left_to_that(
+def test_a_setting_for_one_of_the_models_is_left_to_that(
     names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How servers are asked, and how a model is loaded here; where no model reads an option it is refused."""
+    """Server settings are for a model behind a server; the number format is for a model that runs here."""
+    settings = ("--config", "model.dtype=bfloat16", "--config", "server.concurrency=3")
     command = ("semcal", "serve", "--model", names[0], "--fallback", names[1])
-    values = parsed(
-        [*command, "--fallback-calibration", "atlas", "--dtype", "bfloat16", "--concurrency", "3"]
-    )
+    values = parsed([*command, "--fallback-calibration", "atlas", *settings])
     options, server = (
         kind(**{field.name: values[field.name] for field in fields(kind)})
         for kind in (serve_command.ServeOptions, opt.ServerOptions)
@@ -155,24 +154,15 @@ def test_an_option_for_one_of_the_models_is_left_to_that(
 
     def load(self: opt.ModelOptions) -> Any:
         found.append(self)
-        if self.model == SERVER and self.dtype is not None:
-            raise UsageError("--dtype is for a model that runs here")
         return SimpleNamespace(model=None, equivalence=None)
 
     monkeypatch.setattr(opt.ModelOptions, "__call__", load)
     monkeypatch.setattr("semcal.uncertainty.SemanticUQ", lambda model, **_: model)
 
-    def start() -> None:
-        calibration = opt.open_calibration("atlas")
-        serve_command._with_calibration(options, server, calibration, options.fallback)
-        serve_command._fallback(options, server)
-
-    if len(set(names)) == 1:
-        with pytest.raises(UsageError, match="is for a model"):
-            start()
-    else:
-        start()
-        by_name = {one.model: one for one in found}
-        assert by_name["atlas"].dtype == "bfloat16"
-        settings = by_name[SERVER].settings
-        assert (by_name[SERVER].dtype, settings and settings.concurrency) == (None, 3)
+    calibration = opt.open_calibration("atlas")
+    serve_command._with_calibration(options, server, calibration, options.fallback)
+    serve_command._fallback(options, server)
+    assert [one.model for one in found] == list(names)
+    for one in found:
+        assert one.dtype == "bfloat16"
+        assert (one.settings is not None and one.settings.concurrency == 3) == (SERVER in names)

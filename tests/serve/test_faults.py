@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.serve import service as service_module
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import LABELS
@@ -72,7 +72,7 @@ def test_a_model_server_is_not_asked_whether_it_answers_at_each_probe_of_readine
         assert server.get("/ready").json()["status"] == "ready"
         with FakeServer(log_probs="scaled") as other:
             unused = other.url
-        (client,) = server.service.servers._clients.values()
+        (client,) = server.service.servers.clients.values()
         client.endpoint = Endpoint(unused)  # where nobody answers any more
         assert server.get("/ready").status_code == 200
         server.service.servers.fresh_for = 0.0
@@ -81,8 +81,8 @@ def test_a_model_server_is_not_asked_whether_it_answers_at_each_probe_of_readine
 
 def test_a_fallback_that_is_gone_is_named_and_the_service_is_ready() -> None:
     with FakeServer(log_probs="scaled") as backend, running(served(backend)) as server:
-        servers = ModelServers({"model": server.service.uq, "fallback": server.service.uq})
-        servers._clients["fallback"].endpoint = Endpoint("http://127.0.0.1:9/v1")
+        servers = ModelServers({"model": server.service.primary.uq, "fallback": server.service.primary.uq})
+        servers.clients["fallback"].endpoint = Endpoint("http://127.0.0.1:9/v1")
         server.service.servers = servers
         ready = server.get("/ready")
         assert (ready.status_code, ready.json()["missing"]) == (200, ["fallback"])

@@ -16,18 +16,17 @@ import httpx
 import pytest
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import features_of
 from semcal.cli import serve_command
 from semcal.errors import StoreError
 from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
-from semcal.serve import service as service_module
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
 from tests.cli.invoking import semcal as command
-from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, until, uq_of
+from tests.serve.serving import MANY, SANG, TABLE, WHERE, WROTE, running, until, uq_of
 
 CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
 
@@ -140,7 +139,7 @@ class RecordingWatch:
         default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05, notice=True)}
     )
 
-    def read_new_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
+    def read_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
         self.told += list(log.labelled(calibrations))[len(self.told) :]
 
     def observe(self, probability: float) -> None:
@@ -207,16 +206,13 @@ def test_of_equal_answers_to_equal_questions_one_label_counts_and_all_are_kept(t
     ]
 
 
-def test_struck_labels_leave_the_watch_of_a_server_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One client calls each answer wrong; the questions count as distinct here."""
-    monkeypatch.setattr(service_module, "_content", lambda *_: None)
+def test_struck_labels_leave_the_watch_of_a_server_that_runs(tmp_path: Path) -> None:
+    """One client calls each answer wrong."""
     log = ReplyLog(tmp_path / "log.sqlite")
     watch = PromiseWatch.of(uq_of().calibration, risk=0.1)
     with running(log=log, watch=watch) as server:
-        for _ in range(10):
-            server.post(LABELS, {"id": server.chat(WROTE).json()["id"], "correct": False})
+        for text in MANY[:10]:
+            server.post(LABELS, {"id": server.chat(text).json()["id"], "correct": False})
         assert watch.alarm
         assert server.chat(WROTE).json()["semcal"]["abstained"]
         code, out, _ = command("labels", log.path, "--since", "2000-01-01", "--strike", "--json")
@@ -312,12 +308,11 @@ def test_during_an_alarm_no_probability_is_given_unless_it_only_flags(on_alarm: 
 
 
 def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_reads_it_from_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(service_module, "_content", lambda *_: None)  # as if the questions were distinct
     calibration, log = uq_of().calibration, ReplyLog(tmp_path / "log.sqlite")
     with running(log=log, watch=PromiseWatch.of(calibration)) as server:
-        replies = [server.chat(WROTE).json() for _ in range(10)]
+        replies = [server.chat(text).json() for text in MANY[:10]]
         assert not any(reply["semcal"]["abstained"] for reply in replies)
         server.post(LABELS, [{"id": reply["id"], "correct": False} for reply in replies])
         assert server.get("/ready").json()["alarm"]
@@ -429,7 +424,7 @@ def test_references_and_given_answers_are_limited_as_messages_are(tmp_path: Path
 def test_while_labels_are_graded_replies_are_streamed_and_all_labels_are_taken(tmp_path: Path) -> None:
     log, grader, n = ReplyLog(tmp_path / "log.sqlite"), SlowGrader(), 45  # more than a pool has threads
     with running(log=log) as server, ThreadPoolExecutor(n) as pool:
-        server.service.__dict__["_grader"] = grader
+        server.service.labels.__dict__["grader"] = grader
         ids = [server.chat(WROTE).json()["id"] for _ in range(n)]
         labels = [pool.submit(server.post, LABELS, {"id": id, "reference": "Ana"}) for id in ids]
         assert grader.begun.acquire(timeout=30)
@@ -447,7 +442,7 @@ def test_grading_that_takes_too_long_or_whose_client_goes_is_given_up(
     caplog.set_level("INFO", "semcal.serve")
     log, grader = ReplyLog(tmp_path / "log.sqlite"), SlowGrader()
     with running(log=log, request_timeout=0.5) as server:
-        server.service.__dict__["_grader"] = grader
+        server.service.labels.__dict__["grader"] = grader
         ids = [server.chat(WROTE).json()["id"] for _ in range(3)]
         long = [{"id": id, "reference": "of the first"} for id in ids]
         refused = server.post(LABELS, long)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from semcal.serve import schema
+from semcal.serve import replies
 from semcal.serve.configuration import hashed
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import CHAT, CHECK, LABELS
@@ -29,22 +29,22 @@ def test_replies_hold_what_the_schema_says(tmp_path: Path) -> None:
     with running(log=log, audit=1.0, abstain="error", uncovered="answer") as server:
         for body in ({}, {"semcal": {"samples": True, "meanings": 1}}, {"temperature": 0.3}):
             reply = server.chat(WROTE, **body)
-            schema.COMPLETION.model_validate_json(reply.text)
+            replies.Completion.model_validate_json(reply.text)
         for content in (server.chat(SANG).text, server.chat(" ").text, server.get("/no").text):
-            schema.ERRORS.model_validate_json(content)
+            replies.ErrorReply.model_validate_json(content)
         label = {"id": reply.json()["id"], "correct": True}
         for path, model in (
-            ("/v1/models", schema.MODELS),
-            (f"/v1/models/{server.service.models[1]}", schema.MODEL),
-            ("/health", schema.HEALTH),
-            ("/ready", schema.READY),
-            ("/version", schema.VERSION),
+            ("/v1/models", replies.ReplyList[replies.ServedModel]),
+            (f"/v1/models/{server.service.models[1]}", replies.ServedModel),
+            ("/health", replies.Health),
+            ("/ready", replies.Readiness),
+            ("/version", replies.Versions),
         ):
             model.model_validate_json(server.get(path).text)
-        schema.LABELLED.model_validate_json(server.post(LABELS, [label, label]).text)
+        replies.ReplyList[replies.TakenLabel].model_validate_json(server.post(LABELS, [label, label]).text)
     with running(uq_of(answer_kind="given")) as server:
         checked = server.post(CHECK, {"question": WROTE, "answer": "Ana Velis"})
-        schema.CHECKED.model_validate_json(checked.text)
+        replies.CheckedAnswer.model_validate_json(checked.text)
 
 
 def test_the_schema_names_the_models_risks_and_values_that_are_taken() -> None:

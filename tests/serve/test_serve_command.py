@@ -142,7 +142,6 @@ def test_five_hundred_answers_are_those_of_ask(tmp_path: Path) -> None:
         (("--abstain", "refuse"), "did you mean 'refusal'"),
         (("--model", "atlas", "--calibration", "nowhere"), "nowhere"),
         (("--config", "none.yaml"), "cannot be read"),
-        (("--timeout", "3"), "for a model behind a server"),
         (("--label-log", "labels"), "--label-log is of labels, which need --log FILE"),
         (("--log", "log", "--label-log", "./log"), "give each replica a --log of its own"),
         (("--host", "203.0.113.1", "--keys", "keys"), "cannot listen"),

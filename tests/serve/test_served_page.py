@@ -11,18 +11,17 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.calibration.calibrated import LabeledAnswers
+from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.report import LikeAnswers
 from semcal.cli import serve_command
 from semcal.models.fakes import FakeLanguageModel
-from semcal.serve import service as service_module
 from semcal.serve.configuration import hashed
 from semcal.serve.guard import PAGE
 from semcal.serve.log import LabelledReply, ReplyLog
 from semcal.serve.watch import KEPT, PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.serve.devtools import Page, browsing
-from tests.serve.serving import TABLE, WROTE, Running, running, uq_of
+from tests.serve.serving import MANY, TABLE, WROTE, Running, running, uq_of
 from tests.steps.made_up_calibration import calibration
 
 KEY = "a-key-of-sixteen-letters"
@@ -59,13 +58,10 @@ def test_the_page_is_three_files_that_load_nothing_else_and_need_no_key() -> Non
         assert "script-src" not in server.get("/health").headers["content-security-policy"]
 
 
-def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service_module, "_content", lambda *_: None)  # as if the questions were distinct
+def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(tmp_path: Path) -> None:
     uq = uq_of_labelled()
     with running(uq, log=ReplyLog(tmp_path / "log"), watch=PromiseWatch.of(uq.calibration)) as server:
-        replies = [server.chat(WROTE).json()["id"] for _ in range(3)]
+        replies = [server.chat(text).json()["id"] for text in MANY[:3]]
         server.post("/v1/semcal/labels", [{"id": id, "correct": False} for id in replies])
         state = server.get("/v1/semcal/state").json()
     assert state["labelled"][1] == {"low": 0.4, "high": 0.7, "n": 50, "right": 40}

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from scipy.stats import binom, norm
 
 from benchmarks.monitor import with_labels
-from semcal.calibration.calibrated import Calibration, Threshold
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps

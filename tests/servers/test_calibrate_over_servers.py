@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.calibrated import Calibration, is_made_for
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.compatibility import is_made_for
 from semcal.errors import SemcalWarning, UsageError
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
@@ -90,7 +91,7 @@ def test_the_command_leaves_out_questions_that_fail_by_name_and_ask_uses_what_it
     monkeypatch.setenv("SEMCAL_API_KEY", "sk-secret")
     rows = labelled()
     with FakeServer(log_probs="scaled", key="sk-secret", refused=("mill 7?", "mill 8?")) as server:
-        asked = ["--model", server.name, "--m", 5, "--retries", 0]
+        asked = ["--model", server.name, "--m", 5, "--config", "server.retries=0"]
         file = write(tmp_path / "q.jsonl", rows)
         code, (found,), err = command("calibrate", file, *asked, "--risk", 0.5, "--out", tmp_path / "c")
         assert code == 1

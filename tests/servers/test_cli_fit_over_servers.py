@@ -42,7 +42,7 @@ def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes
         (["--solver", "sgd"], "--solver sgd reads hidden states"),
         (["--plot", "loss.svg"], "--plot draws the loss at all temperatures"),
         (["--features", "states"], "--features keeps hidden states"),
-        ([], "give the model's tokenizer: --tokenizer DIR"),
+        ([], "give the model's tokenizer: --config server.tokenizer=DIR"),
     ],
 )
 def test_what_a_server_cannot_be_fitted_by_is_refused(

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import time
-from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +21,6 @@ from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import ServerModel
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write
-from tests.cli.running import finish, start
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 
@@ -94,11 +91,7 @@ def test_a_calibration_of_a_server_is_applied_to_it_and_another_version_is_warne
 @pytest.mark.parametrize(
     ("model", "option"),
     [
-        *(("atlas", option) for option in (["--concurrency", 4], ["--allow-truncation"], ["--max-cost", 2])),
-        *(
-            ("openai:http://127.0.0.1:9/v1#x", option)
-            for option in (["--workers", 2], ["--dtype", "float32"], ["--memory", "1GB"])
-        ),
+        ("openai:http://127.0.0.1:9/v1#x", ["--workers", 2]),
     ],
 )
 def test_options_of_the_other_kind_of_model_are_refused(
@@ -143,9 +136,11 @@ def test_a_budget_ends_the_command_before_it_is_passed_and_keeps_what_is_finishe
     with FakeServer() as server:
         name = server.name
         assert semcal("sample", file, "--model", name, "--limit", 1)[0] == 0  # probes
-        code, _, said = semcal("sample", file, "--model", name, "--out", out, "--max-tokens-total", 3000)
+        code, _, said = semcal(
+            "sample", file, "--model", name, "--out", out, "--config", "server.max_tokens_total=3000"
+        )
         assert code == 1
-        assert "--max-tokens-total 3000" in said
+        assert "server.max_tokens_total 3000" in said
         assert not out.exists()
         spent = re.search(r"(\d+) tokens in, (\d+) out", said)
         assert spent is not None
@@ -231,8 +226,10 @@ def test_a_server_that_truncates_is_refused_or_recorded(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
     with FakeServer(truncates="always", log_probs="masked") as server:
         code, _, said = semcal("sample", file, "--model", server.name)
-        assert (code, "--allow-truncation" in said) == (1, True), said
-        code, rows, said = semcal("sample", file, "--model", server.name, "--allow-truncation")
+        assert (code, "server.allow_truncation" in said) == (1, True), said
+        code, rows, said = semcal(
+            "sample", file, "--model", server.name, "--config", "server.allow_truncation=true"
+        )
         assert code == 0, said
         assert all(row["truncated_to"] for row in rows)
 
@@ -244,37 +241,6 @@ def test_raw_log_probabilities_elsewhere_than_at_one_are_null_with_a_remedy(tmp_
     assert code == 0
     assert all(row["log_likelihoods"] is None for row in rows)
     assert said.count("--logprobs-mode processed_logprobs") == 1
-
-
-def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_finished_block_again(
-    tmp_path: Path,
-) -> None:
-    many = [{"id": f"{k}-{i}", "question": row["question"]} for k in range(22) for i, row in enumerate(ASKED)]
-    file = write(tmp_path / "q.jsonl", many)  # blocks of 64, 64 and 4
-    with FakeServer(log_probs="scaled") as server:
-        arguments = ["sample", file, "--model", server.name, "--m", "2", "--seed", "4"]
-        assert semcal(*arguments, "--out", tmp_path / "whole.jsonl")[0] == 0
-        whole = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
-        server.requests.clear()
-        server.quirks.delay = 0.01
-        out = tmp_path / "rows.jsonl"
-        running = start(*arguments, "--out", out, "--quiet", said=tmp_path / "said")
-        try:
-            while len(server.requests) < 64 + 20:  # a request a question
-                assert running.is_alive(), "it has ended before it could be killed"
-                time.sleep(0.01)
-        finally:
-            running.kill()
-            assert finish(running) == -signal.SIGKILL
-        assert not out.exists()
-        server.quirks.delay = 0
-        code, _, said = semcal(*arguments, "--out", out)
-        assert (code, "resuming" in said) == (0, True), said
-        sent = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
-    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert sent.keys() == whole.keys()
-    again = [body for body, count in sent.items() if count > whole[body]]
-    assert 0 < len(again) <= 64  # of the block in hand
 
 
 def test_a_measure_of_likelihoods_is_refused_where_there_are_none(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_a_command_that_is_killed_and_run_again_asks_only_what_was_in_hand_twice
     rows.write_text("".join(json.dumps(row) + "\n" for row in samples))
     with VerdictServer(delay=0.02) as server:
         command = ("cluster", rows, "--equivalence", server.name)
-        kept = ("--cache", tmp_path / "verdicts", "--out", tmp_path / "out")
+        kept = ("--config", f"cluster.cache={tmp_path / 'verdicts'}", "--out", tmp_path / "out")
         process = start(*command, *kept, said=tmp_path / "said")
         while len(server.asked) < 90 and process.is_alive():
             time.sleep(0.01)

@@ -112,7 +112,7 @@ def test_half_a_character_in_answers_is_a_bad_row_and_is_reported_by_all_command
     file, out = write(tmp_path / "q.jsonl", rows), tmp_path / "rows.jsonl"
     labelled = write(tmp_path / "labelled.jsonl", LABELLED)
     with Halves(log_probs=None) as server:
-        how = ("--model", server.name, "--m", 2, "--retries", 0)
+        how = ("--model", server.name, "--m", 2, "--config", "server.retries=0")
         for more in ((), ("--overwrite",)):  # also when the command goes on
             code, _, told = semcal("sample", file, *how, "--out", out, *more)
             assert code == 1, told

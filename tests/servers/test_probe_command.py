@@ -52,8 +52,8 @@ def test_the_table_says_what_llama_cpp_does_and_what_follows(monkeypatch: pytest
     assert shown["log-probabilities of draws"] == "raw: at T = 1, whatever T is; at T on request"
     assert shown["alternatives of a token"] == "all 302"
     assert shown["truncation of draws"] == "not seen"
-    assert shown["measures"] == "all at every T; of answers that are cut with --tokenizer DIR"
-    assert shown["fits"].startswith("semcal fit --tokenizer DIR by ")
+    assert shown["measures"] == "all at every T; of answers that are cut with --config server.tokenizer=DIR"
+    assert shown["fits"].startswith("semcal fit --config server.tokenizer=DIR by ")
 
 
 @pytest.mark.filterwarnings("ignore:.* refuses fields:semcal.errors.SemcalWarning")
@@ -71,7 +71,7 @@ def test_a_server_that_truncates_is_named_with_the_remedy(monkeypatch: pytest.Mo
     assert shown["truncation of draws"].startswith("found: ")
     assert shown["sampling"] == (
         "refused, for draws are cut; start vLLM with --generation-config vllm, or record the cut with "
-        "--allow-truncation"
+        "--config server.allow_truncation=true"
     )
     assert shown["measures"].startswith("E-SC: vLLM at http://127.0.0.1:")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semcal.calibration.calibrated import Calibration, Threshold
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.calibration.report import CalibrationReport, CandidateScore
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.prompting import PromptConfig

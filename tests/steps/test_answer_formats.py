@@ -13,7 +13,7 @@ from semcal.data.question import Question
 from semcal.errors import InputError, UsageError
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.sample import SampleStep, Sampling, sample_runs
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig, sample_runs
 from semcal.recalibration import Base
 from semcal.rows import Row
 from semcal.steps import WorkerState
@@ -31,7 +31,7 @@ POINTER = "json:/town"
 
 
 def drawn(name: str = "auto") -> list[Any]:
-    sampling = Sampling((Base(),), m=60, max_new_tokens=20, answer_format=AnswerFormat(name))
+    sampling = Sampling((Base(),), config=SamplingConfig(60, max_new_tokens=20, answer_format=name))
     model = FakeLanguageModel({"Where?": REPLIES}, floor=-math.inf)
     (((sampled,),),) = sample_runs(model, [Question("q", "Where?")], sampling)
     return list(sampled.draws)
@@ -49,7 +49,7 @@ def test_the_likelihood_of_a_value_in_json_is_that_of_its_tokens_given_all_befor
 def test_reasoning_alone_is_no_answer_and_leaves_the_other_likelihoods_known() -> None:
     model = FakeLanguageModel({"Where?": REPLIES}, floor=-math.inf)
     step = SampleStep(
-        Sampling((Base(),), m=40, max_new_tokens=20, answer_format=AnswerFormat(POINTER)), full=True
+        Sampling((Base(),), config=SamplingConfig(40, max_new_tokens=20, answer_format=POINTER)), full=True
     )
     (row,) = step([Row({"id": "q", "question": "Where?"})], WorkerState(model, None), lambda _: None)
     none = [text is None for text in row["samples"]]

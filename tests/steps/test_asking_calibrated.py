@@ -17,7 +17,8 @@ from made_up_calibration import (
 )
 
 import semcal
-from semcal.calibration.calibrated import Calibration, what_cannot_be_checked
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.compatibility import what_cannot_be_checked
 from semcal.data.question import Question
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError

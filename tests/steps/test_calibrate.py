@@ -17,13 +17,14 @@ from made_up_calibration import calibration, threshold
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from semcal import load_equivalence, metrics
-from semcal.calibration.calibrated import Calibration
+from semcal import metrics
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate
 from semcal.calibration.features import candidates_for
-from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.hub_names import CALIBRATION
+from semcal.inputs import load_equivalence
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
@@ -289,7 +290,7 @@ def test_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on() -> No
 
 
 def _apart(rows: list[dict[str, Any]]) -> set[int]:
-    from semcal.calibration.learn import kept_apart
+    from semcal.calibration.calibrator import kept_apart
 
     return set(np.flatnonzero(kept_apart(len(rows), None, 0)).tolist())
 
@@ -305,7 +306,7 @@ def test_below_the_threshold_it_abstains() -> None:
 
 
 def test_questions_of_one_passage_or_asked_twice_are_kept_apart_together() -> None:
-    from semcal.calibration.learn import kept_apart
+    from semcal.calibration.calibrator import kept_apart
 
     groups = np.repeat(np.arange(30), 5)
     apart = kept_apart(150, groups, 0)

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.learn import calibrate
+from semcal.calibration.calibrator import CalibrationRecord, Calibrator, calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.prompting import PromptConfig
-from semcal.models.sample import SampleStep, Sampling
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration import Base
 from semcal.rows import FAILED, Row
 from semcal.steps import WorkerState
@@ -57,7 +56,7 @@ def state(model: Failing) -> WorkerState:
 
 
 def test_a_row_of_samples_says_why_there_are_none() -> None:
-    step = SampleStep(Sampling((Base(),), PromptConfig(), 4, (0,), 10), full=True)
+    step = SampleStep(Sampling((Base(),), config=SamplingConfig(4, max_new_tokens=10)), full=True)
     rows = step(list(map(Row.of, QUESTIONS[:3])), state(Failing("q1")), lambda _: None)
     assert [FAILED in row for row in rows] == [False, True, False]
     assert rows[1] == {**QUESTIONS[1].row(), FAILED: "HTTP 400: too long"}
@@ -93,7 +92,7 @@ def test_a_job_of_ask_keeps_the_place_of_a_question_that_failed() -> None:
 
 def test_a_calibration_is_that_of_the_questions_that_were_answered() -> None:
     failing, told = Failing("q1", "q7"), list[QuestionError]()
-    found = calibrate(failing, list(QUESTIONS), on_bad_question=told.append)
+    found = Calibrator(record=CalibrationRecord(on_bad_question=told.append)).fit(failing, list(QUESTIONS))
     assert [error.question_id for error in told] == ["q1", "q7"]
     kept = [question for question in QUESTIONS if question.id not in failing.failing]
     alone = calibrate(Failing(), kept)
@@ -105,14 +104,15 @@ def test_a_calibration_is_that_of_the_questions_that_were_answered() -> None:
 def test_too_few_answered_questions_calibrate_nothing() -> None:
     failing = Failing(*(question.id for question in QUESTIONS[:20]))
     with pytest.raises(FitError, match="4 labelled questions with answers"):
-        calibrate(failing, list(QUESTIONS), on_bad_question=lambda _: None)
+        Calibrator(record=CalibrationRecord(on_bad_question=lambda _: None)).fit(failing, list(QUESTIONS))
 
 
 def test_what_failed_is_kept_and_not_asked_again(tmp_path: Path) -> None:
     failing = Failing("q1")
     for _ in range(2):
         told = list[QuestionError]()
-        calibrate(failing, list(QUESTIONS), keep=Store(tmp_path), on_bad_question=told.append)
+        record = CalibrationRecord(keep=Store(tmp_path), on_bad_question=told.append)
+        Calibrator(record=record).fit(failing, list(QUESTIONS))
         assert [error.question_id for error in told] == ["q1"]
     assert set(failing.asked.values()) == {1}
 

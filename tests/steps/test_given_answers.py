@@ -12,15 +12,15 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UsageError
 from semcal.measuring import measure_at
-from semcal.models.clustering import Grouping, cluster_rows, match_answers
+from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
@@ -29,7 +29,7 @@ from semcal.rows import Row
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
 
-EXACT = Grouping(ExactMatch())
+EXACT = ClusterConfig(ExactMatch())
 
 
 def stored(n: int = 120, *, verdicts: bool = True) -> list[dict[str, Any]]:
@@ -47,7 +47,9 @@ def stored(n: int = 120, *, verdicts: bool = True) -> list[dict[str, Any]]:
 
 def calibrated(rows: list[dict[str, Any]], **options: Any) -> Calibration:
     measured = measure_samples(list(map(Row, rows)), EXACT, answer="given")
-    return calibrate_rows(measured, ExactMatch(), learning=Learning(answer="given", **options))
+    return calibrate_rows(
+        measured, ClusterConfig(ExactMatch()), config=CalibrationConfig(answer="given", **options)
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
     """By normal form, then by the equivalence; the empty answer means the empty draws alone."""
     synonyms = FakeEquivalence([{"ana velis", "ana"}, {"bo tarn", "bo"}])
     row = Row({"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Di", "", "Bo"], "answer": answer})
-    clustered = cluster_rows([row], equivalence=synonyms).rows
+    clustered = cluster_rows([row], ClusterConfig(synonyms)).rows
     (matched,) = match_answers(clustered, "given", synonyms)
     assert matched["answer_cluster"] == cluster
     assert matched.stated_answer("given").text == answer
@@ -90,7 +92,7 @@ def test_a_given_answer_without_a_verdict_is_graded_itself_and_not_that_of_the_d
 def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     among = ExactMatch(("Cy", "Di"))
     row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
-    (matched,) = match_answers(cluster_rows([Row(row)], equivalence=among).rows, "given", among)
+    (matched,) = match_answers(cluster_rows([Row(row)], ClusterConfig(among)).rows, "given", among)
     assert matched["answer_cluster"] is None
     (answer,) = semcal.score([row], "among:Cy,Di", answer="given")
     assert answer.score is None
@@ -111,7 +113,7 @@ def test_the_one_draw_need_not_say_the_answer() -> None:
 
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
     calibrated(stored()).save_pretrained(tmp_path / "c")
-    rows = cluster_rows(list(map(Row, stored(20))), equivalence=ExactMatch()).rows
+    rows = cluster_rows(list(map(Row, stored(20))), EXACT).rows
     file = write(tmp_path / "rows.jsonl", [row.to_json() for row in rows])
     _, found, _ = command("measure", file, "--calibration", tmp_path / "c")
     assert len(found) == 20
@@ -208,7 +210,7 @@ def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Pat
     with pytest.raises(UsageError, match="learnt for given answers, not modal ones"):
         semcal.score(stored(), "exact", calibration=loaded, answer="modal")
     modal = calibrate_rows(
-        measure_samples([Row({**row, "answers": ["Ana"]}) for row in stored()], EXACT), ExactMatch()
+        measure_samples([Row({**row, "answers": ["Ana"]}) for row in stored()], EXACT), EXACT
     )
     modal.save_pretrained(tmp_path / "modal")
     assert "answer_kind" not in json.loads((tmp_path / "modal" / "calibration.json").read_text())
@@ -331,7 +333,7 @@ def test_a_column_is_a_feature_that_must_be_clearly_better() -> None:
         {**row, "distance": float(not row["correct"]) + rng.normal(0, 0.3), "noise": rng.normal()}
         for row in stored(200)
     ]
-    calibration = calibrated(rows, columns=tuple(map(ColumnFeature.parse, ("distance:falling", "noise"))))
+    calibration = calibrated(rows, features=("distance:falling", "noise"))
     assert [column.name for column in calibration.columns] == ["distance"]
     p = [answer.confidence for answer in semcal.score(rows, "exact", calibration=calibration)]
     assert np.corrcoef(p, [row["correct"] for row in rows])[0, 1] > 0.8
@@ -344,11 +346,11 @@ def test_a_column_is_a_feature_that_must_be_clearly_better() -> None:
 def test_a_column_that_a_fifth_of_the_rows_lack_is_left_out_and_said() -> None:
     rows = [{**row, "score": None if n % 4 else 1.0} for n, row in enumerate(stored(100))]
     with pytest.warns(SemcalWarning, match="75 % of the questions have no 'score'"):
-        assert calibrated(rows, columns=(ColumnFeature("score"),)).columns == ()
+        assert calibrated(rows, features=("score",)).columns == ()
 
 
 def test_a_feature_from_outside_is_one_entry() -> None:
-    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), equivalence=ExactMatch()).rows})
+    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), EXACT).rows})
     entry = FEATURES.register(Feature("longest", lambda it: float(max(map(len, it.row.samples)))))
     try:
         longest = [float(max(map(len, row["samples"]))) for row in stored(5)]

@@ -10,10 +10,10 @@ import pandas
 import pytest
 
 import semcal
+from semcal.data.arguments import as_questions
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
 from semcal.files import write_rows
-from semcal.inputs import as_questions
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration.fit import as_recalibrator
 from semcal.recalibration.select import fit_grid
@@ -231,7 +231,6 @@ WRONG_CALLS = {
     "samples without answers": (lambda: semcal.score(SAMPLED).calibrate(), "no labelled"),
     "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
     "a delta of 1": (lambda: semcal.calibrate(MODEL, LABELLED, delta=1), r"delta is 1; .*such as 0\.05"),
-    "no delta": (lambda: semcal.calibrate(MODEL, LABELLED, delta=None), "delta is None; expected a share"),
     "a seed below 0": (lambda: semcal.calibrate(MODEL, LABELLED, seed=-1), "seed is -1; expected a whole"),
     "a seed in words": (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
     "a seed of results": (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
@@ -259,8 +258,14 @@ WRONG_CALLS = {
         lambda: semcal.Calibration.from_pretrained(3),
         "the calibration is 3",
     ),
-    "m in words": (lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"), "m is 'ten'; expected a whole number"),
-    "half a draw": (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a whole"),
+    "m in words": (
+        lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"),
+        "m is 'ten'; expected a positive whole number",
+    ),
+    "half a draw": (
+        lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5),
+        "m is 2.5; expected a positive whole",
+    ),
     "a linkage that is a number": (
         lambda: semcal.score(SAMPLED, linkage=3),
         "unknown linkage 3. Known: comp",

@@ -12,18 +12,18 @@ import pytest
 from made_up_calibration import calibration, threshold
 
 import semcal
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.samples import measure_samples
+from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UndefinedWarning
 from semcal.grading.rules import RuleGrader
-from semcal.models.clustering import Grouping, cluster_rows, match_answers
+from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.rows import Row, count_ends
-from semcal.serve.engine import AnswerOutcome
-from semcal.serve.replies import ReplyVerdict, Served
-from semcal.serve.requests import Options
+from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
+from semcal.serve.replies import Completion, SemcalPart
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
@@ -35,7 +35,7 @@ MOSTLY: dict[str, Any] = {**QUESTION, "samples": [None, "Ana", None, "", None], 
 
 
 def clustered(row: dict[str, Any], equivalence: Any = None) -> dict[str, Any]:
-    (found,) = cluster_rows([Row(row)], equivalence=equivalence or ExactMatch()).rows
+    (found,) = cluster_rows([Row(row)], ClusterConfig(equivalence or ExactMatch())).rows
     return found.to_json()
 
 
@@ -140,27 +140,27 @@ def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_ans
     row = measured({**MOSTLY, "samples": [None, "Ana", "Ana", "Ana", "Bo"], "log_likelihoods": None})
     answer, best = calibrated(row, further=None)
     assert best.probabilities == (0.0, pytest.approx(0.46), None)
-    outcome, options = AnswerOutcome(answer, {}, "", 1, 1, 0.0, None, 5), Options()
-    verdict = ReplyVerdict.of(outcome, calibration(), options, uncovered=())
-    served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "Ana", 0.0)
-    stated = {one["text"]: one["probability"] for one in served.semcal["meanings"]}
+    verdict = ReplyVerdict.on(answer, calibration(), risk=None, covered=True, alarm=False)
+    outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
+    part = SemcalPart.of(Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r"))
+    stated = {one.text: one.probability for one in part.meanings}
     assert stated == {"Ana": pytest.approx(0.46), None: 0.0, "Bo": None}
     assert calibrated(measured(MOSTLY), further=None)[1].probabilities == (0.0, None, None)
 
 
 def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() -> None:
     answer, _ = calibrated(measured(MOSTLY), threshold=threshold(0.1))
-    outcome, options = AnswerOutcome(answer, {}, "", 1, 1, 0.0, None, 5), Options(samples=True)
-    for uncovered in ((), ("temperature",)):
-        verdict = ReplyVerdict.of(
-            outcome, calibration(threshold=threshold(0.1)), options, uncovered=uncovered
-        )
-        served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "I do not know.", 0.0)
-        assert served.message["content"] == "I do not know."
-        expected = {"answer": None, "confidence": None, "abstained": True, "reason": "no answer"}
-        assert expected.items() <= served.semcal.items()
-    assert served.semcal["meanings"][0]["text"] is None
-    assert served.semcal["meanings"][0]["samples"] == [None] * 3
+    outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
+    assert outcome.features == {}
+    for covered in (True, False):
+        limited = calibration(threshold=threshold(0.1))
+        verdict = ReplyVerdict.on(answer, limited, risk=None, covered=covered, alarm=False)
+        answered = Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r")
+        part = SemcalPart.of(answered, samples=True)
+        reply = Completion.of(answered, part, "m", "pass", "I do not know.")
+        assert reply.choices[0].message.content == "I do not know."
+        assert (part.answer, part.confidence, part.abstained, part.reason) == (None, None, True, "no answer")
+        assert (part.meanings[0].text, part.meanings[0].samples) == (None, [None] * 3)
 
 
 def labelled(n: int, without: int, seed: int = 0) -> list[Row]:
@@ -180,20 +180,20 @@ def labelled(n: int, without: int, seed: int = 0) -> list[Row]:
 
 
 def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong() -> None:
-    grouping = Grouping(ExactMatch())
+    grouping = ClusterConfig(ExactMatch())
     rows = labelled(200, 40)
-    learning = Learning(risk=0.4, delta=0.1)
+    learning = CalibrationConfig(risks=0.4, delta=0.1)
     with pytest.warns(SemcalWarning, match=r"280 of 2000 samples have no answer; "):
         measured = measure_samples(rows, grouping)
-    found = calibrate_rows(measured, "exact", learning=learning)
+    found = calibrate_rows(measured, ClusterConfig("exact"), config=learning)
     report, limit = found.report, found.threshold
     assert (report.no_answer, report.no_answer_samples) == (40, 280)
     assert report.n + report.apart == 160
     assert limit is not None
     assert limit.n == 80  # two in five of all, so that the coverage is that of all
     assert limit.answered <= report.apart
-    every = calibrate_rows(measured, "exact")
-    with_answers = calibrate_rows(measure_samples(rows[:160], grouping), "exact")
+    every = calibrate_rows(measured, ClusterConfig("exact"))
+    with_answers = calibrate_rows(measure_samples(rows[:160], grouping), grouping)
     assert every.map == with_answers.map
     assert every.report.base["accuracy"] == pytest.approx(with_answers.report.base["accuracy"] * 160 / 200)
     assert every.report.learning_curve == with_answers.report.learning_curve
@@ -243,7 +243,7 @@ def test_samples_are_counted_once_by_how_they_ended() -> None:
     assert count_ends([Row(row), Row(MOSTLY)]) == (1, 10, 6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", SemcalWarning)
-        measure_samples(labelled(10, 1), Grouping(ExactMatch()))  # 7 of 100
+        measure_samples(labelled(10, 1), ClusterConfig(ExactMatch()))  # 7 of 100
 
 
 def test_sharper_samples_without_an_answer_choose_no_wording() -> None:

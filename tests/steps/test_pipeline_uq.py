@@ -125,7 +125,7 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
     assert [q.question for q in again.asking.few_shot] == ["What is it?"]
     semcal.SemanticUQ(model, recalibrator=again)
     with pytest.raises(UsageError, match="another prompt"):
-        semcal.SemanticUQ(model, recalibrator=again, few_shot=[])
+        semcal.SemanticUQ(model, recalibrator=again, system="Be brief.")
     other = FakeLanguageModel({"Who?": {"Bo": 1.0}})
     with pytest.raises(UsageError, match="recalibrator was fitted on fake"):
         semcal.SemanticUQ(other, recalibrator=again)

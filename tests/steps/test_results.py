@@ -22,6 +22,7 @@ from semcal.cli.app import app
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
 from semcal.files import write_rows
+from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.progress import shown_progress
 
@@ -32,7 +33,7 @@ LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enu
 @pytest.fixture(autouse=True)
 def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no equivalence is named answers are grouped by normal forms: that is not what is tested here."""
-    monkeypatch.setattr("semcal.inputs.DEFAULT", "exact")
+    monkeypatch.setattr("semcal.inputs.load_equivalence", lambda *_, **__: ExactMatch())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, threshold
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.grading.rules import RuleGrader

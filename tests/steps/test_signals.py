@@ -15,23 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import AnsweredRow, Feature, features_of
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples, origin_of
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import as_sample_rows
-from semcal.models.clustering import Grouping
+from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Capabilities, Generation, Prompt
-from semcal.models.sample import Sampling, sample_runs
+from semcal.models.sample import Sampling, SamplingConfig, sample_runs
 from semcal.rows import Row
 from semcal.store import Store
 from tests.cli.invoking import semcal as command
@@ -39,7 +39,7 @@ from tests.cli.invoking import write
 
 #: Draws at one temperature.
 OPTIONS: Any = {"equivalence": "exact", "progress": False, "temperatures": [1.0], "m": 10}
-EXACT = Grouping(ExactMatch())
+EXACT = ClusterConfig(ExactMatch())
 #: Questions of which the answer "Ana" is right in every other one, whatever the draws say.
 TABLE = {f"Who built mill {i}?": {"Ana.": 0.75, "Bo.": 0.25} for i in range(160)}
 LABELLED = [{"question": text, "answers": "Ana" if i % 2 else "Cy"} for i, text in enumerate(TABLE)]
@@ -87,7 +87,9 @@ def numbered(text: str) -> int:
 
 def rows_of(model: FakeLanguageModel, n: int = 6, **sampling: Any) -> Any:
     questions = [Question(str(i), text, ("Ana",)) for i, text in enumerate(list(TABLE)[:n])]
-    ((sampled,),) = sample_runs(model, questions, Sampling((Temperature(1.0),), **sampling))
+    ((sampled,),) = sample_runs(
+        model, questions, Sampling((Temperature(1.0),), config=SamplingConfig(**sampling))
+    )
     rows = [one.add_to(Row.of(question)) for question, one in zip(questions, sampled)]
     return measure_samples(rows, EXACT)
 
@@ -196,10 +198,14 @@ def test_what_was_said_is_kept_and_read_again_without_the_model(tmp_path: Path) 
     rows = as_sample_rows(tmp_path / "samples.jsonl")
     origin = origin_of(rows, tmp_path / "samples.jsonl")
     measured = measure_samples(rows, EXACT)
-    again = calibrate_rows(measured, "exact", learning=Learning(signals=("p-true",)), origin=origin)
+    again = calibrate_rows(
+        measured, ClusterConfig("exact"), config=CalibrationConfig(signals=("p-true",)), origin=origin
+    )
     assert again.map == calibration.map
     with pytest.raises(UsageError, match="--model"):
-        calibrate_rows(measured, "exact", learning=Learning(signals=("verbalised",)), origin=origin)
+        calibrate_rows(
+            measured, ClusterConfig("exact"), config=CalibrationConfig(signals=("verbalised",)), origin=origin
+        )
     bare = {t: [row.without("signals") for row in part] for t, part in measured.items()}
     with pytest.raises(InputError, match="question '1' has no signal 'p-true' of its answer 'Ana'"):
         loaded.apply(bare)
@@ -263,7 +269,7 @@ def test_a_server_without_log_probabilities_is_refused_by_name(name: str) -> Non
 
 def test_an_unknown_signal_and_a_column_of_a_signal_s_name_are_refused() -> None:
     with pytest.raises(UsageError, match="did you mean 'p-true'"):
-        Learning(signals=("ptrue",))
+        CalibrationConfig(signals=("ptrue",))
     with pytest.raises(UsageError, match="'p-true'"):
         semcal.calibrate(AskedModel(knows), LABELLED, features=["p-true"], signals=["p-true"])
 
@@ -288,7 +294,7 @@ def test_a_given_answer_is_asked_about_in_its_own_words() -> None:
 def test_token_scores_are_the_smallest_and_the_mean_probability(m: int) -> None:
     model = FakeLanguageModel({"Who built mill 0?": {"Ana Velis": 0.5, "Ana Tarn": 0.2, "Bo": 0.3}})
     ((sampled,),) = sample_runs(
-        model, [Question("0", "Who built mill 0?")], Sampling((Temperature(1.0),), m=m)
+        model, [Question("0", "Who built mill 0?")], Sampling((Temperature(1.0),), config=SamplingConfig(m))
     )
     ((row),) = [one.add_to(Row({"id": "0"}), tokens=True) for one in sampled]
     for log_probs, (low, mean) in zip(row["token_log_probs"], row["token_scores"]):
@@ -328,7 +334,7 @@ def test_a_curve_goes_as_far_as_the_draws_of_every_temperature() -> None:
         Row({**row, **{key: row[key][:3] for key in ("samples", "log_likelihoods", "token_scores")}})
         for row in rows
     ]
-    curve = draws_curve({1.0: list(map(Row, rows)), 0.5: few}, EXACT, Learning(signals=("p-true",)))
+    curve = draws_curve({1.0: list(map(Row, rows)), 0.5: few}, EXACT, CalibrationConfig(signals=("p-true",)))
     assert [point.m for point in curve] == [1, 2, 3]
 
 
@@ -429,13 +435,13 @@ def drawn_rows(n: int = 150, m: int = 6) -> list[dict[str, Any]]:
 def test_the_gain_by_draws_is_that_of_calibrations_of_the_first_draws() -> None:
     """Each point is the out-of-fold gain that `calibrate --m` reports of so many draws."""
     rows = drawn_rows()
-    learning = Learning()
+    learning = CalibrationConfig()
     curve = draws_curve({None: list(map(Row, rows))}, EXACT, learning)
     assert [point.m for point in curve] == [1, 2, 3, 5, 6]
     assert (curve[-1].above, curve[-1].standard_error) == (0, 0)
     for point in curve[1:]:
         measured = measure_samples(list(map(Row, rows)), EXACT, m=point.m)
-        report = calibrate_rows(measured, ExactMatch(), learning=learning).report
+        report = calibrate_rows(measured, ClusterConfig(ExactMatch()), config=learning).report
         assert report.calibrated["gain"] == pytest.approx(point.gain)
     assert curve[0].above < -2 * curve[0].standard_error  # one draw agrees with itself, whatever it says
 
@@ -446,12 +452,12 @@ def test_where_no_question_has_an_answer_among_the_first_draws_the_gain_is_zero(
     rows = [{**row, "log_likelihoods": None} for row in rows]
     if grouped:
         rows = [{**row, "group": str(number // 2)} for number, row in enumerate(rows)]
-    one, two, *_, full = draws_curve({None: list(map(Row, rows))}, EXACT, Learning())
+    one, two, *_, full = draws_curve({None: list(map(Row, rows))}, EXACT, CalibrationConfig())
     assert (one.m, one.gain, two.m, two.gain) == (1, 0, 2, 0)
     assert one.above == two.above == pytest.approx(-full.gain)
     assert full.gain > 0.1
     rows = [{**row, "samples": [None] * 6} for row in rows]
-    curve = draws_curve({None: list(map(Row, rows))}, EXACT, Learning())
+    curve = draws_curve({None: list(map(Row, rows))}, EXACT, CalibrationConfig())
     assert {(point.gain, point.above, point.standard_error) for point in curve} == {(0, 0, 0)}
 
 
@@ -471,7 +477,7 @@ def test_fewer_draws_are_clustered_anew_and_no_pair_is_asked_about_twice() -> No
     linking = Linking()
     row = {"question": "Who?", "answers": ["a"], "samples": ["a", "c", "b"]}
     rows = [Row({**row, "id": str(i), "question": f"Who built {i}?"}) for i in range(20)]
-    draws_curve({None: rows}, Grouping(linking), Learning())
+    draws_curve({None: rows}, ClusterConfig(linking), CalibrationConfig())
     assert len(linking.asked) == len(set(linking.asked))
 
 
@@ -497,27 +503,29 @@ def test_an_answer_that_is_not_read_of_the_draws_is_compared_with_fewer_anew(kin
     stored = [{**json.loads(line)} for line in calibration.samples.splitlines()]
     for point in report.draws_curve:
         first = measure_samples(list(map(Row, stored)), EXACT, m=point.m, answer=kind)
-        learning = Learning(answer=kind, signals=("token-scores",))
-        again = calibrate_rows(first, ExactMatch(), learning=learning).report
+        learning = CalibrationConfig(answer=kind, signals=("token-scores",))
+        again = calibrate_rows(first, ClusterConfig(ExactMatch()), config=learning).report
         assert again.calibrated["gain"] == pytest.approx(point.gain)
 
 
 @pytest.mark.filterwarnings("ignore:all 150 answers have the same share")
 def test_results_of_stored_samples_know_the_same_curve_and_keep_clusters_that_were_stored() -> None:
     rows = drawn_rows()
-    expected = draws_curve({None: list(map(Row, rows))}, EXACT, Learning())
+    expected = draws_curve({None: list(map(Row, rows))}, EXACT, CalibrationConfig())
     results = semcal.score(rows, "exact")
     assert results.calibrate(m_curve=True).report.draws_curve == expected
     assert results.calibrate().report.draws_curve == ()
     alike = [{**row, "clusters": [list(range(6))]} for row in rows]
-    kept = draws_curve({None: list(map(Row, alike))}, EXACT, Learning())
+    kept = draws_curve({None: list(map(Row, alike))}, EXACT, CalibrationConfig())
     assert semcal.score(alike).calibrate(m_curve=True).report.draws_curve == kept != expected
 
 
 def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_it_loses() -> None:
     rows = [{**row, "answer": "Ana", "correct": row["answers"] == ["Ana"]} for row in drawn_rows()]
     measured = measure_samples(list(map(Row, rows)), EXACT, m=1, answer="given")
-    calibration = calibrate_rows(measured, ExactMatch(), learning=Learning(answer="given"))
+    calibration = calibrate_rows(
+        measured, ClusterConfig(ExactMatch()), config=CalibrationConfig(answer="given")
+    )
     assert calibration.m == 1
     assert any("one draw a question" in line for line in calibration.report.first)
     with pytest.raises(UsageError, match="one draw has a share of 1"):
@@ -526,7 +534,9 @@ def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_i
 
 def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     file, out = write(tmp_path / "samples.jsonl", drawn_rows()), tmp_path / "out"
-    code, (made,), _ = command("calibrate", file, "--equivalence", "exact", "--m-curve", "--out", out)
+    code, (made,), _ = command(
+        "calibrate", file, "--equivalence", "exact", "--config", "calibration.m_curve=true", "--out", out
+    )
     assert (code, [point["m"] for point in made["draws_curve"]]) == (0, [1, 2, 3, 5, 6])
     advice = Calibration.from_pretrained(out).report.advice
     assert any(line.startswith("Gain by draws") and "6 at hand" in line for line in advice)

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from semcal.calibration.learn import calibrate
+from semcal import Calibrator, ClusterConfig, PromptConfig, SamplingConfig
+from semcal.calibration.calibrator import CalibrationRecord
 from semcal.demo.paths import calibration_dir
 from semcal.demo.questions import load_set
 from semcal.installation import versions
@@ -24,15 +25,13 @@ def main(
 ) -> None:
     """Calibrate, write, and say what was learnt."""
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
-    found = calibrate(
+    record = CalibrationRecord("atlas-trivia and atlas-rare, calibration-train", versions())
+    found = Calibrator(risks=RISK, record=record).fit(
         "atlas",
         [*trivia.calibration_train[:LABELS], *rare.calibration_train[:LABELS]],
-        equivalence="atlas",
-        few_shot=trivia.few_shot,
-        risk=RISK,
-        max_new_tokens=LONGEST,
-        data="atlas-trivia and atlas-rare, calibration-train",
-        versions=versions(),
+        prompt=PromptConfig(trivia.few_shot),
+        sampling=SamplingConfig(max_new_tokens=LONGEST),  # the small vocabulary spells dates in many tokens
+        cluster=ClusterConfig("atlas"),
     )
     found = replace(found, samples=None)  # what was sampled is not shipped
     typer.echo(found.save_pretrained(directory or calibration_dir()))

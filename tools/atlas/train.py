@@ -36,10 +36,11 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, user_turn
-from semcal.demo.paths import calibration_dir, language_model_dir, nli_model_dir, recalibrator_dir
+from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
 from semcal.demo.questions import load_set
 from semcal.models import load_model
 from tools.atlas import texts
+from tools.atlas.calibration import main as write_calibration
 from tools.atlas.facts import told_value, training_facts, unasked_facts
 from tools.atlas.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
 from tools.atlas.nli import train as train_nli
@@ -357,26 +358,6 @@ def fit_recalibrator() -> None:
     )
 
 
-def calibrate_embedded() -> None:
-    """Calibrate the embedded model, as `semcal ask` uses it: 500 questions of each closed-book set."""
-    from semcal.calibration.learn import calibrate
-    from semcal.installation import versions
-
-    trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
-    found = calibrate(
-        load_model(language_model_dir()),
-        [*trivia.calibration_train[:500], *rare.calibration_train[:500]],
-        equivalence="atlas",
-        few_shot=trivia.few_shot,
-        max_new_tokens=24,  # the small vocabulary spells a date in words in many tokens
-        risk=0.3,
-        data="atlas-trivia and atlas-rare, calibration-train",
-        versions=versions(),
-    )
-    log.info("calibration: %s", found.report.why)
-    found.save_pretrained(calibration_dir())
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and make the models: all of them, or only the language model in --out."""
     parser = argparse.ArgumentParser(description="Make the models of Atlas.")
@@ -402,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if out is None:
         train_nli(nli_model_dir(), seed=settings.seed, log=log.info)
         fit_recalibrator()
-        calibrate_embedded()
+        write_calibration()
 
 
 if __name__ == "__main__":

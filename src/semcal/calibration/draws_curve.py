@@ -5,22 +5,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from semcal.arrays import Floats
-from semcal.calibration.calibrated import requested_features
+from semcal.calibration.configuration import (
+    CalibrationConfig,
+    answering_temperatures,
+    grade_answers,
+    requested_features,
+)
 from semcal.calibration.features import answered_rows, candidates_for, features_of
-from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
 from semcal.calibration.report import DrawsPoint
 from semcal.calibration.signals import SIGNALS
 from semcal.data.question import several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning
+from semcal.grading.grade import as_grader
 from semcal.measuring import measure_at
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import Labelled, paired_difference, predict_out_of_fold
-from semcal.models.clustering import Grouping, cluster_missing, match_at
+from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
 from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
 from semcal.rows import RowsAt
 
@@ -50,7 +56,14 @@ NUMBERS = (1, 2, 3, 5, 10)
 TOKEN_SCORES = SIGNALS["token-scores"]
 
 
-def draws_curve(rows: RowsAt, clustering: Grouping, learning: Learning) -> tuple[DrawsPoint, ...]:
+def draws_curve(
+    rows: RowsAt,
+    cluster: ClusterConfig,
+    config: CalibrationConfig,
+    *,
+    seed: int = 0,
+    fixed_temperature: bool = False,
+) -> tuple[DrawsPoint, ...]:
     """Return the gain out of fold with the first 1, 2, 3, 5 and 10 draws of each temperature, and with all.
 
     Rows of labelled questions hold all their draws, and no `clusters` unless these are to be kept: each
@@ -66,33 +79,44 @@ def draws_curve(rows: RowsAt, clustering: Grouping, learning: Learning) -> tuple
         min(row.m for part in rows.values() for row in part),
     )
     numbers = [*(n for n in NUMBERS if n < m), m]
-    if not isinstance(clustering.equivalence, ExactMatch):
-        clustering = replace(clustering, equivalence=_Remembering(clustering.equivalence))
-    gains = [_gains(rows, n, clustering, learning, groups) for n in numbers[::-1]][::-1]
+    if not isinstance(cluster.judge, ExactMatch):
+        cluster = replace(cluster, equivalence=_Remembering(cluster.judge))
+    config = replace(config, grader=as_grader(config.grader, cluster.judge))
+    labels_with = partial(_labels, rows, cluster=cluster, config=config, fixed=fixed_temperature)
+    gains = [_gains(*labels_with(n), groups, seed) for n in numbers[::-1]][::-1]
     return tuple(
         DrawsPoint(n, float(of_n.mean()), *paired_difference(of_n, gains[-1], groups))
         for n, of_n in zip(numbers, gains)
     )
 
 
-def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, groups: Groups | None) -> Floats:
-    """The gain of each question (N,) with its first n draws of each temperature."""
+def _labels(
+    rows: RowsAt, n: int, *, cluster: ClusterConfig, config: CalibrationConfig, fixed: bool
+) -> tuple[list[Labelled], list[list[bool]]]:
+    """Return the labeled answers at each temperature with the first n draws, and which questions have one."""
     taken = [row.take(range(n)) for part in rows.values() for row in part]
-    clustered = iter(cluster_missing(taken, equivalence=clustering.equivalence, linkage=clustering.linkage))
+    clustered = iter(cluster_missing(taken, cluster))
     measured = match_at(
         measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()}),
-        learning.answer,
-        clustering.equivalence,
+        config.answer,
+        cluster.judge,
     )
     labels, found = [], []
-    for t in answering_temperatures(measured, learning):
+    for t in answering_temperatures(measured, fixed=fixed):
         at = {t: measured[t], **measured}
-        is_known = any(item.token_scores is not None for item in answered_rows(at, learning.answer))
+        is_known = any(item.token_scores is not None for item in answered_rows(at, config.answer))
         signals = [TOKEN_SCORES.name] if is_known else []
-        features = features_of(at, learning.answer, requested_features(learning.columns, signals))
-        correct = grade_answers(features, measured[t], learning)
+        features = features_of(at, config.answer, requested_features(config.features, signals))
+        correct = grade_answers(features, measured[t], as_grader(config.grader, cluster.judge), config.answer)
         labels.append(Labelled(features.values, correct, candidates_for(features)))
         found.append([text is not None for text in features.answers])
+    return labels, found
+
+
+def _gains(
+    labels: Sequence[Labelled], found: Sequence[Sequence[bool]], groups: Groups | None, seed: int
+) -> Floats:
+    """Return the gain of each question (N,) out of fold."""
     has_answer = np.all(found, axis=0)
     gains = np.zeros(len(has_answer))  # 0 where there is no answer, of probability 0
     if not has_answer.any():
@@ -101,7 +125,7 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
     groups = None if groups is None else groups[has_answer]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
-        p, places = predict_out_of_fold(labels, groups=groups, seed=learning.seed)
+        p, places = predict_out_of_fold(labels, groups=groups, seed=seed)
     correct = labels[0].correct.copy()
     for place, of_place in enumerate(labels):
         correct[places == place] = of_place.correct[places == place]

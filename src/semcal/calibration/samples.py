@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from semcal import inputs
-from semcal.calibration.calibrated import Calibration, check_sampled_by, draws_for
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.compatibility import check_sampled_by, draws_for
+from semcal.data.arguments import as_questions
 from semcal.data.question import Question, data_hash
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
 from semcal.hub_names import CALIBRATION
 from semcal.measuring import measure_at
-from semcal.models.clustering import Grouping, cluster_missing, match_at
-from semcal.models.equivalence import address_of
+from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
 from semcal.models.sample import default_max_new_tokens, row_to_ask
 from semcal.recalibration.files import Provenance, fitted_or_none
 from semcal.rows import (
@@ -77,7 +78,7 @@ def origin_of(
             f"{n_sampled_here} of {len(rows)} rows were sampled by semcal calibrate, and the others were "
             "not; give them in files of their own"
         )
-    questions = inputs.as_questions([row.json for row in rows], "samples", labelled=True)
+    questions = as_questions([row.json for row in rows], "samples", labelled=True)
     is_file = source is not None and Path(source).is_file()
     text = Path(source or "").read_text(encoding="utf-8", errors="replace") if is_file else None
     if provenance is None:
@@ -138,7 +139,7 @@ def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
 
 def measure_samples(
     rows: Sequence[Row],
-    clustering: Grouping,
+    cluster: ClusterConfig,
     *,
     m: int | None = None,
     temperatures: Sequence[float] | None = None,
@@ -160,22 +161,20 @@ def measure_samples(
             check_labelled_samples(row, answer)
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
-    judge, address = clustering.equivalence, address_of(clustering.equivalence)
-    inputs.check_clustered_by(rows, address, judge.revision, clustering.linkage)
-    inputs.warn_of_clusters(rows, address)
+    inputs.check_clustered_by(rows, cluster)
+    inputs.warn_of_clusters(rows, cluster.address)
     chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
     rows_at = _first_draws(chosen, m)
     inputs.check_stored_draws(rows_at, answer)
     warn_of_cut_draws(*count_ends(row for part in rows_at.values() for row in part))
     clustered = cluster_missing(
         [row for split in rows_at.values() for row in split],
-        equivalence=clustering.equivalence,
-        linkage=clustering.linkage,
+        cluster,
         progress=progress and (lambda n_done: progress(n_done // len(rows_at))),
     )
     n = len(rows)
     measured = measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
-    return match_at(measured, answer, clustering.equivalence)
+    return match_at(measured, answer, cluster.judge)
 
 
 def rows_at_temperatures(rows: Sequence[Row], temperatures: Sequence[float] | None) -> RowsAt:

@@ -22,8 +22,8 @@ from semcal.models.prompting import PromptConfig, common_prefix
 from semcal.models.protocols import LanguageModel, ListsTokens, Prompt, Sampler, SampleRequest
 from semcal.registry import Catalogue, check_name
 from semcal.rows import AnswerKind, Row, RowsAt
-from semcal.steps import WorkerState, run_steps
-from semcal.store import Stage, Store
+from semcal.steps import Stage, Step, WorkerState, run_stages
+from semcal.store import Store
 from semcal.workers import Progress, SerialExecutor
 
 #: The most meanings that are options of one question, the most frequent first.
@@ -260,10 +260,11 @@ SIGNALS.register(
 
 
 @dataclass(frozen=True)
-class SignalStep:
+class SignalStep(Step):
     """Asks a model about the `answer` of rows beside their `others`, and adds the values as `signals`."""
 
     name: ClassVar[str] = "signals"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
     signals: tuple[str, ...]
     asking: PromptConfig
 
@@ -309,19 +310,17 @@ def add_signals(
     if not asked:
         return rows
     step = SignalStep(tuple(signal.name for signal in asked), asking)
-    key = {"signals": step.signals, "model": model.revision, "prompt": asking.hash(model)} if keep else {}
+    stage = Stage((step,), {"model": model.revision, "prompt": asking.hash(model)} if keep else {})
     values: dict[tuple[str, str], Mapping[str, float | None]] = {}
     added = dict(rows)
     for t in [next(iter(rows))] if temperatures is None else temperatures:
         answered = answered_rows({t: rows[t], **rows}, kind)
         with_answer = [item for item in answered if item.text is not None]
         pending = [_to_assess(item) for item in with_answer if (item.row.id, item.text) not in values]
-        for block in run_steps(
-            pending,
-            [step],
+        for block in run_stages(
+            stage.blocks(pending, BLOCK),
             workers=SerialExecutor(WorkerState(model)),
-            cut=BLOCK,
-            store=Stage(keep, "signals", key),
+            store=keep,
             progress=progress if progress and not values else lambda _: None,
         ):
             values |= {(row.id, row["answer"]): row["signals"] for row in block.rows}

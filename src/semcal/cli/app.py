@@ -33,6 +33,7 @@ from semcal.cli import (
     server_commands,
 )
 from semcal.cli import options as opt
+from semcal.cli.config_file import plugins_of
 from semcal.cli.console import Output, flush, info, kept_message, output_file, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
@@ -114,15 +115,25 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
     options_of_output = inspect.signature(output_of).parameters
 
     @wraps(command)
-    def run(*, quiet: bool, verbose: bool, plugin: list[str] | None, **options: Any) -> None:
+    def run(
+        *,
+        typer_context: typer.Context,
+        quiet: bool,
+        verbose: bool = False,
+        config: list[str] | None = None,
+        **options: Any,
+    ) -> None:
+        sources = {name: typer_context.get_parameter_source(name) for name in typer_context.params}
+        given = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
         console.set_quiet(quiet)
         console.set_verbose(verbose)
-        options["verbose"] = verbose
+        options |= {"quiet": quiet, "verbose": verbose, "config": config}
         warnings.showwarning = partial(_show_warning, printed=set())
         output = None
         with _sigterm_raises():
             try:
-                load_plugins(plugin or ())
+                load_plugins(plugins_of(config or ()))
+                options = opt.with_settings(name, command, options, config or (), given)
                 texts = {"question", "context", "system", "columns"} & options.keys()
                 options |= {name: _as_text(name, options[name]) for name in texts}
                 output = output_of(**{name: options.get(name) for name in options_of_output})
@@ -137,7 +148,10 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
                 code = _report(MemoryError(str(error).partition(". ")[0]), output, options)
         raise typer.Exit(code or flush(sys.stdout))
 
-    run.__signature__ = opt.options_of(command)  # type: ignore[attr-defined]
+    signature = opt.options_of(command)
+    context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    signature = signature.replace(parameters=[context, *signature.parameters.values()])
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
 
 
@@ -190,7 +204,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         return 1
     if isinstance(error, MemoryError):
         where = str(error) or "out of memory"
-        warn(f"error: {where}; ask for less at once (--workers, --memory, --m, --bins, --limit)")
+        warn(f"error: {where}; ask for less at once (--workers, model.memory, --m, --bins, --limit)")
     elif isinstance(error, OSError):
         advice = _ADVICE.get(error.errno or 0, "")
         warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")

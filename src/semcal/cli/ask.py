@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import as_shown, info, nli_cost
 from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions, show_first_prompt
 from semcal.data.question import Question
@@ -21,20 +22,21 @@ from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
-from semcal.steps import BlockOutcome, run_steps
+from semcal.steps import Block, BlockOutcome, Stage, run_stages
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration, Threshold
+    from semcal.calibration.calibration import Calibration, Threshold
     from semcal.steps import WorkerState
-    from semcal.uncertainty import SemanticUQ, UQOptions
+    from semcal.uncertainty import AskKeywords, SemanticUQ
 
 #: Questions of a file that are asked together.
 BLOCK = 256
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-#: Options of `SemanticUQ`; a calibration brings them, and the distribution.
-SETTINGS = ("m", "linkage", "max_new_tokens", "measure", "abstain_below")
+#: Options of `SemanticUQ`; a calibration brings them, the distribution, and the way to compare answers.
+SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template")
+COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,10 @@ class AskOptions:
     temperature: float | None = opt.TEMPERATURE
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
-    linkage: str | None = Option(None, help="components (by default), greedy or complete.")
+    linkage: str | None = setting(
+        help="How equal pairs become meanings: components (by default), greedy or complete."
+    )
+    merge_refusals: bool | None = setting(help="Count all refusals to answer as one meaning.")
     compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
@@ -61,7 +66,7 @@ class AskOptions:
     m: int | None = Option(
         None, "--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."
     )
-    seed: int = opt.SEED
+    seed: int = opt.RARE_SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
@@ -82,13 +87,13 @@ class AskOptions:
     memory: str | None = opt.MEMORY
 
     def settings(self) -> dict[str, Any]:
-        """What `SemanticUQ` is given in any case."""
+        """Return the keywords of `SemanticUQ` that stand for options of sampling and measuring."""
         kind = None if self.answer is None else as_answer_kind(self.answer)
         names = ("seed", "answer_format", *SETTINGS)
         return {name: getattr(self, name) for name in names} | {"answer": kind}
 
     def given(self, *names: str) -> dict[str, Any]:
-        """The values of options that were given."""
+        """Return the options that were given, with their values."""
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None and value is not False}
 
@@ -101,12 +106,14 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     """
     single = _single(options)
     # only now, as it takes seconds
-    from semcal.calibration.calibrated import equivalence_of
+    from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import AskStep
 
     if options.model is None:
         info("ask: the embedded model of an invented world answers; name yours with --model")
         options = replace(options, model=opt.ATLAS)
+    if options.calibration is not None:
+        options = opt.without_settings(options, *SETTINGS, *DISTRIBUTION, *COMPARED)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
     calibration = _calibration(options)
     if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
@@ -132,13 +139,13 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
             return show_first_prompt(uq.model, uq.asking, questions)
         check = _checker(state, ways[-1], calibration)
         if single is not None:
-            for block in run_steps([Row.of(single)], [step], workers=executor):
+            for block in run_stages([Block(Stage((step,)), [Row.of(single)])], workers=executor):
                 costs.update(block.costs)
                 _write_answer(block, options.out, render)
             _tell_costs(costs, state, several=False)
             return 0
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
-            for block in results.blocks(checked(questions, check), [step], workers=executor, cut=BLOCK):
+            for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
         _tell_costs(costs, state, several=True)
@@ -171,8 +178,8 @@ def _questions(options: AskOptions, single: Question | None) -> tuple[Iterator[R
 
 
 def _calibration(options: AskOptions) -> Calibration | None:
-    """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
-    from semcal.calibration.calibrated import check_beside
+    """Return the calibration that is named, or that of the embedded model (closed book) if it holds."""
+    from semcal.calibration.compatibility import check_beside
 
     if options.calibration is not None:
         if options.compare:
@@ -188,7 +195,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
     unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
-        names = ", ".join(map(option_name, unlike))
+        names = ", ".join(map(opt.name_of, unlike))
         info(f"ask: the embedded calibration does not hold with {names}; the confidence is a share")
         return None
     calibration = opt.open_calibration(opt.ATLAS)
@@ -205,10 +212,12 @@ def _embedded(options: AskOptions) -> str | None:
     return opt.ATLAS
 
 
-def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerState) -> tuple[UQOptions, ...]:
+def _ways(
+    options: AskOptions, calibration: Calibration | None, state: WorkerState
+) -> tuple[AskKeywords, ...]:
     """What `SemanticUQ` is given to answer each question: once, or first at T = 0.5 (--compare)."""
     if calibration is not None:
-        from semcal.calibration.calibrated import is_made_for
+        from semcal.calibration.compatibility import is_made_for
 
         for line in calibration.report.first:
             info(f"ask: {line}")
@@ -218,7 +227,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
         few_shot = opt.open_few_shot(options.few_shot)
         brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
         brought |= {"system": options.system, "template": options.template}
-        return (cast("UQOptions", options.settings() | brought),)
+        return (cast("AskKeywords", options.settings() | brought),)
     from semcal.models.distribution import SE, temperature_of
 
     method, asking = opt.open_recalibrator(
@@ -234,7 +243,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
     if options.compare and not usual:
         info("ask: T = 0.5 is asked for already; there is nothing to compare it with")
     return tuple(
-        cast("UQOptions", options.settings() | prompt | {"recalibrator": recalibrator})
+        cast("AskKeywords", options.settings() | prompt | {"recalibrator": recalibrator})
         for recalibrator in (*usual, method)
     )
 
@@ -252,9 +261,9 @@ def promise(limit: Threshold) -> str:
     )
 
 
-def _checker(models: WorkerState, way: UQOptions, calibration: Calibration | None) -> Callable[[Row], None]:
+def _checker(models: WorkerState, way: AskKeywords, calibration: Calibration | None) -> Callable[[Row], None]:
     """Refuse contradictory options now, and return what refuses a row that cannot be answered."""
-    from semcal.calibration.calibrated import check_unanswered
+    from semcal.calibration.compatibility import check_unanswered
     from semcal.models.sample import check_question
 
     uq = _asker(models, way)
@@ -267,10 +276,10 @@ def _checker(models: WorkerState, way: UQOptions, calibration: Calibration | Non
     return check
 
 
-def _asker(models: WorkerState, way: UQOptions) -> SemanticUQ:
+def _asker(models: WorkerState, way: AskKeywords) -> SemanticUQ:
     from semcal.uncertainty import SemanticUQ
 
-    common: UQOptions = {"equivalence": models.equivalence}
+    common: AskKeywords = {"equivalence": models.equivalence}
     return SemanticUQ(models.model, **way | common)
 
 

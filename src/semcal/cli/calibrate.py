@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
@@ -22,15 +23,14 @@ from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
-from semcal.meaning.answer import AnswerFormat
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
-from semcal.store import UnfinishedWork
+from semcal.store import UnfinishedWork, keeping_replies
 
 if TYPE_CHECKING:
-    from semcal.calibration.added import ProductionLabels
-    from semcal.calibration.calibrated import Calibration
-    from semcal.calibration.features import ColumnFeature
+    from semcal.calibration.calibration import Calibration
+    from semcal.calibration.configuration import CalibrationConfig
+    from semcal.calibration.production import ProductionLabels
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
@@ -71,29 +71,26 @@ class CalibrateOptions:
         "--risk",
         metavar="R",
         callback=opt.shares,
-        help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
+        help="Set a threshold, so that at most this share of the given answers is wrong; may be repeated.",
     )
-    delta: float | None = Option(
-        None,
-        "--delta",
+    delta: float | None = setting(
         callback=opt.share,
-        help="Allowed probability that the share is larger after all: 0.05 by default.",
+        help="Allowed probability that a larger share than --risk is wrong: 0.05 by default.",
     )
     add: list[Path] | None = Option(
         None,
         "--add",
         metavar="LOG",
-        help="Learn a calibration again, with the labels in what semcal serve --log (and --label-log) wrote; "
-        "repeatable, for replicas.",
+        help="Learn the calibration FILE again, with the labels in a log of semcal serve (--log or "
+        "--label-log); may be repeated.",
     )
     audited: bool = Option(
         False,
         "--audited",
-        help="With --add: set the threshold on audited replies alone, where questions are others by now.",
+        help="With --add: set the threshold on audited replies alone, since the questions have changed.",
     )
-    allow_unlabeled: bool = Option(
+    allow_unlabeled: bool = setting(
         False,
-        "--allow-unlabeled",
         help="With --add: set the threshold though fewer than 95 % of the audited replies are labeled; those "
         "without a label count as wrong.",
     )
@@ -102,30 +99,30 @@ class CalibrateOptions:
         None,
         "--feature",
         metavar="NAME[:rising|:falling]",
-        help="Also learn from this numeric column of the rows; may be repeated.",
+        help="A numeric column of the rows to learn from as well; may be repeated.",
     )
     signal: list[str] | None = Option(
         None,
         "--signal",
         metavar="NAME",
-        help="Also learn from what the model says of its answer: self-assessment, p-true, verbalised or "
-        "token-scores; may be repeated.",
+        help="Judgement of the model on its answer to learn from: self-assessment, p-true, verbalised "
+        "or token-scores; may be repeated.",
     )
     recalibrator: str | None = opt.RECALIBRATOR
-    temperatures: list[float] | None = Option(
-        None,
-        "--temperatures",
-        metavar="T",
-        help="Draw at this temperature as well; may be repeated. 0.5 by default; 1 alone for none.",
+    temperatures: list[float] | None = setting(
+        help="Temperatures to sample at: 1, which gives the answer, and others whose samples are features; "
+        "1 and 0.5 by default.",
     )
     m: int | None = Option(
         None,
         "--m",
         callback=opt.countable,
-        help="Answers to sample for each question, 10 by default; of samples the first of each temperature.",
+        help="Answers to sample for each question at each temperature, or to use of stored samples: 10 by "
+        "default.",
     )
-    m_curve: bool = Option(False, "--m-curve", help="Also say what fewer of the draws would gain.")
+    m_curve: bool = setting(False, help="Report the gain of fewer samples as well: false by default.")
     linkage: str = opt.LINKAGE
+    merge_refusals: bool = opt.MERGE_REFUSALS
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
@@ -145,38 +142,34 @@ class CalibrateOptions:
     dry_run: bool = opt.DRY_RUN
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE
-    no_samples: bool = Option(False, "--no-samples", help=f"Do not keep what is sampled (DIR/{SAMPLES}).")
+    keep_samples: bool = setting(
+        True, help="Keep the samples in DIR/samples.jsonl, to calibrate with again: true by default."
+    )
 
     @property
     def kind(self) -> AnswerKind:
         """Which answer the probability is of."""
         return as_answer_kind(self.answer or "modal")
 
-    @property
-    def delta_or_default(self) -> float:
-        """The allowed probability that the share is larger."""
-        return 0.05 if self.delta is None else self.delta
+    def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
+        """Return how the probability is learned."""
+        from semcal.calibration.configuration import CalibrationConfig
 
-    @property
-    def features(self) -> tuple[ColumnFeature, ...]:
-        """The columns that are further features."""
-        from semcal.calibration.features import ColumnFeature
-
-        return tuple(map(ColumnFeature.parse, self.feature or ()))
+        delta = 0.05 if self.delta is None else self.delta
+        features, signals = tuple(self.feature or ()), tuple(self.signal or ())
+        return CalibrationConfig(self.kind, features, signals, tuple(self.risk or ()), delta, grader)
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for what only a model that is asked can do, or the labels of a log."""
-        for name, value in (("audited", self.audited), ("allow-unlabeled", self.allow_unlabeled)):
-            if value and not self.add:
-                raise UsageError(f"--{name} is for the labels of a log; name it with --add")
+        if self.audited and not self.add:
+            raise UsageError("--audited is for the labels of a log; name it with --add")
         if self.model is not None and not has_samples:
             return
-        refused = ["max_new_tokens", "answer_format", "fresh", "no_samples"]
+        refused = ["max_new_tokens", "answer_format", "fresh"]
         prompt = ["few_shot", "system", "template", "show_prompt"]
         refused += ["recalibrator", *prompt] if self.model is None else []
-        refused += [] if has_samples else ["temperatures"]
         for name in refused:
-            if getattr(self, name):
+            if getattr(self, name) and not opt.is_from_file(name):
                 remedy = "leave it out" if has_samples else "give --model, or leave it out"
                 raise UsageError(f"{option_name(name)} is for a model that is asked; {remedy}")
 
@@ -248,9 +241,8 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         spent = spending(
             "calibrate", model=learning.model, equivalence=learning.equivalence, grader=learning.grader
         )
-        with spent, progress("calibrate", learning.n_questions) as update:
-            if learning.work is not None:
-                learning.work.begin()
+        beside = None if learning.work is None else learning.work.replies
+        with spent, progress("calibrate", learning.n_questions) as update, keeping_replies(beside):
             calibration = learning.learn(progress=update)
         if learning.work is not None:
             learning.work.finish()
@@ -266,7 +258,7 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
     """Write the calibration, and remove what an older one has left beside its file that this one lacks."""
     out = options.out
-    calibration = replace(calibration, samples=None) if options.no_samples else calibration
+    calibration = calibration if options.keep_samples else replace(calibration, samples=None)
     path = calibration.save_pretrained(out)
     if calibration.recalibrator is None:
         shutil.rmtree(out / RECALIBRATOR, ignore_errors=True)
@@ -301,21 +293,23 @@ def output_of(out: Path) -> Output:
 
 def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
     """The settings of a calibration that is learnt again, and the labels of logs that it can use."""
-    from semcal.calibration.added import labels_for, read_logs
-    from semcal.calibration.calibrated import equivalence_of
+    from semcal.calibration.compatibility import equivalence_of
+    from semcal.calibration.production import labels_for, read_logs
 
     for field in fields(options):
         usual = getattr(field.default, "default", None)
-        if field.name not in BESIDE_ADD and getattr(options, field.name) != usual:
+        is_kept = field.name in BESIDE_ADD or opt.is_from_file(field.name)
+        if not is_kept and getattr(options, field.name) != usual:
             name = option_name(field.name)
             raise UsageError(f"{name} stays what it was where a calibration is learnt again; leave it out")
+    options = opt.without_settings(options, "answers_among", "equivalence", "risk", "delta")
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
     calibration = opt.open_calibration(str(folder))
     if not (folder / SAMPLES).is_file():
         raise UsageError(
             f"the calibration {folder} keeps no {SAMPLES}, to which labels could be added; calibrate with a "
-            "model (--model), and without --no-samples"
+            "model (--model) and without calibration.keep_samples=false"
         )
     if options.out.resolve() == folder.resolve():
         raise UsageError(f"--out {folder} is what is learnt again, and stays; name another directory")
@@ -336,9 +330,8 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         ],
         signal=list(calibration.signals),
     )
-    for name, value in (("audited", options.audited), ("allow-unlabeled", options.allow_unlabeled)):
-        if value and not learnt.risk:
-            raise UsageError(f"--{name} is for a threshold, and the calibration has none; give --risk")
+    if options.audited and not learnt.risk:
+        raise UsageError("--audited is for a threshold, and the calibration has none; give --risk")
     names = " and ".join(map(str, options.add or ()))
     labels = labels_for(
         calibration,
@@ -376,13 +369,12 @@ def _from_samples(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
 ) -> LearningTask | None:
     """Read stored samples; None if that is all that is to be done."""
-    from semcal.calibration.calibrated import check_equivalence
+    from semcal.calibration.calibrator import calibrate_rows
+    from semcal.calibration.compatibility import check_equivalence
     from semcal.calibration.draws_curve import draws_curve
-    from semcal.calibration.learn import calibrate_rows
-    from semcal.calibration.learning import Learning
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
-    from semcal.models.clustering import Grouping
+    from semcal.models.clustering import ClusterConfig
 
     rows = _read_samples(options, bad)
     origin = _origin(rows, options, models)
@@ -390,22 +382,17 @@ def _from_samples(
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
     kept_seed = 0 if origin.provenance is None else origin.provenance.seed
-    clustering = Grouping(models.open_equivalence(), options.linkage)
+    seed = kept_seed if options.seed is None else options.seed
+    cluster = ClusterConfig(models.open_equivalence(), options.linkage, options.merge_refusals)
     if addition is not None:
-        check_equivalence(addition.calibration, clustering.equivalence, force=options.force)
-    grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
+        check_equivalence(addition.calibration, cluster.judge, force=options.force)
+        cluster = replace(cluster, merge_refusals=addition.calibration.merge_refusals)
+    grader = as_grader(models.open_grader(options.grader), cluster.judge)
+    config, is_fixed = options.configuration(grader), addition is not None
 
     def learn(progress: Callable[[int], None]) -> Calibration:
-        learning = Learning(
-            *(options.risk, options.delta_or_default),
-            *(kept_seed if options.seed is None else options.seed, grader),
-            learn_temperature=addition is None,
-            answer=options.kind,
-            columns=options.features,
-            signals=tuple(options.signal or ()),
-        )
         measured = measure_samples(
-            *(rows, clustering),
+            *(rows, cluster),
             m=options.m,
             temperatures=options.temperatures,
             answer=options.kind,
@@ -413,16 +400,19 @@ def _from_samples(
             read_by=None if addition is None else addition.calibration,
         )
         calibration = calibrate_rows(
-            measured,
-            *(clustering.equivalence, clustering.linkage, learning, origin),
+            *(measured, cluster, config),
+            seed=seed,
+            fixed_temperature=is_fixed,
+            origin=origin,
             added=None if addition is None else addition.labels,
         )
         if not options.m_curve:
             return calibration
         stored = rows_at_temperatures(rows, options.temperatures)
-        return calibration.with_draws_curve(draws_curve(stored, clustering, learning))
+        curve = draws_curve(stored, cluster, config, seed=seed, fixed_temperature=is_fixed)
+        return calibration.with_draws_curve(curve)
 
-    return LearningTask(learn, clustering.equivalence, grader)
+    return LearningTask(learn, cluster.judge, grader)
 
 
 def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
@@ -497,12 +487,12 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
         )
     # only now, as it takes seconds
-    from semcal.calibration.learn import TEMPERATURES, calibrate
+    from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
+    from semcal.models.clustering import ClusterConfig
     from semcal.models.distribution import Temperature
-    from semcal.models.sample import Sampling, plan_sampling
-    from semcal.store import Store
+    from semcal.models.sample import Sampling, SamplingConfig, plan_sampling
 
     model, recalibrator, asking = _open_sampling(options, models)
     if options.show_prompt:
@@ -512,26 +502,29 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
     asking, questions = asking.settled(questions, leave_out)
-    temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
+    sampling = SamplingConfig(
+        m,
+        seed,
+        tuple(dict.fromkeys((1.0, *(options.temperatures or (0.5,))))),
+        options.max_new_tokens,
+        answer_format=options.answer_format or "auto",
+    )
+    temperatures = sampling.temperatures
     if options.dry_run:
         under = ", ".join(f"{t:g}" for t in temperatures)
         answers = f"{m} answers to each of {len(questions)} questions at T = {under}"
         total = m * len(temperatures) * len(questions)
         warn(f"would sample {answers}: {total} answers; writes {options.out}")
         ways = (recalibrator, *map(Temperature, temperatures[1:]))
-        sampling = Sampling(ways, asking, m, max_new_tokens=options.max_new_tokens)
-        warn("\n".join(plan_sampling(model, questions, sampling)))
+        warn("\n".join(plan_sampling(model, questions, Sampling(ways, asking, sampling))))
         if options.signal:
             warn(f"would then ask the model about its answers, by {', '.join(options.signal)}")
         return None
     check_apart(questions, asking.few_shot, roles="a few-shot example and a labelled question")
     key = {
-        "m": m,
-        "max_new_tokens": options.max_new_tokens,
-        "answer_format": AnswerFormat(options.answer_format or "auto").name,
-        "temperatures": temperatures,
-        "seed": seed,
+        **asdict(sampling),
         "linkage": options.linkage,
+        "merge_refusals": options.merge_refusals,
         "model": model.revision,
         "prompt": asking.hash(model),
         "data": data_hash(questions),
@@ -541,31 +534,16 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     work = open_unfinished(options.out, key, fresh=options.fresh)
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
+    record = CalibrationRecord(Path(file).name, versions(), work, leave_out)
     learn = partial(
-        calibrate,
+        Calibrator(options.configuration(grader), record=record).fit,
         model,
         questions,
-        equivalence=equivalence,
-        temperatures=temperatures,
+        prompt=asking,
+        sampling=sampling,
+        cluster=ClusterConfig(equivalence, options.linkage, options.merge_refusals),
         recalibrator=recalibrator if options.recalibrator else None,
-        few_shot=asking.few_shot,
-        template=asking.template,
-        m=m,
-        seed=seed,
-        max_new_tokens=options.max_new_tokens,
-        answer_format=options.answer_format,
-        linkage=options.linkage,
-        grader=grader,
-        risk=options.risk,
-        delta=options.delta_or_default,
-        answer=options.kind,
-        features=options.feature or (),
-        signals=options.signal or (),
         m_curve=options.m_curve,
-        data=Path(file).name,
-        versions=versions(),
-        keep=Store(work.folder),
-        on_bad_question=leave_out,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
@@ -576,7 +554,7 @@ def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
     from semcal.calibration.problems import check_references
     from semcal.models.equivalence import AMONG, ExactMatch
 
-    columns, equivalence = options.features, options.equivalence or ""
+    columns, equivalence = options.configuration().features, options.equivalence or ""
     among = ExactMatch.among(equivalence) if equivalence.startswith(AMONG) else None
 
     def check(row: Row) -> None:

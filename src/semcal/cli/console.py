@@ -353,9 +353,9 @@ def unfinished(out: Path) -> Path:
     return named.with_name(named.name + ".unfinished")
 
 
-def open_unfinished(out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> UnfinishedWork:
+def open_unfinished(out: Path, settings: Mapping[str, Any], *, fresh: bool) -> UnfinishedWork:
     """What an earlier call has left beside --out; say so where there is something."""
-    work = UnfinishedWork(None if out is None else unfinished(out), settings, fresh=fresh)
+    work = UnfinishedWork(unfinished(out), settings, fresh=fresh)
     if work.resumed:
         info(f"resuming from what {work.folder} holds")
     return work

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import (
     Output,
     info,
@@ -58,16 +59,16 @@ class FitOptions:
     """The options of `semcal fit`."""
 
     file: str = Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
-    model: str = opt.MODEL
+    model: str | None = opt.MODEL
     out: Path = opt.folder_option("Directory of the recalibrator.", ...)
     overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
     loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")
     alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
     solver: str | None = Option(None, help="exact (TS), or sgd, the paper's schedule of gradient steps.")
-    weight_decay: float = Option(0.0, min=0, help="Of sgd; the paper: 0 or 0.01.")
-    learning_rate: float | None = Option(
-        None, min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt."
+    weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
+    learning_rate: float | None = setting(
+        min=0, help="Learning rate of sgd: by default the paper's, 1e-4 for TS, 1e-5 for ATS and Platt."
     )
     features: Path | None = Option(
         None,
@@ -139,6 +140,7 @@ class FitOptions:
         from semcal.recalibration.fit import check_method
         from semcal.recalibration.records import CHOSEN_BY
 
+        opt.required_model(self.model)
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
         check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
@@ -153,8 +155,8 @@ class FitOptions:
                 "--select chooses on questions of their own; give them with --validation FILE",
             ),
             (self.validation is not None and not self.select, "--validation goes with --select"),
-            (self.weight_decay and no_steps, f"--weight-decay {no_sgd}"),
-            (self.learning_rate and no_steps, f"--learning-rate {no_sgd}"),
+            (self.weight_decay and no_steps, f"fit.weight_decay {no_sgd}"),
+            (self.learning_rate and no_steps, f"fit.learning_rate {no_sgd}"),
             (self.by is not None and not self.samples, "--by goes with --select or TS-grid"),
             (
                 self.plot is not None and self.samples,
@@ -208,9 +210,6 @@ def command(options: FitOptions, server: opt.ServerOptions) -> int:
         unfinished_work = open_unfinished(options.out, work.key(), fresh=options.fresh)
         served = work.equivalence if names_a_server(options.equivalence) else None
         with spending("fit", model=work.model, equivalence=served):
-            equivalence = work.equivalence if options.samples else None
-            if equivalence is not None or not options.exact or work.over_server:
-                unfinished_work.begin()
             fit = work.fit_grid if options.from_samples else work.select if options.select else work.fit
             result = fit(unfinished_work.folder)
         if not options.samples:
@@ -262,11 +261,10 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
-        from semcal.data.template import as_template
         from semcal.models.prompting import PromptConfig
 
         examples = opt.open_few_shot(options.few_shot) or ()
-        asking = PromptConfig(examples, as_template(options.template, options.system))
+        asking = PromptConfig(examples, options.system, options.template)
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
         check_apart(questions, examples, roles="a few-shot example and a question to fit on")
         validation = options.validation
@@ -306,10 +304,11 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sample import Sampling
+        from semcal.models.sample import Sampling, SamplingConfig
 
         options = self.options
-        return Sampling((), self.asking, options.m, (options.seed,), options.max_new_tokens)
+        config = SamplingConfig(options.m, options.seed, max_new_tokens=options.max_new_tokens)
+        return Sampling((), self.asking, config)
 
     def key(self) -> Json:
         """Everything that the result depends on."""
@@ -399,7 +398,7 @@ class FitWork:
 
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""
-        from semcal.models.clustering import Grouping
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.fit_data import FitData
         from semcal.recalibration.select import Sweep, fit_and_select
 
@@ -414,7 +413,7 @@ class FitWork:
                 labelled,
                 self.validation,
                 self.sampling,
-                Grouping(self.equivalence),
+                ClusterConfig(self.equivalence),
                 Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
                 progress=begin,
                 keep=keep,
@@ -423,11 +422,11 @@ class FitWork:
 
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""
-        from semcal.models.clustering import Grouping
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.select import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
-        clustering = Grouping(self.equivalence)
+        clustering = ClusterConfig(self.equivalence)
         questions = self._questions_to_sample(report=True)
         with progress(self.options.method, len(questions)) as update:
             rows = rows_at_temperatures(

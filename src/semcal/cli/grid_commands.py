@@ -73,7 +73,7 @@ def demo(
     ),
     overwrite: bool = opt.OVERWRITE,
     m: int = opt.SAMPLES,
-    seed: int = opt.SEED,
+    seed: int = opt.RARE_SEED,
     limit: int | None = opt.LIMIT,
     json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
@@ -148,8 +148,8 @@ def _plan_demo(settings: GridSettings, out: Path) -> int:
 
 
 def run(
-    config: Path = Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml."),
-    out: Path | None = opt.folder_option("The run folder; by default runs/ and CONFIG's name."),
+    grid: Path = Argument(metavar="GRID", help="The settings of the grid: YAML, such as configs/atlas.yaml."),
+    out: Path | None = opt.folder_option("The run folder; by default runs/ and GRID's name."),
     overwrite: bool = opt.OVERWRITE,
     overrides: list[str] | None = Option(
         None, "--set", metavar="A.B=C", help="Override a setting; may be given several times."
@@ -183,8 +183,8 @@ def run(
     from semcal.experiment.grid_settings import read_settings
 
     changes = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
-    settings = read_settings(config, changes, limit=limit)
-    folder = _run_folder(out, config)
+    settings = read_settings(grid, changes, limit=limit)
+    folder = _run_folder(out, grid)
     loading = LoadOptions(device, nli_device, settings.memory, api_key_file)
     if dry_run:
         return _plan(settings, folder, partial(loading.open_state, folder), as_json=json)
@@ -192,19 +192,19 @@ def run(
         forget(folder)
     if start is not None:
         forget_from(folder, start)
-    with open_grid(settings, folder, workers, ray, loading) as grid:
-        problems = grid.run()
+    with open_grid(settings, folder, workers, ray, loading) as opened:
+        problems = opened.run()
     _print_outcome(problems, folder, as_json=json)
     return 1 if problems else 0
 
 
-def run_output(out: Path | None, config: Path) -> Output:
+def run_output(out: Path | None, grid: Path) -> Output:
     """The run folder."""
-    return _run_output(_run_folder(out, config))
+    return _run_output(_run_folder(out, grid))
 
 
-def _run_folder(out: Path | None, config: Path) -> Path:
-    return out or Path("runs") / config.stem
+def _run_folder(out: Path | None, grid: Path) -> Path:
+    return out or Path("runs") / grid.stem
 
 
 def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:

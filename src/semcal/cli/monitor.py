@@ -22,7 +22,7 @@ from semcal.files import dumps
 from semcal.rows import Row
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.calibration import Calibration
     from semcal.serve.log import LoggedLabel
     from semcal.serve.watch import PromiseWatch, SequentialTest
 

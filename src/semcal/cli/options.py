@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from typer import Argument, Option
 
+from semcal.cli.config_file import FileSetting, default_of, keys_by_option, read_settings, setting
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
 from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
+    from _typeshed import DataclassInstance
+
+    from semcal.calibration.calibration import Calibration
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
@@ -36,11 +39,14 @@ if TYPE_CHECKING:
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
 
+_Options = TypeVar("_Options", bound="DataclassInstance")
 _State = TypeVar("_State")
 _Item = TypeVar("_Item")
 
 #: The embedded models, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
+#: Of two options only one may stand; that of the command line sets aside the other one in the file.
+_ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
 LARGEST = 2**31
 
@@ -91,12 +97,11 @@ COLUMNS = Option(
     None,
     "--columns",
     metavar="OURS=THEIRS",
-    help="The name of a column in FILE: question=Frage; may be repeated.",
+    help="The name of a column in FILE, such as question=Frage; may be repeated.",
 )
 SEED = Option(0, min=0, callback=_seed, help="Random seed.")
-KEPT_SEED = Option(
-    None, "--seed", min=0, callback=_seed, help="Random seed: 0 by default, or that of kept samples."
-)
+RARE_SEED = setting(0, min=0, callback=_seed, help="Random seed: 0 by default.")
+KEPT_SEED = setting(min=0, callback=_seed, help="Random seed: 0 by default, or that of kept samples.")
 LIMIT = Option(None, min=1, callback=countable, help="Stop after this many rows; bad ones count as well.")
 OUT = Option(
     None,
@@ -105,10 +110,13 @@ OUT = Option(
     help="Write here instead of stdout; the file appears whole or not at all.",
 )
 API_KEY_FILE = Option(
-    None, "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
+    None,
+    "--api-key-file",
+    metavar="FILE",
+    help="File whose first line is the API key of the server; else SEMCAL_API_KEY holds the key.",
 )
 TIMEOUT = Option(
-    120.0, "--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."
+    120.0, "--timeout", metavar="SECONDS", help="Seconds that one try of a request to a server may take."
 )
 OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
@@ -116,23 +124,23 @@ QUIET = Option(
     False, "-q", "--quiet", help="Only errors and bad rows on stderr: no progress, notes or warnings."
 )
 VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory, times.")
-PLUGIN = Option(
+PLUGIN = setting(
+    help="Modules of yours to import first, which register measures, metrics, methods, ….", metavar="MODULE"
+)
+CONFIG = Option(
     None,
-    "--plugin",
-    metavar="MODULE",
-    help="Module of yours to import first, which registers measures, metrics or methods; may be repeated.",
+    "--config",
+    metavar="FILE",
+    help="YAML file of settings and options (docs/reference/config.md), or one of them as SECTION.KEY=VALUE, "
+    "such as model.dtype=bfloat16; may be repeated.",
 )
-DEVICE = Option(None, help="cpu, cuda, cuda:1 or mps; the best available by default.")
-NLI_DEVICE = Option(
-    None, "--nli-device", help="Where the NLI model runs, if not on the language model's device."
-)
-DTYPE = Option(None, help="float32, bfloat16 or float16.")
+DEVICE = Option(None, help="Device of the models: cpu, cuda, cuda:1 or mps; the best available by default.")
+NLI_DEVICE = setting(help="Device of the NLI model, if it is not the language model's.")
+DTYPE = setting(help="Number format of the weights: float32, bfloat16 or float16.")
 DRY_RUN = Option(False, "--dry-run", help="Print the plan and stop.")
 FRESH = Option(False, "--fresh", help="Start again instead of resuming.")
 FORCE = Option(False, "--force", help="Apply a fit that was made on another model or prompt.")
-MEMORY = Option(
-    None, metavar="SIZE", help="Memory for keys and values of a batch in each process, such as 500MB or 2GB."
-)
+MEMORY = setting(help="Memory for keys and values of a batch in each process, such as 500MB or 2GB.")
 WORKERS = Option(
     None,
     min=1,
@@ -141,94 +149,93 @@ WORKERS = Option(
     help="Worker processes, each of one thread; by default chosen by the models' size.",
 )
 MODEL = Option(
-    ...,
+    None,
     "--model",
     metavar="DIR",
-    help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
+    help="The model: a Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded "
+    "model.",
 )
 ANSWERING_MODEL = Option(
     None,
     "--model",
     metavar="DIR",
-    help="What answers the questions: Hugging Face directory or id, or openai:URL#NAME of a server; "
-    "atlas is the embedded model.",
+    help="The model that answers: a Hugging Face directory or id, or openai:URL#NAME of a server; atlas is "
+    "the embedded model.",
 )
 EQUIVALENCE = Option(
     None,
     metavar="DIR",
-    help="default, rules and the embedded model for real text; exact, equality of normal forms; letter, "
-    "equality to the letter; or an NLI model "
-    "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
-    "openai:URL#MODEL asks a language model.",
+    help="Which answers mean the same, by: default, rules and the embedded model; exact, equality of "
+    "normal forms; letter, equality to the letter; the directory or id of an NLI cross-encoder, such as "
+    "microsoft/deberta-large-mnli; or openai:URL#MODEL, a language model.",
 )
 ANSWERS_AMONG = Option(
     None,
     "--answers-among",
     metavar="A,B,…",
-    help="Labels, compared by normal form: any other answer is invalid, counts as none, and is counted.",
+    help="The labels that an answer may be, compared by normal form. Any other answer counts as no answer.",
 )
 ANSWER = Option(
     None,
     "--answer",
     metavar="KIND",
-    help="modal (the most frequent meaning; by default), greedy (what the model says at T = 0), or given "
-    "(the row's 'answer').",
+    help="The answer that the probability is of: modal (the most frequent meaning; by default), greedy (the "
+    "answer at T = 0), or given (the row's 'answer').",
 )
 GRADER = Option(
     "rules",
     metavar="GRADER",
-    help="rules; exact, equality of normal forms (usual with --answers-among); letter, equality to the "
-    "letter (usual with --equivalence letter); nli (by --equivalence); "
-    "judge:openai:URL#MODEL, a language model that judges what the rules call wrong. Its API key, and that "
-    "of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
+    help="Which answers are correct, by: rules; exact, equality of normal forms (usual with "
+    "--answers-among); letter, equality to the letter (usual with --equivalence letter); nli, the model of "
+    "--equivalence; or judge:openai:URL#MODEL, a language model that judges the answers that the rules call "
+    "wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
 )
-LINKAGE = Option("components", help="components, greedy or complete.")
-MERGE_REFUSALS = Option(False, "--merge-refusals", help="Count all refusals to answer as one meaning.")
-CACHE = Option(None, "--cache", metavar="FILE", help="Keep NLI verdicts in this file, for later runs.")
+LINKAGE = setting(
+    "components", help="How equal pairs become meanings: components (by default), greedy or complete."
+)
+MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning.")
+CACHE = setting(help="A file that keeps NLI verdicts for later runs.")
 FEW_SHOT = Option(
-    None, "--few-shot", metavar="FILE", help="Answered questions that are put before each question."
+    None, "--few-shot", metavar="FILE", help="Answered questions that stand before each question."
 )
-SYSTEM = Option(
-    None, "--system", metavar="TEXT", help='A system message in place of the built-in one; "" for none.'
+SYSTEM = setting(help='A system message in place of the built-in one; "" for none.')
+TEMPLATE = setting(
+    help="YAML file with the form of the prompt: user, which holds {question} and {context}, and system."
 )
-TEMPLATE = Option(
-    None,
-    "--template",
-    metavar="FILE",
-    help="The form of the prompt: YAML with user, which holds {question} and {context}, and system.",
-)
-SHOW_PROMPT = Option(
-    False, "--show-prompt", help="Print what the model gets for the first question, and ask nothing."
-)
+SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question, and ask nothing.")
 MAX_NEW_TOKENS = Option(
     None,
     min=1,
     callback=countable,
-    help="Longest generation: 10 tokens closed book, 32 open book by default.",
+    help="Longest generation in tokens: 10 closed book, 32 open book by default.",
 )
 ANSWER_FORMAT = Option(
     None,
     "--answer-format",
     metavar="FORMAT",
-    help="How the answer in a generation is found: auto (by default, or that of the calibration), first, "
-    "final, whole, json, json:/POINTER, or regex:PATTERN with one group.",
+    help="The rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
+    "regex:PATTERN with one group; that of the calibration by default, else auto.",
 )
 SAMPLES = Option(10, "--m", min=1, callback=countable, help="Answers to sample for each question.")
-TALPHA = Option(0.5, "--t-alpha", help="The parameter a of T-SC.")
-GALPHA = Option(0.5, "--g-alpha", help="The parameter a of G-SC.")
+TALPHA = setting(0.5, help="The parameter a of T-SC.")
+GALPHA = setting(0.5, help="The parameter a of G-SC.")
 RECALIBRATOR = Option(
     None,
     "--recalibrator",
     metavar="DIR",
-    help="Written by semcal fit, or a hub id; atlas is the embedded model's.",
+    help="The recalibrator: a directory that semcal fit wrote, or a hub id; atlas is that of the embedded "
+    "model.",
 )
 CALIBRATION = Option(
     None,
     "--calibration",
     metavar="DIR",
-    help="Written by semcal calibrate, or a hub id; atlas is the embedded model's.",
+    help="The calibration: a directory that semcal calibrate wrote, or a hub id; atlas is that of the "
+    "embedded model.",
 )
-TEMPERATURE = Option(None, "--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE.")
+TEMPERATURE = Option(
+    None, "--temperature", metavar="T", help="A temperature in place of a recalibrator; 1 is Base, 0.5 is SE."
+)
 RISK = Option(
     None,
     "--risk",
@@ -245,34 +252,98 @@ PROMISED_RISK = Option(
     help="At most this share of answered questions is promised to be wrong.",
 )
 ALPHA = Option(0.05, "--alpha", callback=share, help="How likely a watch may be to give a false alarm, ever.")
-DELTA = Option(
-    0.05, "--delta", callback=share, help="How often the limit of --risk may be exceeded after all."
+DELTA = setting(
+    0.05, callback=share, help="Probability that the limit of --risk is exceeded after all: 0.05 by default."
 )
 
 
 # ---- Signatures --------------------------------------------------------------------------------------------
 
+#: Options that the settings file has set for the command under way.
+_from_file: set[str] = set()
 
-def options_of(command: Callable[..., int]) -> inspect.Signature:
-    """What typer reads of a command: its options, then -q, -v and --plugin, then those of servers.
 
-    A parameter that is a dataclass stands for the options in its fields.
+def parameters_of(command: Callable[..., int]) -> dict[str, inspect.Parameter]:
+    """Return all parameters of a command: its own, then the common ones.
+
+    A parameter that is a dataclass stands for the fields of the dataclass.
     """
-    options, server = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
+    own = dict[str, inspect.Parameter]()
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
-            within = inspect.signature(parameter.annotation, eval_str=True).parameters
-            (server if name == "server" else options).update(within)
+            own.update(inspect.signature(parameter.annotation, eval_str=True).parameters)
         else:
-            options[name] = parameter
-    for name, parameter in inspect.signature(_common, eval_str=True).parameters.items():
-        options.setdefault(name, parameter)
+            own[name] = parameter
+    common = inspect.signature(_common, eval_str=True).parameters
+    return own | {name: one for name, one in common.items() if name not in own}
+
+
+def options_of(command: Callable[..., int]) -> inspect.Signature:
+    """Return the signature that typer reads: the parameters that are options of the command line."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature([item.replace(kind=kind) for item in [*options.values(), *server.values()]])
+    parameters = parameters_of(command)
+    left_out = {name for name, one in parameters.items() if isinstance(one.default, FileSetting)}
+    if (
+        not parameters.keys() & {"model", "workers"}
+        and "verbose" not in inspect.signature(command).parameters
+    ):
+        left_out.add("verbose")  # processes, memory and times are those of models
+    return inspect.Signature(
+        [one.replace(kind=kind) for name, one in parameters.items() if name not in left_out]
+    )
+
+
+def with_settings(
+    name: str,
+    command: Callable[..., int],
+    options: Mapping[str, Any],
+    sources: Sequence[str],
+    given: Collection[str],
+) -> dict[str, Any]:
+    """Return the options of a command, completed from `--config` and, for `serve`, from the environment.
+
+    Parameters
+    ----------
+    name : str
+        The name of the command.
+    command : callable
+        The function of the command.
+    options : mapping
+        The options as the command line has them, with defaults.
+    sources : sequence of str
+        The values of `--config`.
+    given : collection of str
+        The names of the options that stand on the command line, which come first.
+    """
+    parameters = parameters_of(command)
+    found = read_settings(name, sources, os.environ if name == "serve" else {}, parameters)
+    usual = {option: default_of(parameter) for option, parameter in parameters.items()}
+    pairs = _ALTERNATIVES.items()
+    decided = {*given, *(b for a, b in pairs if a in given), *(a for a, b in pairs if b in given)}
+    chosen = {option: value for option, value in found.items() if option not in decided}
+    _from_file.clear()
+    _from_file.update(chosen)
+    return {**usual, **options, **chosen}
+
+
+def is_from_file(name: str) -> bool:
+    """Return whether the settings file (or the environment) has set an option, and not the command line."""
+    return name in _from_file
+
+
+def without_settings(options: _Options, *names: str) -> _Options:
+    """Return the options of a command without those of `names` that the settings file has set."""
+    left_out: dict[str, Any] = {name: None for name in names if is_from_file(name)}
+    return replace(options, **left_out)
+
+
+def name_of(option: str) -> str:
+    """Return how a message names an option: by its place in the settings file if that has set it."""
+    return keys_by_option()[option] if is_from_file(option) else option_name(option)
 
 
 def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> dict[str, object]:
-    """What a command is called with: its options, or dataclasses of them."""
+    """Return the arguments of a command: its options, or dataclasses of them."""
     return {
         name: kind(**{field.name: options[field.name] for field in fields(kind)})
         if isinstance(kind := parameter.annotation, type) and is_dataclass(kind)
@@ -281,7 +352,12 @@ def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> 
     }
 
 
-def _common(quiet: bool = QUIET, verbose: bool = VERBOSE, plugin: list[str] | None = PLUGIN) -> None:
+def _common(
+    config: list[str] | None = CONFIG,
+    quiet: bool = QUIET,
+    verbose: bool = VERBOSE,
+    plugin: list[str] | None = PLUGIN,
+) -> None:
     """The options of all commands."""
 
 
@@ -326,9 +402,6 @@ class ModelOptions:
         assert self.model is not None
         with loading():
             if names_a_server(self.model):
-                for option, value in (("--dtype", self.dtype), ("--memory", self.memory)):
-                    if value is not None:
-                        raise UsageError(f"{option} is for a model that runs here; leave it out")
                 from semcal.servers.sampler import load_server
 
                 return load_server(self.model, self.settings)
@@ -360,6 +433,13 @@ class ModelOptions:
         if check_name(name, GRADERS, what="grader") == "nli":
             return name
         return rule_grader(name, rouge=rouge)
+
+
+def required_model(model: str | None) -> str:
+    """Return the name of the model; UsageError if it is neither an option nor in the settings file."""
+    if model is None:
+        raise UsageError("--model is missing; name a model, or set model.name in the file of --config")
+    return model
 
 
 def among_labels(equivalence: str | None, labels: str | None) -> str | None:
@@ -437,7 +517,7 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
 def open_calibration(name: str) -> Calibration:
     """Load a calibration."""
     with loading():
-        from semcal.calibration.calibrated import Calibration
+        from semcal.calibration.calibration import Calibration
 
         return Calibration.from_pretrained(name)
 
@@ -453,14 +533,14 @@ def open_recalibrator(
     force: bool,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
+    from semcal.models.prompting import PromptConfig
     from semcal.recalibration.fit import recalibrator_and_prompt
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     recalibrator = temperature if name is None else name
-    return recalibrator_and_prompt(
-        model, recalibrator, open_few_shot(few_shot), system=system, template=template, force=force
-    )
+    prompt = PromptConfig(open_few_shot(few_shot) or (), system, template, force=force)
+    return recalibrator_and_prompt(model, recalibrator, prompt)
 
 
 def show_prompt(model: Sampler, asking: PromptConfig, questions: Iterable[Question]) -> None:
@@ -501,8 +581,8 @@ def choose_workers(
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
-        if requested is not None:
-            raise UsageError("one process asks a server; leave --workers out, and use --concurrency")
+        if requested is not None and not is_from_file("workers"):
+            raise UsageError("one process asks a server; leave --workers out, and set server.concurrency")
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
@@ -573,41 +653,35 @@ def peek_blocks(items: Iterable[_Item], block: int, limit: int | None) -> tuple[
 class ServerOptions:
     """How a model behind a server is asked: the options of all commands that may ask one."""
 
-    tokenizer: str | None = Option(
-        None, metavar="DIR", help="The server's model as a directory or hub id: token ids are sent."
-    )
     api_key_file: Path | None = API_KEY_FILE
-    concurrency: int | None = Option(
-        None, metavar="N", callback=countable, help="Requests to a server at a time: 16 by default."
+    tokenizer: str | None = setting(
+        help="Directory or hub id of the server's model: its tokenizer is used, and token ids are sent."
     )
-    retries: int | None = Option(
-        None,
-        metavar="N",
-        callback=countable,
-        help="How often a request that fails is tried again: 5 by default.",
+    concurrency: int | None = setting(
+        callback=countable, help="Requests to a server at a time: 16 by default."
     )
-    timeout: float | None = Option(None, metavar="SECONDS", help="How long a try may take: 120 by default.")
-    allow_truncation: bool = Option(
-        False, "--allow-truncation", help="Sample although a server truncates; it is recorded."
+    retries: int | None = setting(
+        callback=countable, help="How often a request that failed is tried again: 5 by default."
     )
-    max_tokens_total: int | None = Option(
-        None,
-        metavar="N",
-        callback=countable,
-        help="Stop before servers have read and written more tokens, all together.",
+    timeout: float | None = setting(help="Seconds that one try of a request may take: 120 by default.")
+    allow_truncation: bool = setting(
+        False, help="Sample although the server truncates the distribution; the rows record it."
     )
-    max_cost: float | None = Option(None, metavar="COST", help="Stop before more is spent, by the prices.")
-    price_in: float | None = Option(None, metavar="PRICE", help="Of a million prompt tokens.")
-    price_out: float | None = Option(None, metavar="PRICE", help="Of a million completion tokens.")
+    max_tokens_total: int | None = setting(
+        callback=countable, help="Stop before all servers together have read and written more tokens."
+    )
+    max_cost: float | None = setting(help="Stop before the requests cost more, by the two prices.")
+    price_in: float | None = setting(help="Price of one million prompt tokens, in the currency of max_cost.")
+    price_out: float | None = setting(help="Price of one million completion tokens.")
 
     def settings(self, *names: str | None) -> ServerSettings | None:
-        """How servers are asked; without a server among the names None, and UsageError for an option."""
+        """Return how servers are asked; None if none of the names is that of a server."""
         chosen = {k: value for k, value in vars(self).items() if value is not None and value is not False}
         hosts_named = [name for name in names if name is not None and names_a_server(name)]
         if not hosts_named:
-            for name in chosen:
+            if "api_key_file" in chosen and not is_from_file("api_key_file"):
                 raise UsageError(
-                    f"{option_name(name)} is for a model behind a server (openai:URL#NAME); leave it out"
+                    "--api-key-file is for a model behind a server (openai:URL#NAME); leave it out"
                 )
             return None
         from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key

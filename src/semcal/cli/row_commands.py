@@ -42,7 +42,14 @@ from semcal.errors import InputError, ModelError, RowError, ServerError, UsageEr
 from semcal.files import dumps, writing
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.equivalence import needs_no_model
-from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
+from semcal.models.sample import (
+    BLOCK_QUESTIONS,
+    BLOCK_TOKENS,
+    Sampling,
+    SamplingConfig,
+    plan_sampling,
+    question_blocks,
+)
 from semcal.registry import check_name
 from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
@@ -71,7 +78,7 @@ CommandRow = dict[str, Any]
 def sample(
     *,
     file: str = opt.ROWS,
-    model: str = opt.MODEL,
+    model: str | None = opt.MODEL,
     m: int = opt.SAMPLES,
     seed: int = opt.SEED,
     recalibrator: str | None = opt.RECALIBRATOR,
@@ -88,7 +95,6 @@ def sample(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
     dtype: str | None = opt.DTYPE,
     dry_run: bool = opt.DRY_RUN,
@@ -104,10 +110,11 @@ def sample(
     log_likelihoods (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood
     of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
     """
+    model = opt.required_model(model)
     models = opt.ModelOptions(
         model, device=device, dtype=dtype, memory=memory, settings=server.settings(model)
     )
-    read_by = AnswerFormat(answer_format or "auto")
+    AnswerFormat(answer_format or "auto")  # an error comes before the model is loaded
     read, total = counted(file, open_questions(file, columns, label="sample"))
     under = partial(
         opt.open_recalibrator,
@@ -130,49 +137,36 @@ def sample(
         from semcal.models.sample import SampleStep, check_question
 
         method, asking = under(language_model)
-        sampling = Sampling((method,), asking, m, (seed,), max_new_tokens, answer_format=read_by)
+        config = SamplingConfig(m, seed, max_new_tokens=max_new_tokens, answer_format=answer_format or "auto")
+        sampling = Sampling((method,), asking, config)
         kind = as_answer_kind(answer or "modal")
-        key = _key(language_model, sampling, dtype) | ({} if kind == "modal" else {"answer": kind})
-        work = open_unfinished(out, key, fresh=fresh)
-        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
+        step = SampleStep(sampling, full=True, answer=kind)
+        made_by = {"model": language_model.revision, "prompt": asking.hash(language_model), "dtype": dtype}
+        work = None if out is None else open_unfinished(out, {**step.key(), **made_by}, fresh=fresh)
+        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {method}")
         ends = Counter[int]()
         fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
         with RowResults("sample", out, limit=limit, total=total) as results:
             for block in results.blocks(
                 fitting,
-                [SampleStep(sampling, full=True, answer=kind)],
+                step,
                 workers=executor,
                 cut=partial(question_blocks, language_model, sampling=sampling),
+                revisions=made_by,
                 store=work,
             ):
                 results.write(block)
                 ends.update(dict(enumerate(count_ends(block.rows))))
         code = results.bad.exit_code()
         warn_of_cut_draws(ends[0], ends[1], ends[2])
-        work.finish()
+        if work is not None:
+            work.finish()
     return code
 
 
 def sample_output(out: Path | None) -> Output | None:
     """What the command writes to, and where it keeps finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
-
-
-def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
-    """Everything but the questions that results depend on."""
-    from semcal.models.distribution import fingerprint
-
-    return {
-        "model": model.revision,
-        "recalibrator": fingerprint(*sampling.recalibrators),
-        "prompt": sampling.asking.hash(model),
-        "m": sampling.m,
-        "max_new_tokens": sampling.max_new_tokens,
-        "answer_format": sampling.answer_format.name,
-        "seed": sampling.seeds[0],
-        "dtype": dtype,
-        "block_tokens": BLOCK_TOKENS,
-    }
 
 
 def _plan_sampling(
@@ -194,7 +188,7 @@ def _plan_sampling(
                 warn(f"tokens and time are not known: {error}")
                 return bad.exit_code()
             method, asking = under(model)
-            sampling = Sampling((method,), asking, m, max_new_tokens=max_new_tokens)
+            sampling = Sampling((method,), asking, SamplingConfig(m, max_new_tokens=max_new_tokens))
             warn("\n".join(plan_sampling(model, questions, sampling)))
         return bad.exit_code()
 
@@ -224,7 +218,6 @@ def import_rows(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
 ) -> int:
     """Turn sampled answers that another program recorded into rows for semcal cluster.
 
@@ -249,7 +242,7 @@ def import_rows(
             check_clusterable(row)
 
     with RowResults("import", out, limit=limit) as results:
-        for block in results.blocks(checked(read, check), []):
+        for block in results.blocks(checked(read, check)):
             results.write(block)
             drawn = [row for row in block.rows if row.has("samples")]
             without += sum(not row.has("log_likelihoods") for row in drawn)
@@ -282,7 +275,6 @@ def cluster(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
     workers: int | None = opt.WORKERS,
     server: opt.ServerOptions,
@@ -307,7 +299,7 @@ def cluster(
     with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
         with RowResults("cluster", out, limit=limit) as results:
             step = ClusterStep(linkage, merge_refusals)
-            for block in results.blocks(rows, [step], workers=executor, cut=BLOCK):
+            for block in results.blocks(rows, step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
                 references += [row.answers for row in block.rows if row.is_labelled]
@@ -334,7 +326,6 @@ def measure(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
 ) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
@@ -351,19 +342,20 @@ def measure(
     step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
     untold: set[tuple[bool, bool]] = set()
     if calibration is not None:
-        from semcal.calibration import calibrated
+        from semcal.calibration import calibration as calibrations
+        from semcal.calibration import compatibility
 
         chosen = opt.open_calibration(calibration)
         untold |= {(False, False), (False, True), (True, False), (True, True)}
-        calibrated.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
-        check = partial(calibrated.check_calibratable, calibration=chosen)
+        compatibility.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
+        check = partial(compatibility.check_calibratable, calibration=chosen)
         fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
         if chosen.answer_kind != "modal":
-            judge = as_equivalence(calibrated.equivalence_of(chosen))
-            calibrated.check_equivalence(chosen, judge)
-        step = calibrated.CalibrationStep(chosen, t_alpha, g_alpha, judge)
+            judge = as_equivalence(compatibility.equivalence_of(chosen))
+            compatibility.check_equivalence(chosen, judge)
+        step = calibrations.CalibrationStep(chosen, t_alpha, g_alpha, judge)
     elif answer is not None:
         raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
 
@@ -371,7 +363,7 @@ def measure(
         """Say once of rows that tell equally much of their origin what cannot be checked."""
         check(row)
         for told in untold & {(bool(row.get("sampled_by")), bool(row.get("clustered_by")))}:
-            text = calibrated.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
+            text = compatibility.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
             if text:
                 info(f"measure: {text}")
             untold.remove(told)
@@ -381,7 +373,7 @@ def measure(
     without: list[str] = []
     rows = open_rows(file, columns, check_once, fields=fields, label="measure", tables=True)
     with RowResults("measure", out, limit=limit) as results:
-        for block in results.blocks(rows, [step], cut=2048):
+        for block in results.blocks(rows, step, cut=2048):
             results.write(block)
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
             mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
@@ -412,7 +404,7 @@ def grade(
         "--audit",
         help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
     ),
-    seed: int = opt.SEED,
+    seed: int = opt.RARE_SEED,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
@@ -442,7 +434,7 @@ def grade(
             return _audit(read, limit, out, chosen, as_json=json, name=grader, seed=seed)
         rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
         with RowResults("grade", out, limit=limit) as results:
-            for block in results.blocks(rows, [GradeStep(chosen)]):
+            for block in results.blocks(rows, GradeStep(chosen)):
                 results.write(block)
         return results.bad.exit_code()
 
@@ -482,7 +474,7 @@ def metrics(
         metavar="COLUMN",
         help="Also whether it holds for the rows of each value of this column.",
     ),
-    seed: int = opt.SEED,
+    seed: int = opt.RARE_SEED,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,

@@ -18,9 +18,9 @@ from semcal.data.question import Question
 from semcal.data.sources import COMMON_NAMES, parse_columns, peek, read_source_rows, rename
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
-from semcal.rows import Row
-from semcal.steps import BlockOutcome, RowCut, Step, WorkerState, located, run_steps
-from semcal.store import Stage
+from semcal.rows import Json, Row
+from semcal.steps import Block, BlockOutcome, Stage, Step, WorkerState, located, run_stages
+from semcal.store import Store
 from semcal.workers import Executor, SerialExecutor
 
 if TYPE_CHECKING:
@@ -203,18 +203,21 @@ class RowResults:
     def blocks(
         self,
         rows: Iterable[Row | InputError],
-        steps: Sequence[Step],
-        *,
+        *steps: Step,
         workers: Executor[WorkerState] | None = None,
-        cut: int | RowCut = 256,
-        store: Stage | None = None,
+        cut: int | Callable[[Iterable[Row]], Iterator[list[Row]]] = 256,
+        revisions: Json | None = None,
+        store: Store | None = None,
     ) -> Iterator[BlockOutcome]:
-        """What steps make of the good rows (`run_steps`, by default in this process), to `write`."""
-        return run_steps(
-            good_rows(islice(rows, self._limit), self.bad),
-            steps,
+        """Run steps on the good rows (`run_stages`, by default in this process); the outcomes are to `write`.
+
+        `cut` is a number of rows, or cuts them into blocks. `store` keeps what is finished, which depends on
+        the `revisions` of models.
+        """
+        stage, good = Stage(steps, revisions or {}), good_rows(islice(rows, self._limit), self.bad)
+        return run_stages(
+            stage.blocks(good, cut) if isinstance(cut, int) else (Block(stage, some) for some in cut(good)),
             workers=workers or SerialExecutor(WorkerState()),
-            cut=cut,
             store=store,
             progress=self._progress,
             on_bad_row=self.bad.report,

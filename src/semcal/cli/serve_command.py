@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
 from semcal.arrays import as_option
 from semcal.cli import options as opt
 from semcal.cli.ask import promise
+from semcal.cli.config_file import setting
 from semcal.cli.console import info, is_quiet
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
@@ -24,7 +25,7 @@ from semcal.models.equivalence import names_a_server
 from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.calibration import Calibration
     from semcal.serve.configuration import ServeSettings
     from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
@@ -37,21 +38,20 @@ EXAMPLES, READ = 3, 50
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The options of `semcal serve`; each may stand in a file (--config) or in SEMCAL_SERVE_NAME as well."""
+    """The options of `semcal serve`; each may stand in SEMCAL_SERVE_NAME as well."""
 
     model: str | None = opt.ANSWERING_MODEL
     calibration: str | None = opt.CALIBRATION
     fallback: str | None = Option(
         None,
         metavar="MODEL",
-        help="A stronger model, which answers what lies below the threshold: as --model.",
+        help="A stronger model, which is asked if the answer is below the threshold; named as --model is.",
     )
     fallback_calibration: str | None = Option(
         None, "--fallback-calibration", metavar="DIR", help="The calibration of the stronger model."
     )
-    host: str | None = Option(None, help="Where to listen: 127.0.0.1 by default; other hosts need a key.")
-    port: int | None = Option(None, help="8000 by default; 0 takes a free one.")
-    config: Path | None = Option(None, "--config", metavar="FILE", help="YAML with any of these options.")
+    host: str | None = Option(None, help="Address to listen on: 127.0.0.1 by default; others need a key.")
+    port: int | None = Option(None, help="Port to listen on: 8000 by default; 0 takes a free one.")
     keys: Path | None = Option(
         None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
     )
@@ -59,66 +59,71 @@ class ServeOptions:
         None,
         "--label-keys",
         metavar="FILE",
-        help="Keys that may send labels and nothing else, and others then not; or SEMCAL_SERVE_LABEL_KEYS.",
+        help="Keys for labels: only these may send labels, and nothing else; else SEMCAL_SERVE_LABEL_KEYS.",
     )
-    log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
+    log: Path | None = Option(None, "--log", metavar="FILE", help="Log of replies and labels (SQLite).")
     label_log: Path | None = Option(
         None,
         "--label-log",
         metavar="FILE",
-        help="A log that replicas on one machine share, beside a --log of each: any takes labels of all.",
+        help="A second log, which replicas on one machine share; each of them then takes the labels of all.",
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
-    show_backend_errors: bool = Option(
-        False, "--show-backend-errors", help="Send clients the texts of the model server's errors, too."
+    show_backend_errors: bool = setting(
+        False, help="Send clients the texts of the errors of the model server: false by default."
     )
     audit: float | None = Option(
-        None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
+        None, metavar="SHARE", help="Share of the replies to mark for labelling, such as 0.05."
     )
     abstain: str | None = Option(
         None,
-        help="How an abstention is said: sentence (by default), refusal, pass (with the answer) or error.",
+        help="Form of an abstention: sentence (by default), refusal, pass (with the answer) or error.",
     )
-    abstain_text: str | None = Option(None, help="The sentence of an abstention.")
+    abstain_text: str | None = setting(
+        help='The sentence of an abstention: "I am not sure enough to answer this." by default.'
+    )
     uncovered: str | None = Option(
         None,
-        help="What the calibration does not cover: refuse (by default), or answer without a probability.",
+        help="Requests that the calibration does not cover: refuse (by default), or answer, without a "
+        "probability.",
     )
     on_alarm: str | None = Option(
-        None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
+        None,
+        "--on-alarm",
+        help="During an alarm of the watch: abstain (by default), or flag, in /ready alone.",
     )
-    cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
-    queue: int | None = Option(None, metavar="N", help="Questions that wait at most: 1000 by default.")
+    cors: list[str] | None = Option(
+        None, "--cors", metavar="ORIGIN", help="Origin of pages that may ask; may be repeated."
+    )
+    queue: int | None = setting(help="Largest number of questions that wait: 1000 by default.")
     request_timeout: float | None = Option(
-        None, "--request-timeout", metavar="SECONDS", help="How long a request may take: 120 by default."
+        None, "--request-timeout", metavar="SECONDS", help="Seconds that a request may take: 120 by default."
     )
-    grace: float | None = Option(
-        None, metavar="SECONDS", help="How long running requests have after SIGTERM: 120 by default."
+    grace: float | None = setting(help="Seconds that running requests have after SIGTERM: 120 by default.")
+    read_timeout: float | None = setting(
+        help="Seconds that the head of a request may take to come, and then its body: 30 by default."
     )
-    read_timeout: float | None = Option(
-        None,
-        "--read-timeout",
-        metavar="SECONDS",
-        help="How long the head of a request may take to come, and then its body: 30 by default.",
+    max_connections: int | None = setting(
+        help="Largest number of connections: 1000 by default, and at most half of the files that may be open "
+        "(ulimit -n)."
     )
-    max_connections: int | None = Option(
-        None,
-        metavar="N",
-        help="Connections at a time: 1000 by default, and half of the files that may be open (ulimit -n).",
+    max_connections_per_address: int | None = setting(
+        help="Largest number of connections of one address: 250 by default, and at most half of all."
     )
-    max_connections_per_address: int | None = Option(
-        None, metavar="N", help="Connections of one address: 250 by default, and half of all."
+    max_body: int | None = setting(help="Largest size of a request in bytes: 1000000 by default.")
+    max_messages: int | None = setting(help="Largest number of messages in a request: 100 by default.")
+    max_characters: int | None = setting(
+        help="Largest number of characters in all messages of a request: 100000 by default."
     )
-    max_body: int | None = Option(None, metavar="BYTES", help="Of one request: 1000000 by default.")
-    max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")
-    max_characters: int | None = Option(None, metavar="N", help="Of all its messages: 100000 by default.")
     equivalence: str | None = opt.EQUIVALENCE
-    answer_format: str | None = opt.ANSWER_FORMAT
-    few_shot: Path | None = opt.FEW_SHOT
+    answer_format: str | None = setting(
+        help="The rule that reads answers: that of the calibration by default."
+    )
+    few_shot: Path | None = setting(help="Answered questions that stand before each question.")
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
-    seed: int | None = Option(None, min=0, help="Random seed, as of semcal ask: 0 by default.")
+    seed: int | None = setting(min=0, help="Random seed, as of semcal ask: 0 by default.")
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     device: str | None = opt.DEVICE
@@ -134,18 +139,12 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     calibration does not cover is refused. Without --model the embedded Atlas model answers.
     """
     try:
-        from semcal.serve.configuration import merged
         from semcal.serve.endpoints import HttpServer, listening
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
             raise
         raise MissingExtraError(package, "serve", "semcal serve") from error
-    kinds = get_type_hints(ServeOptions) | get_type_hints(opt.ServerOptions)
-    del kinds["config"]
-    values = merged(vars(options) | vars(server), kinds, options.config)
-    options = replace(options, **{name: values[name] for name in vars(options)})
-    server = replace(server, **{name: values[name] for name in vars(server)})
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
         service = _service(options, server, settings)
@@ -237,12 +236,10 @@ def _with_calibration(
     **prompt: Any,
 ) -> SemanticUQ:
     """The model of the options, as it is asked with a calibration, without what is for the `other` alone."""
-    from semcal.calibration.calibrated import equivalence_of
+    from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
     is_served = options.model is not None and names_a_server(options.model)
-    if is_served and other is not None and not names_a_server(other):
-        options = replace(options, dtype=None, memory=None)
     others = () if is_served or other is None else (other,)  # not two hosts: a key is for one
     equivalence = str(equivalence_of(calibration, options.equivalence))
     models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)

@@ -123,12 +123,17 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
-        yield "sampling", f"refused, for draws are cut; {remedy}, or record the cut with --allow-truncation"
+        accepted = "record the cut with --config server.allow_truncation=true"
+        yield "sampling", f"refused, for draws are cut; {remedy}, or {accepted}"
     else:
         requests = ceil(DRAWS / profile.together)
         yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
-    cut = "; of answers that are cut with --tokenizer DIR" if at_one and profile.token_ids_in else ""
+    cut = (
+        "; of answers that are cut with --config server.tokenizer=DIR"
+        if at_one and profile.token_ids_in
+        else ""
+    )
     if at_others:
         yield "measures", f"all at every T{cut}"
     elif at_one:
@@ -138,7 +143,7 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         yield "measures", f"E-SC: {why_unknown(profile, 1.0)}"
     samples = "semcal fit --method TS-grid, semcal calibrate"
     try:
-        yield "fits", f"semcal fit --tokenizer DIR by {choose_route(profile)}, {samples}"
+        yield "fits", f"semcal fit --config server.tokenizer=DIR by {choose_route(profile)}, {samples}"
     except ServerError as error:
         yield "fits", f"{samples}: {error}"
 

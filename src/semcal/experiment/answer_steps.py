@@ -1,4 +1,4 @@
-"""Steps of a grid from questions to rows with calibrated probabilities, and the blocks that they are run on.
+"""Steps of a grid from questions to rows with calibrated probabilities.
 
 Answers are drawn by the step of `semcal.models.sample` and clustered by that of `semcal.models.clustering`.
 Rows are told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
@@ -6,100 +6,31 @@ Rows are told apart by (candidate, run, m, id), and every step keeps the order o
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, as_completed
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from semcal.data.question import GROUP, Question, data_hash
+from semcal.data.question import GROUP, data_hash
 from semcal.errors import QuestionError, SemcalWarning, ServerError
 from semcal.experiment.grid_plan import CandidateChoice, Choices, Selected
-from semcal.experiment.grid_settings import Calibrating, ClusteringSettings, Grading, Model
-from semcal.files import dumps
+from semcal.experiment.grid_settings import Calibrating, ClusteringSettings, Grading
 from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
 from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.prompting import PromptConfig
-from semcal.models.sample import read_answer
+from semcal.models.sample import SampleStep, read_answer
 from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
-from semcal.rows import FAILED, PER_SAMPLE, Json, Row, Rows, failures_of
-from semcal.steps import RecalibratorSource, WorkerState
-from semcal.store import Store, StoredBlock, digest, key_of
-from semcal.workers import Executor, Progress
+from semcal.rows import FAILED, Json, Row, Rows, failures_of
+from semcal.steps import RecalibratorSource, Step, WorkerState
+from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import CalibratedAnswer
-    from semcal.experiment.fit_steps import GridState
+    from semcal.calibration.calibration import CalibratedAnswer
 
-Lines = Sequence[str]
-
-# ---- Blocks of rows, found or made
-
-
-class GridStep(Protocol):
-    """Makes rows of the rows of a block with the models that it needs; it can be pickled."""
-
-    @property
-    def name(self) -> str:
-        """The stage that its blocks are kept under."""
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The kinds of models that it uses: "model", "equivalence"."""
-
-    def __call__(self, rows: Rows, models: Any, progress: Progress, /) -> Rows:
-        """Make rows."""
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Rows that a step is given: of questions, and what is known of them so far.
-
-    What is known stays JSON until a worker reads it: a grid holds the rows of many blocks at a time.
-    """
-
-    questions: tuple[Question, ...] = ()
-    m: int | None = None  # of the draws that rows are cut to
-    #: Rows of draws by some of the questions' ids, and then what later steps have added to each.
-    columns: tuple[StoredBlock, ...] = ()
-
-    @classmethod
-    def of(cls, lines: Lines) -> RowBlock:
-        """Rows that are finished."""
-        return cls(columns=(StoredBlock(lines, {}, digest(lines)),))
-
-    def key(self) -> Json:
-        """What it is, as it names blocks."""
-        return {
-            "questions": [question.row() for question in self.questions],
-            "m": self.m,
-            "columns": [column.seal for column in self.columns],
-        }
-
-    def add(self, column: StoredBlock) -> RowBlock:
-        """The rows with what a step has added to each."""
-        return replace(self, columns=(*self.columns, column))
-
-    def rows(self) -> Rows:
-        """Read the rows."""
-        asked = {question.id: question.row() for question in self.questions}
-        if not self.columns:
-            return list(map(Row, asked.values()))
-        rows, *columns = ([Row(json.loads(line)) for line in column.lines] for column in self.columns)
-        if self.m is not None:
-            rows = cut_to_counts(rows, self.m)
-        for column in columns:
-            assert [row.id for row in rows] == [added.id for added in column]
-            rows = [Row({**row.json, **added.json}) for row, added in zip(rows, column)]
-        return [Row({**row.json, **asked.get(row.id, {})}) for row in rows]
+# ---- Answers
 
 
 def cut_to_counts(rows: Rows, m: int) -> list[Row]:
@@ -116,122 +47,27 @@ def cut_to_counts(rows: Rows, m: int) -> list[Row]:
     ]
 
 
-#: Stage → the keys that its blocks hold, where the step gives rows with others.
-KEPT = {
-    "sample": ("id", "candidate", "run", "counts", FAILED, *PER_SAMPLE),
-    "cluster": ("id", "normal_forms", "clusters"),
-}
-
-
-@dataclass(frozen=True)
-class GridJob:
-    """Steps of one stage on the rows of some blocks, with the models that they need, as a job of a worker."""
-
-    steps: tuple[GridStep, ...]  # one after another, each on the same rows
-    model: Model
-    equivalence: str
-    blocks: tuple[RowBlock, ...] = ()
-
-    def __call__(self, state: GridState, progress: Progress) -> Lines:
-        """Run the steps; their rows are lines of JSON."""
-        state.choose(self.model, self.equivalence)
-        given = [row for block in self.blocks for row in block.rows()]
-        rows: list[Row] = []
-        for step in self.steps:
-            rows += step(given, state, progress)
-        _check_answered(rows)
-        keys = KEPT.get(self.steps[0].name)
-        if keys is not None:
-            return [dumps({key: row[key] for key in keys if key in row}) for row in rows]
-        return [dumps(row.json) for row in rows]
-
-
-def _check_answered(rows: Rows) -> None:
-    """Raise ServerError if a server answered none of the questions: such a block is not to be kept."""
+def _answered(rows: list[Row]) -> list[Row]:
+    """The rows; ServerError if a server answered none of the questions: such a block is not to be kept."""
     failures = list(failures_of(rows).values())
     if failures and len(failures) == len({row.id for row in rows}):
         raise ServerError(
             f"the server answered none of {len(failures)} questions asked together, first {failures[0]}; run "
             "the same command again, which goes on here, or take such questions out of the data"
         )
+    return rows
 
 
 @dataclass(frozen=True)
-class PlannedBlock:
-    """A block to be found, or made by a job."""
+class SamplePasses(Step):
+    """Answers of several passes of the model, behind each other."""
 
-    job: GridJob
-    depends: Json  # what its rows depend on beside the step and its rows: the model, or the equivalence
-    label: Json  # what it is a part of: model, dataset, part, block
-    files: tuple[Path, ...] = ()  # beside the block, without which it is made again
-    counted_as: str = ""  # what its cost is counted towards; its stage if this is empty
+    name: ClassVar[str] = "sample"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    passes: tuple[SampleStep, ...]
 
-    @property
-    def stage(self) -> str:
-        """What it is kept under."""
-        return self.job.steps[0].name
-
-    @property
-    def key(self) -> Json:
-        """What names the block."""
-        return {"steps": key_of(self.job.steps), "blocks": key_of(self.job.blocks), **self.depends}
-
-
-@dataclass
-class GridBlocks:
-    """The blocks of a run folder, found or made; several threads may ask at a time."""
-
-    store: Store
-    executor: Executor[Any]
-    on_block: Callable[[str], None] = lambda _: None  # is told the stage of every block that is there
-    made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
-    ends: list[tuple[int, int, int]] = field(default_factory=list)  # counts of `count_ends`
-    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
-
-    def run(
-        self, planned: Sequence[PlannedBlock], priority: int, *, before: Callable[[], None] | None = None
-    ) -> list[StoredBlock]:
-        """Find or make each block; `before` is called first if there is one to be made."""
-        blocks = [self._find(plan) for plan in planned]
-        missing = [plan for plan, block in zip(planned, blocks) if block is None]
-        if missing and before is not None:
-            before()
-        futures: list[Future[StoredBlock]] = []
-        for plan in missing:
-            future = self.executor.submit(
-                plan.job,
-                stage=plan.counted_as or plan.stage,
-                finish=partial(self._keep, plan),
-                priority=priority,
-            )
-            futures.append(future)
-            if future.done() and not future.cancelled():
-                future.result()  # an error of a serial executor ends the stage before more is done
-        for future in as_completed(futures):
-            future.result()
-        made = iter(futures)
-        return [next(made).result() if block is None else block for block in blocks]
-
-    def has(self, plan: PlannedBlock) -> bool:
-        """Whether a block is there, as far as can be told without reading it."""
-        return all(path.exists() for path in (*plan.files, self.store.path(plan.stage, plan.key)))
-
-    def _find(self, plan: PlannedBlock) -> StoredBlock | None:
-        if not all(path.exists() for path in plan.files):
-            return None
-        block = self.store.find(plan.stage, plan.key)
-        if block is not None:
-            self.on_block(plan.stage)
-        return block
-
-    def _keep(self, plan: PlannedBlock, lines: Lines) -> StoredBlock:
-        self.on_block(plan.stage)
-        with self._lock:
-            self.made[plan.counted_as or plan.stage] += len(lines)
-        return self.store.keep(plan.stage, plan.key, lines, plan.label)
-
-
-# ---- Answers
+    def __call__(self, rows: Rows, models: WorkerState, progress: Progress) -> list[Row]:
+        return _answered([row for one in self.passes for row in one(rows, models, progress)])
 
 
 @dataclass(frozen=True)
@@ -244,7 +80,7 @@ class GreedyPass:
 
 
 @dataclass(frozen=True)
-class GreedyStep:
+class GreedyStep(Step):
     """The most likely answers, token by token and by 4 beams, and whether they are right."""
 
     name: ClassVar[str] = "greedy"
@@ -274,7 +110,7 @@ class GreedyStep:
                     text = None if found is None else found.text
                     grade = grade_texts(grader, question.question, [text], question.answers)
                     answers.append(row.set(text=text, correct=grade.correct))
-        return answers
+        return _answered(answers)
 
 
 def members_of(row: Row, grading: Grading, seed: int) -> Members | None:
@@ -291,7 +127,7 @@ def members_of(row: Row, grading: Grading, seed: int) -> Members | None:
 
 
 @dataclass(frozen=True)
-class GradeMeaningsStep:
+class GradeMeaningsStep(Step):
     """Every cluster of each row graded by rules."""
 
     name: ClassVar[str] = "grade"
@@ -300,18 +136,18 @@ class GradeMeaningsStep:
     seeds: tuple[int, ...]  # one a run
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
-        """Grade: rows with `id`, and `correct` and `rule` of each cluster."""
+        """Grade: `correct` and `rule` of each cluster."""
         grader, graded = self.grading.grader(), []
         for row in rows:
             members = members_of(row, self.grading, self.seeds[row["run"]])
             grades = grade_clusters(row, grader=grader, members=members).values()
             correct, rule = [grade.correct for grade in grades], [grade.rule for grade in grades]
-            graded.append(Row({"id": row["id"], "correct": correct, "rule": rule}))
+            graded.append(row.set(correct=correct, rule=rule))
         return graded
 
 
 @dataclass(frozen=True)
-class EntailmentStep:
+class EntailmentStep(Step):
     """What each measure puts first graded by entailment: one verdict a measure, in `correct_nli`."""
 
     name: ClassVar[str] = "nli"
@@ -323,7 +159,7 @@ class EntailmentStep:
         verdicts = grade_together(
             EntailmentGrader(models.equivalence), lambda marks: [self._verdicts(row, marks) for row in rows]
         )
-        return [Row({"id": row["id"], "correct_nli": correct}) for row, correct in zip(rows, verdicts)]
+        return [row.set(correct_nli=correct) for row, correct in zip(rows, verdicts)]
 
     def _verdicts(self, row: Row, grader: Grader) -> dict[str, bool | None]:
         top, members = row["top_cluster"], members_of(row, self.grading, self.seed)
@@ -340,7 +176,7 @@ LOSSES = ("NLL", "SS")
 
 
 @dataclass(frozen=True)
-class SelectStep:
+class SelectStep(Step):
     """What is chosen, from all losses and from each alone, at each number of draws; and all scores."""
 
     name: ClassVar[str] = "select"
@@ -412,12 +248,14 @@ def _choices(selections: Mapping[str, Selection]) -> Choices:
 
 
 @dataclass(frozen=True)
-class GridMeasureStep:
-    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
+class GridMeasureStep(Step):
+    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws.
+
+    Among the rows are those of greedy and beam answers, which have a `kind`.
+    """
 
     name: ClassVar[str] = "measure"
     needs: ClassVar[tuple[str, ...]] = ()
-    greedy: StoredBlock
     measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
     measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
     model: str
@@ -426,12 +264,12 @@ class GridMeasureStep:
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
         groups: dict[tuple[str, int, int], list[Row]] = {}
+        greedy: dict[tuple[str, str, int, str], Json] = {}
         for row in rows:
-            groups.setdefault((row["candidate"], row["run"], row["m"]), []).append(row)
-        greedy = {
-            (row["kind"], row["candidate"], row["run"], row["id"]): row
-            for row in map(json.loads, self.greedy.lines)
-        }
+            if "kind" in row:
+                greedy[row["kind"], row["candidate"], row["run"], row["id"]] = row
+            else:
+                groups.setdefault((row["candidate"], row["run"], row["m"]), []).append(row)
         finished = []
         for (candidate, _run, count), of_group in groups.items():
             alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
@@ -470,7 +308,7 @@ class GridMeasureStep:
 
 
 @dataclass(frozen=True)
-class CalibrateStep:
+class CalibrateStep(Step):
     """The probability that Base's answer is right, learnt from labelled questions; kept in the run folder."""
 
     name: ClassVar[str] = "calibrate"
@@ -491,9 +329,10 @@ class CalibrateStep:
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first of the questions."""
-        from semcal.calibration.learn import calibrate_rows
-        from semcal.calibration.learning import Learning
+        from semcal.calibration.calibrator import calibrate_rows
+        from semcal.calibration.configuration import CalibrationConfig
         from semcal.calibration.samples import SamplesOrigin
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.files import Provenance
 
         labelled = set(list(dict.fromkeys(row.id for row in rows))[: self.settings.questions])
@@ -521,16 +360,15 @@ class CalibrateStep:
                     t: measure_rows(drawn[name], MeasureOptions(ties=ties))
                     for name, t in self.temperatures.items()
                 },
-                self.equivalence,
-                self.clustering.linkage,
-                Learning(
-                    self.settings.risk,
-                    self.settings.delta,
-                    self.seed,
-                    self.grading.grader(),
-                    learn_temperature=False,  # Calibrated gives Base's answers
+                ClusterConfig(self.equivalence, self.clustering.linkage, self.clustering.merge_refusals),
+                CalibrationConfig(
+                    risks=() if self.settings.risk is None else self.settings.risk,
+                    delta=self.settings.delta,
+                    grader=self.grading.grader(),
                 ),
-                SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
+                seed=self.seed,
+                fixed_temperature=True,  # Calibrated gives Base's answers
+                origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
             )
         calibration.save_pretrained(models.folder / self.folder)
         threshold = None if calibration.threshold is None else asdict(calibration.threshold)
@@ -548,7 +386,7 @@ class CalibrateStep:
 
 
 @dataclass(frozen=True)
-class ApplyStep:
+class ApplyStep(Step):
     """Base's answers to test questions in one wording, and the probability that each is right.
 
     Rows are finished ones, run after run, each at the temperature of the answer first.
@@ -557,12 +395,12 @@ class ApplyStep:
     name: ClassVar[str] = "apply"
     needs: ClassVar[tuple[str, ...]] = ()
     folder: str  # of the calibration, relative to the run folder
-    seal: str  # of the block that says what was learnt
+    learned: str  # hash of what was learned
     temperatures: Mapping[str, float]  # of the candidates
     grading: Grading
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
-        from semcal.calibration.calibrated import Calibration
+        from semcal.calibration.calibration import Calibration
 
         calibration = Calibration.from_pretrained(models.folder / self.folder)
         runs: dict[int, dict[float | None, list[Row]]] = {}

@@ -1,17 +1,17 @@
 """One model on one data set: its fits, what is chosen on validation, and the rows of the test questions.
 
-Each stage is a step over blocks of rows (`fit_steps`, `answer_steps`); a cell says which, on what, and in
-which order.
+A cell says which stages (`steps.run_stages`) are run, on what, and in which order; their steps are in
+`fit_steps` and `answer_steps`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from semcal.data.question import Question, data_hash, group_ties, several
 from semcal.errors import FitError
@@ -22,14 +22,10 @@ from semcal.experiment.answer_steps import (
     GradeMeaningsStep,
     GreedyPass,
     GreedyStep,
-    GridBlocks,
-    GridJob,
     GridMeasureStep,
-    GridStep,
-    Lines,
-    PlannedBlock,
-    RowBlock,
+    SamplePasses,
     SelectStep,
+    cut_to_counts,
 )
 from semcal.experiment.finished import (
     SCRATCH,
@@ -68,17 +64,26 @@ from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
 from semcal.models.prompting import PromptConfig
-from semcal.models.sample import SampleStep, Sampling
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.recalibration.select import Candidate, CandidateFit
-from semcal.rows import FAILED, Json, Row, count_ends
-from semcal.steps import RecalibratorSource
-from semcal.store import StoredBlock, write_if_new
+from semcal.rows import FAILED, PER_SAMPLE, Json, Row, count_ends
+from semcal.steps import Block, RecalibratorSource, Stage, Step, run_stages
+from semcal.store import Store, digest, write_if_new
+from semcal.workers import Executor
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5
 #: What the time of a fit is counted towards begins so.
 FIT = "fit "
+#: Stage → the keys that it adds to the rows that it is given; other stages make rows of their own.
+ADDS = {
+    "sample": ("id", "candidate", "run", "counts", FAILED, *PER_SAMPLE),
+    "cluster": ("id", "normal_forms", "clusters"),
+    "grade": ("id", "correct", "rule"),
+    "nli": ("id", "correct_nli"),
+}
+Rows = list[Row]
 
 
 def fit_label(model: str, method: str) -> str:
@@ -94,13 +99,16 @@ class GridCell:
     model: Model
     parts: Parts
     identities: Identities  # what the models say of themselves
-    blocks: GridBlocks
+    store: Store  # in the run folder
+    executor: Executor[Any]
+    on_block: Callable[[Block, int], None] = lambda *_: None  # as of `run_stages`
     priority: int = 0  # of its jobs
     not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
     problems: list[Problem] = field(default_factory=list)  # questions that do not fit, or a server failed at
     prompt: str = ""  # that of the first test question
     fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
+    ends: list[tuple[int, int, int]] = field(default_factory=list)  # counts of `count_ends`
 
     @property
     def names(self) -> tuple[str, str]:
@@ -110,7 +118,7 @@ class GridCell:
     @property
     def root(self) -> Path:
         """The run folder."""
-        return self.blocks.store.root
+        return self.store.root
 
     @cached_property
     def asking(self) -> PromptConfig:
@@ -148,55 +156,63 @@ class GridCell:
         """The questions of a part that fit the model."""
         return tuple(q for q in self.parts.part(part) if (part, q.id) not in self.left_out)
 
-    def cut(self, part: str, first: int | None = None) -> list[tuple[Question, ...]]:
-        """Blocks of a part, or of its first questions.
+    def asked(self, part: str, first: int | None = None) -> list[Rows]:
+        """The questions of a part, or its first, as blocks of rows.
 
         They are cut by place in the data; what does not fit the model is left out.
         """
         size, questions = self.settings.block, self.parts.part(part)[:first]
         blocks = (
-            tuple(essentials(q) for q in questions[start : start + size] if (part, q.id) not in self.left_out)
-            for start in range(0, len(questions), size)
+            [Row.of(essentials(q)) for q in questions[at : at + size] if (part, q.id) not in self.left_out]
+            for at in range(0, len(questions), size)
         )
         return [block for block in blocks if block]
 
-    def plan(
-        self,
-        steps: tuple[GridStep, ...],
-        rows: Sequence[RowBlock],
-        part: str,
-        place: int | str,
-        *,
-        files: tuple[Path, ...] = (),
-        counted_as: str = "",
-    ) -> PlannedBlock:
-        """A block of the rows of some steps of one stage, with all that they depend on."""
-        depends: dict[str, object] = {}
-        if "model" in steps[0].needs:
-            depends["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
-            depends["memory"] = self.settings.memory
-        elif "equivalence" in steps[0].needs:
-            depends["judge"] = self.identities.equivalence
-        job = GridJob(steps, self.model, self.settings.equivalence, tuple(rows))
+    def stage(self, step: Step, *, files: tuple[Path, ...] = (), counted_as: str = "") -> Stage:
+        """A stage of one step, with the revisions of the models that it needs."""
+        revisions: dict[str, object] = {}
+        if "model" in step.needs:
+            revisions["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
+            revisions["memory"] = self.settings.memory
+        elif "equivalence" in step.needs:
+            revisions["judge"] = self.identities.equivalence
+        models = self.model, self.settings.equivalence
+        return Stage((step,), revisions, ADDS.get(step.name, ()), files, models, counted_as)
+
+    def block(self, stage: Stage, rows: Sequence[Row], part: str, place: int | str) -> Block:
+        """A block with its label: rows of a part of the questions, at a place in it."""
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
-        return PlannedBlock(job, depends, label, files, counted_as)
+        return Block(stage, rows, label)
 
-    def block(self, plan: PlannedBlock, before: Callable[[], None] | None = None) -> StoredBlock:
-        """Find or make one block; `before` is called first if it is to be made."""
-        (block,) = self.blocks.run([plan], self.priority, before=before)
-        return block
+    def run(self, part: str, blocks: Iterable[Block]) -> list[Rows]:
+        """Find or make the rows of each block.
 
-    def run(
-        self, part: str, steps: GridStep | Sequence[GridStep], rows: Sequence[RowBlock]
-    ) -> list[StoredBlock]:
+        Questions that a server failed to answer are left out from here on.
+        """
+        found = []
+        for outcome in run_stages(
+            blocks,
+            workers=self.executor,
+            store=self.store,
+            priority=self.priority,
+            on_block=self.on_block,
+        ):
+            for row, reason in outcome.failures:
+                self.left_out.add((part, row.id))
+                text = f"question {row.id!r}: {reason}"
+                self.problems.append(Problem(self.parts.name, None, text, self.model.name))
+            found.append(list(outcome.rows))
+        return found
+
+    def run_on(self, part: str, step: Step, blocks: Sequence[Sequence[Row]]) -> list[Rows]:
         """Find or make what a step gives of each block of a part."""
-        of_blocks = steps if isinstance(steps, Sequence) else [steps] * len(rows)
-        plans = [self.plan((step,), [block], part, n) for n, (step, block) in enumerate(zip(of_blocks, rows))]
-        return self.blocks.run(plans, self.priority)
+        stage = self.stage(step)
+        return self.run(part, [self.block(stage, rows, part, n) for n, rows in enumerate(blocks)])
 
-    def asked(self, part: str, first: int | None = None) -> list[RowBlock]:
-        """The questions of a part, or its first, as rows."""
-        return list(map(RowBlock, self.cut(part, first)))
+    def run_once(self, stage: Stage, rows: Iterable[Row], part: str, place: int | str) -> Rows:
+        """Find or make what a stage gives of one block."""
+        (found,) = self.run(part, [self.block(stage, list(rows), part, place)])
+        return found
 
     def source(self, name: str, run: int = 0) -> RecalibratorSource:
         """A recalibrator as steps are given it: the fit of a run, where runs have fits of their own."""
@@ -214,8 +230,9 @@ class GridCell:
         settings, sampling = self.settings, self.settings.sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
+        config = SamplingConfig(m, max_new_tokens=self.max_new_tokens, answer_format=sampling.answer_format)
         return SampleStep(
-            Sampling((), self.asking, m, seeds, self.max_new_tokens, answer_format=self.answer_format),
+            Sampling((), self.asking, config, seeds),
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,
@@ -223,52 +240,17 @@ class GridCell:
             scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
         )
 
-    def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[RowBlock]:
+    def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[Rows]:
         """Draw and cluster answers to the questions of a part, or to its first."""
-        plans = [
-            self.plan(tuple(passes), [asked], part, n) for n, asked in enumerate(self.asked(part, first))
-        ]
-        sampled = self.blocks.run(plans, self.priority)
-        lines = [line for block in sampled for line in block.lines if '"samples":' in line]
-        self.blocks.ends.append(count_ends(map(_samples_of, lines)))
-        sampled = self.without_failed(part, sampled)
+        sampled = self.run_on(part, SamplePasses(tuple(passes)), self.asked(part, first))
+        self.ends.append(count_ends(chain.from_iterable(sampled)))
         m, settings = self.settings.sampling.m, self.settings.clustering
-        blocks = [
-            RowBlock(questions, m, (drawn,)) for questions, drawn in zip(self.cut(part, first), sampled)
-        ]
-        clustered = self.run(part, ClusterStep(settings.linkage, settings.merge_refusals), blocks)
-        return list(map(RowBlock.add, blocks, clustered))
+        step = ClusterStep(settings.linkage, settings.merge_refusals)
+        return self.run_on(part, step, [cut_to_counts(rows, m) for rows in sampled])
 
-    def graded(self, part: str, blocks: Sequence[RowBlock]) -> list[RowBlock]:
+    def graded(self, part: str, blocks: Sequence[Rows]) -> list[Rows]:
         """Grade the meanings of answers."""
-        step = GradeMeaningsStep(self.settings.grading, self.settings.seeds)
-        return list(map(RowBlock.add, blocks, self.run(part, step, blocks)))
-
-    def without_failed(self, part: str, blocks: Sequence[StoredBlock]) -> list[StoredBlock]:
-        """Rows without the questions that a server failed to answer, which are left out from here on."""
-        failed = {
-            row["id"]: row[FAILED]
-            for block in blocks
-            for line in block.lines
-            if f'"{FAILED}"' in line and FAILED in (row := json.loads(line))
-        }
-        if not failed:
-            return list(blocks)
-        self.left_out |= {(part, id) for id in failed}
-        self.problems += [
-            Problem(self.parts.name, None, f"question {id!r}: {reason}", self.model.name)
-            for id, reason in failed.items()
-        ]
-        return [
-            replace(block, lines=[line for line in block.lines if json.loads(line)["id"] not in failed])
-            for block in blocks
-        ]
-
-
-def _samples_of(line: str) -> Row:
-    """The answers of a line of samples, and how each ended; the rest, which is long, is not read."""
-    read, starts = json.JSONDecoder().raw_decode, ('"samples": ', '"finished": ')
-    return Row({start[1:-3]: read(line, line.index(start) + len(start))[0] for start in starts})
+        return self.run_on(part, GradeMeaningsStep(self.settings.grading, self.settings.seeds), blocks)
 
 
 # ---- The first half: check the questions, fit every candidate, and see what the fits do
@@ -277,12 +259,10 @@ def _samples_of(line: str) -> Row:
 def prepare(cell: GridCell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
     _check(cell)
-    solved = [name for name, method in FITTED.items() if "exact" in method.solvers]
-    if any(not cell.blocks.has(_fit_block(cell, fits)) for fits in fits_of(cell.settings, FITTED)):
-        _read(cell)
-    elif set(cell.settings.methods) & set(FITTED):
-        cell.blocks.on_block("features")
-    _fit(cell, fits_of(cell.settings, solved))
+    if fits := fits_of(cell.settings, FITTED):
+        if not _read_for(cell, [_fit_block(cell, fit) for fit in fits]):
+            cell.on_block(_features_block(cell), 0)
+        _fit(cell, [fit for fit in fits if "exact" in FITTED[fit.method].solvers])
 
 
 def _check(cell: GridCell) -> None:
@@ -291,7 +271,7 @@ def _check(cell: GridCell) -> None:
     hashes = {part: data_hash(questions) for part, questions in parts.items()}
     bare = {part: tuple(map(essentials, questions)) for part, questions in parts.items()}
     step = CheckStep(cell.asking, bare, hashes, cell.max_new_tokens)
-    first, *refused = map(json.loads, cell.block(cell.plan((step,), (), "all", 0)).lines)
+    first, *refused = cell.run_once(cell.stage(step), (), "all", 0)
     cell.prompt = first["prompt"]
     cell.left_out = {(row["part"], row["id"]) for row in refused}
     cell.problems = [
@@ -305,22 +285,31 @@ def _check(cell: GridCell) -> None:
             )
 
 
-def _read(cell: GridCell) -> None:
-    """Let the model read the calibration questions."""
+def _features_block(cell: GridCell) -> Block:
+    """The model reads the calibration questions."""
     files = (cell.root / cell.calibration.features / "manifest.json",)
-    cell.block(cell.plan((FeaturesStep(cell.calibration),), (), "calibration_train", 0, files=files))
+    stage = cell.stage(FeaturesStep(cell.calibration), files=files)
+    return cell.block(stage, (), "calibration_train", 0)
+
+
+def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
+    """Let the model read the calibration questions, unless these blocks are all there; return whether."""
+    is_needed = not all(block.is_in(cell.store) for block in blocks)
+    if is_needed:
+        cell.run("calibration_train", [_features_block(cell)])
+    return is_needed
 
 
 def _fit(cell: GridCell, fits: Sequence[CandidateFit]) -> None:
     """Do the fits that are not done, or whose recalibrators are not there any more."""
-    plans = [_fit_block(cell, fit) for fit in fits]
-    blocks = cell.blocks.run(plans, cell.priority, before=lambda: _read(cell))
-    for line in chain.from_iterable(block.lines for block in blocks):
-        fit = KeptFit.model_validate_json(line)
+    blocks = [_fit_block(cell, fit) for fit in fits]
+    _read_for(cell, blocks)
+    for row in chain.from_iterable(cell.run("calibration_train", blocks)):
+        fit = KeptFit(**row)
         cell.fitted[fit.candidate, fit.run] = fit
 
 
-def _fit_block(cell: GridCell, fits: CandidateFit) -> PlannedBlock:
+def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
     fitting = cell.settings.fitting
     folders = {name: recalibrator_folder(*cell.names, name, fits.run) for name in fits.names}
     step = FitStep(
@@ -333,14 +322,9 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> PlannedBlock:
         cell.settings.seeds[fits.run],
         folders,
     )
-    return cell.plan(
-        (step,),
-        (),
-        "calibration_train",
-        f"{', '.join(fits.names)} (run {fits.run})",
-        files=tuple(cell.root / folder / "recalibrator.json" for folder in folders.values()),
-        counted_as=fit_label(cell.model.name, fits.method),
-    )
+    files = tuple(cell.root / folder / "recalibrator.json" for folder in folders.values())
+    stage = cell.stage(step, files=files, counted_as=fit_label(cell.model.name, fits.method))
+    return cell.block(stage, (), "calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
 
 
 def diagnose(cell: GridCell) -> list[Json]:
@@ -360,10 +344,11 @@ def diagnose(cell: GridCell) -> list[Json]:
     sources = tuple(map(cell.source, candidates))
     unfitted = tuple(name for name in candidates if (name, 0) not in cell.fitted)
     step = DiagnoseStep(cell.calibration, sources, unfitted)
-    questions = RowBlock(tuple(map(essentials, cell.parts.validation)))
-    plan = cell.plan((step,), [questions], "validation", "all candidates")
-    block = cell.block(plan, before=lambda: _read(cell))
-    return [_described(cell, row, *candidates[row["candidate"]]) for row in map(json.loads, block.lines)]
+    questions = [Row.of(essentials(question)) for question in cell.parts.validation]
+    block = cell.block(cell.stage(step), questions, "validation", "all candidates")
+    _read_for(cell, [block])
+    (rows,) = cell.run("validation", [block])
+    return [_described(cell, row, *candidates[row["candidate"]]) for row in rows]
 
 
 def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> Json:
@@ -402,7 +387,8 @@ def answer(cell: GridCell, temperatures: Mapping[str, float]) -> None:
         with_se = "SE" in cell.settings.methods and labelled is validation
         files |= _calibrated_rows(cell, labelled, files, with_se=with_se)
     for path, blocks in files.items():
-        write_if_new(cell.root / path, "".join(line + "\n" for line in chain.from_iterable(blocks)))
+        lines = (dumps(row.json) + "\n" for row in chain.from_iterable(blocks))
+        write_if_new(cell.root / path, "".join(lines))
     content = _selection(cell, selected, temperatures, fits)
     write_if_new(cell.root / selection_path(*cell.names), dumps(content, indent=1) + "\n")
 
@@ -461,7 +447,7 @@ def _validation_pass(cell: GridCell) -> SampleStep:
     return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
 
 
-def _choose(cell: GridCell, validation: Sequence[RowBlock]) -> Selected:
+def _choose(cell: GridCell, validation: Sequence[Rows]) -> Selected:
     """Grade the clustered answers to the validation questions under every candidate, and choose."""
     settings = cell.settings
     step = SelectStep(
@@ -473,8 +459,9 @@ def _choose(cell: GridCell, validation: Sequence[RowBlock]) -> Selected:
         settings.evaluation.bins,
         ties=settings.clustering.ties,
     )
-    (line,) = cell.block(cell.plan((step,), cell.graded("validation", validation), "validation", "all")).lines
-    return Selected.model_validate_json(line)
+    graded = chain.from_iterable(cell.graded("validation", validation))
+    (row,) = cell.run_once(cell.stage(step), graded, "validation", "all")
+    return Selected(**row)
 
 
 def _names(*choices: Choices) -> list[str]:
@@ -519,8 +506,8 @@ def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> l
     return passes
 
 
-Files = dict[str, list[Lines]]
-"""File → its rows as JSON, a list a block."""
+Files = dict[str, list[Rows]]
+"""File → its rows, a list a block."""
 
 
 def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep]) -> Files:
@@ -532,10 +519,8 @@ def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep])
     alphas_at = {
         draws: _alphas(Selected(methods=methods), names) for draws, methods in selected.by_draws.items()
     }
-    steps = [
-        GridMeasureStep(block, alphas, alphas_at, *cell.names, cell.settings.clustering.ties)
-        for block in greedy
-    ]
+    step = GridMeasureStep(alphas, alphas_at, *cell.names, cell.settings.clustering.ties)
+    measured = cell.run_on("test", step, [[*first, *rows] for first, rows in zip(greedy, graded)])
     files: Files = {
         rows_path(*cell.names, source.name, run, count): []
         for sample_pass in passes
@@ -543,16 +528,24 @@ def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep])
         for source in sample_pass.sources
         for count in (None, *sample_pass.counts)
     }
-    for questions, block in zip(cell.cut("test"), cell.run("test", steps, graded)):
-        for place, of_file in enumerate(files.values()):
-            of_file.append(block.lines[place * len(questions) : (place + 1) * len(questions)])
+    for rows in measured:
+        for of_file, part in zip(files.values(), _equal_parts(rows, len(files))):
+            of_file.append(part)
     base = rows_path(*cell.names, "Base", 0)
     if base in files and cell.settings.extras.entailment:
-        files[base] = _by_entailment(cell, files[base])
+        files[base] = cell.run_on(
+            "test", EntailmentStep(cell.settings.grading, cell.settings.seeds[0]), files[base]
+        )
     return files
 
 
-def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[StoredBlock]:
+def _equal_parts(rows: Rows, count: int) -> list[Rows]:
+    """So many parts of rows, of one length."""
+    size = len(rows) // count
+    return [rows[place * size : (place + 1) * size] for place in range(count)]
+
+
+def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[Rows]:
     """Greedy and beam answers; methods that keep the argmax share Base's."""
     settings, base = cell.settings, RecalibratorSource("Base")
     beams = settings.grading.vanilla == "beam"
@@ -567,7 +560,7 @@ def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[StoredBlock]:
     step = GreedyStep(
         cell.asking, tuple(greedy.values()), settings.grading, cell.max_new_tokens, cell.answer_format
     )
-    return cell.without_failed("test", cell.run("test", step, cell.asked("test")))
+    return cell.run_on("test", step, cell.asked("test"))
 
 
 def _alphas(selected: Selected, names: Iterable[str]) -> dict[str, list[float]]:
@@ -588,33 +581,23 @@ def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
     return DEFAULT_ALPHA if alpha is None else alpha
 
 
-def _by_entailment(cell: GridCell, blocks: Sequence[Lines]) -> list[Lines]:
-    """Rows of Base with `correct_nli`."""
-    step = EntailmentStep(cell.settings.grading, cell.settings.seeds[0])
-    verdicts = cell.run("test", step, list(map(RowBlock.of, blocks)))
-    return [
-        [dumps({**json.loads(row), **json.loads(verdict)}) for row, verdict in zip(rows, block.lines)]
-        for rows, block in zip(blocks, verdicts)
-    ]
-
-
 # ---- The method Calibrated: learnt from labelled questions, applied to Base's answers of every run
 
 
-def _labelled(cell: GridCell, validation: list[RowBlock]) -> list[RowBlock]:
+def _labelled(cell: GridCell, validation: list[Rows]) -> list[Rows]:
     """Rows of the labelled questions, answered and clustered.
 
     They are those of `validation`, if these questions are asked anyway, and then the first of
     calibration-train, which Base alone is asked.
     """
-    more = labelled_beside(cell.settings, sum(len(block.questions) for block in validation))
+    more = labelled_beside(cell.settings, len(cell.questions("validation")) if validation else 0)
     if not more:
         return validation
     return [*validation, *cell.answered("calibration_train", [cell.sample_pass([cell.source("Base")])], more)]
 
 
 def _calibrated_rows(
-    cell: GridCell, labelled: Sequence[RowBlock], files: Mapping[str, Sequence[Lines]], *, with_se: bool
+    cell: GridCell, labelled: Sequence[Rows], files: Mapping[str, Sequence[Rows]], *, with_se: bool
 ) -> Files:
     """Learn a calibration once, and give Base's test answers of every run their probabilities.
 
@@ -639,24 +622,10 @@ def _calibrated_rows(
         folder=folder,
     )
     files_beside = (cell.root / folder / "calibration.json",)
-    learnt = cell.block(cell.plan((step,), labelled, "calibration_train", "all", files=files_beside))
-    questions = cell.cut("test")
-    rows = [
-        RowBlock.of(
-            [
-                line
-                for run in runs
-                for name in temperatures
-                for line in files[rows_path(*cell.names, name, run)][place]
-            ]
-        )
-        for place in range(len(questions))
-    ]
-    blocks = cell.run("test", ApplyStep(folder, learnt.seal, temperatures, settings.grading), rows)
-    return {
-        calibrated_path(*cell.names, run): [
-            block.lines[run * len(of_block) : (run + 1) * len(of_block)]
-            for block, of_block in zip(blocks, questions)
-        ]
-        for run in runs
-    }
+    stage = cell.stage(step, files=files_beside)
+    learned = cell.run_once(stage, chain.from_iterable(labelled), "calibration_train", "all")
+    answers = [files[rows_path(*cell.names, name, run)] for run in runs for name in temperatures]
+    apply = ApplyStep(folder, digest([row.json for row in learned]), temperatures, settings.grading)
+    blocks = cell.run_on("test", apply, [list(chain.from_iterable(of_block)) for of_block in zip(*answers)])
+    by_run = zip(*(_equal_parts(rows, len(runs)) for rows in blocks))
+    return {calibrated_path(*cell.names, run): list(of_run) for run, of_run in zip(runs, by_run)}

@@ -37,7 +37,7 @@ from semcal.recalibration.methods import RECALIBRATORS, make_unfitted
 from semcal.recalibration.select import CandidateFit
 from semcal.rows import Json, Row
 from semcal.servers.settings import ServerSettings, read_api_key
-from semcal.steps import RecalibratorSource, WorkerState
+from semcal.steps import RecalibratorSource, Step, WorkerState
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,9 +98,9 @@ class GridState(WorkerState):
         self._calibration: CalibrationTables | None = None
         self._fitted: dict[str, AnyRecalibrator] = {}
 
-    def choose(self, model: Model, equivalence: str) -> None:
-        """Say which models the next job needs; each is loaded when it is used."""
-        self._chosen = model, equivalence
+    def choose(self, models: tuple[Model, str]) -> None:
+        """Take up the model and the equivalence of the next job; each is loaded when it is used."""
+        self._chosen = models
 
     @property
     def model(self) -> Sampler:
@@ -224,7 +224,7 @@ class Identities(BaseModel):
 
 
 @dataclass(frozen=True)
-class IdentifyStep:
+class IdentifyStep(Step):
     """Revisions of the models, and hashes of the prompts of all data sets."""
 
     name: ClassVar[str] = "identify"
@@ -242,7 +242,7 @@ class IdentifyStep:
 
 
 @dataclass(frozen=True)
-class CheckStep:
+class CheckStep(Step):
     """The prompt of the first test question, and every question that the model cannot be asked."""
 
     name: ClassVar[str] = "check"
@@ -293,7 +293,7 @@ class CheckStep:
 
 
 @dataclass(frozen=True)
-class FeaturesStep:
+class FeaturesStep(Step):
     """The model reads the calibration questions, into the folder for features."""
 
     name: ClassVar[str] = "features"
@@ -322,7 +322,7 @@ class KeptFit(BaseModel):
 
 
 @dataclass(frozen=True)
-class FitStep:
+class FitStep(Step):
     """Candidates of one method, fitted and kept in the run folder; a row for each."""
 
     name: ClassVar[str] = "fit"
@@ -399,7 +399,7 @@ def _parameter_count(recalibrator: AnyRecalibrator) -> int:
 
 
 @dataclass(frozen=True)
-class DiagnoseStep:
+class DiagnoseStep(Step):
     """What each candidate does to the tokens of the answers to the validation questions, its rows."""
 
     name: ClassVar[str] = "diagnose"

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Lock
 
 from semcal.errors import SemcalWarning, StoreError
-from semcal.experiment.answer_steps import GridBlocks, GridJob
 from semcal.experiment.cell import FIT, GridCell, answer, prepare
 from semcal.experiment.finished import QUESTIONS, SCRATCH, read_environment
 from semcal.experiment.fit_steps import GridState, IdentifyStep, Identities
@@ -33,6 +32,7 @@ from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
+from semcal.steps import Block, Stage, StageJob
 from semcal.store import Store, write_if_new
 from semcal.workers import Executor
 
@@ -107,11 +107,11 @@ class Grid:
             (expected_blocks(of, parts.sizes()) for of in settings_of_models for parts in sets), Counter()
         )
         self._warn_of_what_is_left_out()
-        blocks = GridBlocks(Store(self.folder), self.executor, made=self.made)
+        ends: list[tuple[int, int, int]] = []
         with self.progress("run", expected.total()) as update:
-            blocks.on_block = BlockProgress(update, expected, self.executor.elapsed)
+            on_block = BlockProgress(update, expected, self.executor.elapsed, self.made)
             for model, settings in zip(self.settings.models, settings_of_models):
-                cells = self._cells(model, settings, sets, blocks)
+                cells = self._cells(model, settings, sets, on_block)
                 note_block(update)  # the model is here, and the first blocks begin
                 for functions in _schedule(cells):
                     self.executor.run_together(functions)
@@ -119,10 +119,11 @@ class Grid:
                 for problem in refused:
                     self.on_problem(problem)
                 problems += refused
+                ends += [end for cell in cells for end in cell.ends]
         if problems:
             lines = (dumps(problem.row()) + "\n" for problem in problems)
             write_if_new(self.folder / "problems.jsonl", "".join(lines))
-        warn_of_cut_draws(*map(sum, zip(*blocks.ends)))
+        warn_of_cut_draws(*map(sum, zip(*ends)))
         return problems
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
@@ -189,17 +190,18 @@ class Grid:
             )
 
     def _cells(
-        self, model: Model, settings: GridSettings, sets: Sequence[Parts], blocks: GridBlocks
+        self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
     ) -> list[GridCell]:
         """The data sets under one model, which is asked what it is."""
         asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
-        job = GridJob((IdentifyStep(asking),), model, self.settings.equivalence)
-        identified = self.executor.submit(job, stage="identify")
+        stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
+        identified = self.executor.submit(StageJob(stage, ()), stage="identify")
         self.while_starting()
-        (line,) = identified.result()
-        identities = Identities.model_validate_json(line)
+        (row,) = identified.result().rows
+        identities, store = Identities(**row), Store(self.folder)
+        gone = self.settings.left_out(model)
         return [
-            GridCell(settings, model, parts, identities, blocks, priority, self.settings.left_out(model))
+            GridCell(settings, model, parts, identities, store, self.executor, on_block, priority, gone)
             for priority, parts in enumerate(sets)
         ]
 
@@ -227,13 +229,15 @@ class BlockProgress:
     update: Callable[[int], None]
     expected: Counter[str]  # by stage
     elapsed: Mapping[str, tuple[int, float]]  # `Executor.elapsed`
+    made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
     finished: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def __call__(self, stage: str) -> None:
-        """Take a block of a stage that is there; fits of later runs are not counted."""
+    def __call__(self, block: Block, n_made: int) -> None:
+        """Take a block that is there, of which so many rows were made; fits of later runs are not counted."""
         with self._lock:
-            self.finished[stage] += 1
+            self.finished[block.stage.name] += 1
+            self.made[block.stage.counted_as or block.stage.name] += n_made
             note_work(self.update, *self.work())
             self.update(min(self.finished.total(), self.expected.total()))
 

@@ -465,9 +465,8 @@ def _time_first_question(
     open_state: Callable[[], GridState] | None,
 ) -> tuple[float | None, str]:
     """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
-    from semcal.meaning.answer import AnswerFormat
     from semcal.models.prompting import PromptConfig
-    from semcal.models.sample import SampleStep, Sampling
+    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
     from semcal.steps import RecalibratorSource
 
     model, m = settings.models[0], settings.sampling.m
@@ -478,14 +477,14 @@ def _time_first_question(
         return None, f"not measured, since {missing} is not on this machine"
     asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
     longest = settings.max_new_tokens(open_book=parts.open_book)
-    read_by = AnswerFormat(settings.sampling.answer_format)
+    config = SamplingConfig(m, max_new_tokens=longest, answer_format=settings.sampling.answer_format)
     step = SampleStep(
-        Sampling((), asking, m, settings.seeds[:1], longest, answer_format=read_by),
+        Sampling((), asking, config, settings.seeds[:1]),
         sources=(RecalibratorSource("Base"),),
     )
     state, seconds = open_state(), 0.0
     try:
-        state.choose(model, settings.equivalence)
+        state.choose((model, settings.equivalence))
         for _ in range(2):  # the first time also loads the model, and reads what all prompts begin with
             begun = time.perf_counter()
             rows = step([Row.of(question) for question in parts.test[:1]], state, lambda _: None)

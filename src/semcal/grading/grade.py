@@ -19,6 +19,7 @@ from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import Equivalence, ExactMatch, address_of
 from semcal.registry import check_name
 from semcal.rows import AnswerKind, Grades, Row
+from semcal.steps import Step
 from semcal.text.normal_form import normal_form
 
 #: The graders that have a name.
@@ -195,7 +196,7 @@ def grade_row(row: Row, *, grader: Grader, kind: AnswerKind = "modal") -> Row:
 
 
 @dataclass(frozen=True)
-class GradeStep:
+class GradeStep(Step):
     """Grades rows: `grade_row`; all that a grader is asked about a block is asked at once."""
 
     name: ClassVar[str] = "grade"

@@ -5,7 +5,7 @@ JSON. The first answer is the first line, to the end of its first sentence, of w
 lead-ins. A title that looks like a lead-in has no mark behind it ("Sure Thing") or goes on with a capital
 ("Certainly, Maybe").
 
-A refusal, merged by `semcal cluster --merge-refusals`, begins with one of the English `PHRASES` and then
+A refusal, which the setting cluster.merge_refusals merges, begins with one of the English `PHRASES` and then
 names no answer: "I don't know who wrote it" is one, "I'm not sure, but probably Ana Velis" is not. Words that
 may be an answer ("unknown", "nobody") are no refusal, nor is a phrase that continues like a title ("I Don't
 Know How to Love Him").

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
+from pathlib import Path
 from typing import ClassVar
 
 from semcal.errors import InputError
@@ -28,6 +29,7 @@ from semcal.meaning.answer import is_refusal
 from semcal.meaning.rules import decide
 from semcal.measures import complete
 from semcal.models.equivalence import (
+    DEFAULT,
     CachedEquivalence,
     Equivalence,
     ExactMatch,
@@ -38,8 +40,8 @@ from semcal.models.equivalence import (
     margins_by,
 )
 from semcal.registry import check_name
-from semcal.rows import AnswerKind, Clusters, Row, RowsAt, count_ends, stated_answers
-from semcal.steps import WorkerState
+from semcal.rows import AnswerKind, Clusters, Json, Row, RowsAt, count_ends, stated_answers
+from semcal.steps import Step, WorkerState
 from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
 
@@ -414,11 +416,43 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """How answers are grouped by meaning."""
+class ClusterConfig:
+    """How answers are clustered by meaning.
 
-    equivalence: Equivalence
+    Attributes
+    ----------
+    equivalence : Equivalence, str or Path
+        Decides which answers mean the same: "default", "exact", labels ("among:spam,ham"), the directory or
+        id of an NLI model, or what `semcal.load_equivalence` returns.
+    linkage : {"components", "greedy", "complete"}
+        How equal pairs become clusters.
+    merge_refusals : bool
+        Put all refusals to answer into one cluster.
+
+    Raises
+    ------
+    UsageError
+        If there is no such linkage.
+    """
+
+    equivalence: Equivalence | str | Path = DEFAULT
     linkage: str = "components"
+    merge_refusals: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.linkage, LINKAGES, what="linkage")
+
+    @property
+    def judge(self) -> Equivalence:
+        """The equivalence, which must be loaded (`semcal.inputs.load_cluster_config`)."""
+        assert not isinstance(self.equivalence, str | Path)
+        return self.equivalence
+
+    @property
+    def address(self) -> str:
+        """The name of the equivalence, by which it can be loaded again."""
+        named = isinstance(self.equivalence, str | Path)
+        return str(self.equivalence) if named else address_of(self.judge)
 
 
 def check_clusterable(row: Row) -> None:
@@ -437,20 +471,18 @@ class ClusteredRows:
 
 def cluster_rows(
     rows: Sequence[Row],
+    config: ClusterConfig,
     *,
-    equivalence: Equivalence,
-    linkage: str = "components",
-    merge_refusals: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ClusteredRows:
     """Add `normal_forms`, `clusters` and `clustered_by` to rows.
 
     Rows have `question` and `samples`, whose texts are taken as they are and never cut; a number at the end
     of one that is not `finished` keeps none apart. Samples of several `temperatures` are clustered apart, and
-    all clusters stand in the order of their first samples. `linkage` ("components", "greedy", "complete")
-    makes clusters of pairs; with `merge_refusals` all refusals to answer are one meaning. `progress` gets the
-    number of questions that are settled.
+    all clusters stand in the order of their first samples. `progress` gets the number of questions that are
+    settled.
     """
+    equivalence = config.judge
     hits = _hits(equivalence)
     form = form_by(equivalence)
     parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
@@ -458,15 +490,20 @@ def cluster_rows(
         [rows[number].question for number, _ in parts],
         [[rows[number].samples[i] for i in part] for number, part in parts],
         equivalence,
-        linkage=linkage,
-        merge_refusals=merge_refusals,
+        linkage=config.linkage,
+        merge_refusals=config.merge_refusals,
         finished=[[rows[number].finished[i] for i in part] for number, part in parts],
         progress=progress and (lambda count: progress(count * len(rows) // len(parts))),
     )
     clusters: list[list[list[int]]] = [[] for _ in rows]
     for (number, part), clusters_of_part in zip(parts, clustering.clusters):
         clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
-    by = {"equivalence": address_of(equivalence), "revision": equivalence.revision, "linkage": linkage}
+    by: Json = {
+        "equivalence": config.address,
+        "revision": equivalence.revision,
+        "linkage": config.linkage,
+        **({"merge_refusals": True} if config.merge_refusals else {}),
+    }
     clustered = [
         row.add(Clusters([form(text or "") for text in row.samples], sorted(row_clusters), by))
         for row, row_clusters in zip(rows, clusters)
@@ -476,14 +513,13 @@ def cluster_rows(
 
 def cluster_missing(
     rows: Sequence[Row],
+    config: ClusterConfig,
     *,
-    equivalence: Equivalence,
-    linkage: str,
     progress: Callable[[int], None] | None = None,
 ) -> list[Row]:
     """Cluster the rows that hold no `clusters` yet; the others are as they were."""
     new = [row for row in rows if not row.has("clusters")]
-    clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress).rows)
+    clustered = iter(cluster_rows(new, config, progress=progress).rows)
     return [row if row.has("clusters") else next(clustered) for row in rows]
 
 
@@ -552,7 +588,7 @@ def _by_temperature(row: Row) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class ClusterStep:
+class ClusterStep(Step):
     """Groups the answers of rows by meaning: `cluster_rows`."""
 
     name: ClassVar[str] = "cluster"
@@ -563,13 +599,8 @@ class ClusterStep:
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Cluster those rows that a server has answered."""
         answered = [row for row in rows if row.failure is None]
-        clustered = cluster_rows(
-            answered,
-            equivalence=models.equivalence,
-            linkage=self.linkage,
-            merge_refusals=self.merge_refusals,
-            progress=progress,
-        )
+        config = ClusterConfig(models.equivalence, self.linkage, self.merge_refusals)
+        clustered = cluster_rows(answered, config, progress=progress)
         n_draws = [len(part) for row in answered for part in _by_temperature(row)]
         models.costs.update(
             calls=clustered.calls,

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from semcal.data.arguments import Questions, as_questions
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
-from semcal.data.template import Template
+from semcal.data.template import Template, TemplateLike, as_template
 from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning
 from semcal.models.protocols import AnswerReader, Prompt, Sampler
 
@@ -37,15 +38,53 @@ def shared_length(prompts: Sequence[Prompt]) -> int:
     return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class PromptConfig:
-    """How questions are put to a model: in a template, after examples, of which the first answer is shown."""
+    """The prompt: a template, and answered examples before every question.
 
-    few_shot: tuple[Question, ...] = ()  # fixed for all methods
-    template: Template | None = None  # of every prompt; None: each question has its own, or the built-in one
-    force: bool = field(default=False, compare=False)  # take messages of another template all the same
-    # whether questions have a passage, where that is all or none; what is asked otherwise is refused
-    open_book: bool | None = field(default=None, compare=False)
+    Attributes
+    ----------
+    few_shot : tuple of Question
+        Answered examples, of which the first answer is shown; from a file, a DataFrame, dicts or Questions.
+        By default those of the recalibrator or the calibration, or none.
+    system : str, optional
+        A system message in place of the built-in one, "" for none; it becomes part of the template.
+    template : Template, optional
+        `system` and `user` with {question} and {context}; from a file, a dict or a Template. None: each
+        question has its own template, or the built-in one.
+    force : bool
+        Take messages of another template all the same.
+    open_book : bool, optional
+        Whether all questions have a passage, or none has; other questions are refused.
+
+    Raises
+    ------
+    InputError
+        If an example has no answer.
+    UsageError
+        If both `system` and `template` are given, or the template has no {question}.
+    """
+
+    few_shot: tuple[Question, ...]
+    template: Template | None
+    force: bool = field(compare=False)
+    open_book: bool | None = field(compare=False)
+
+    def __init__(
+        self,
+        few_shot: Questions = (),
+        system: str | None = None,
+        template: TemplateLike | None = None,
+        *,
+        force: bool = False,
+        open_book: bool | None = None,
+    ) -> None:
+        is_none = isinstance(few_shot, tuple) and not few_shot
+        examples = () if is_none else as_questions(few_shot, "few_shot", labelled=True)
+        object.__setattr__(self, "few_shot", tuple(examples))
+        object.__setattr__(self, "template", as_template(template, system))
+        object.__setattr__(self, "force", force)
+        object.__setattr__(self, "open_book", open_book)
 
     def template_of(self, question: Question) -> Template:
         """Return the template that a question is put in; InputError if its messages are of another one."""
@@ -209,7 +248,7 @@ class PromptConfig:
             )
             for number, item in enumerate(description.get("few_shot", []))
         )
-        return cls(tuple(examples), template)
+        return cls(tuple(examples), template=template)
 
 
 def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:

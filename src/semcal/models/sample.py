@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from semcal.arrays import as_option
 from semcal.data.question import Question
-from semcal.errors import QuestionError
+from semcal.errors import QuestionError, UsageError, shown
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
 from semcal.models.distribution import Temperature, fingerprint, temperature_of
 from semcal.models.prompting import PromptConfig
@@ -31,6 +31,7 @@ from semcal.rows import (
     OF_DRAWS,
     AnswerKind,
     Draws,
+    Json,
     Row,
     SampledBy,
     StatedAnswer,
@@ -38,7 +39,8 @@ from semcal.rows import (
     TokenScores,
     stated_answers,
 )
-from semcal.steps import RecalibratorSource, WorkerState
+from semcal.steps import RecalibratorSource, Step, WorkerState
+from semcal.store import key_of
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
@@ -51,31 +53,102 @@ BLOCK_QUESTIONS, BLOCK_TOKENS = 64, 6144
 CHARACTERS = 4
 
 
+@dataclass(frozen=True, init=False)
+class SamplingConfig:
+    """How many answers to a question are sampled, and how.
+
+    Attributes
+    ----------
+    m : int
+        Samples of each question at each temperature.
+    seed : int
+        Seed of the random numbers, which are derived from it and the question's id.
+    temperatures : sequence of float, or float
+        A calibration takes the answer from the samples at the first temperature, 1; those at the others are
+        features. Without a calibration there is one temperature, that of the recalibrator.
+    max_new_tokens : int, optional
+        Largest number of tokens of a generation: 10 without a passage and 32 with one, by default.
+    truncation : Truncation, optional
+        Top-k and top-p while sampling; none by default. Likelihoods are those of the whole vocabulary.
+    answer_format : str
+        The rule that reads the answer in a generation: "auto", "first", "final", "whole", "json",
+        "json:/POINTER" or "regex:PATTERN" (`semcal.meaning.answer`).
+
+    Raises
+    ------
+    UsageError
+        If a value is out of range, which the message names.
+    """
+
+    m: int
+    seed: int
+    temperatures: tuple[float, ...]
+    max_new_tokens: int | None
+    truncation: Truncation | None
+    answer_format: str
+
+    def __init__(
+        self,
+        m: int = 10,
+        seed: int = 0,
+        temperatures: Sequence[float] | float = (1.0, 0.5),
+        max_new_tokens: int | None = None,
+        truncation: Truncation | None = None,
+        answer_format: str = "auto",
+    ) -> None:
+        m = int(as_option(m, "m", "a positive whole number of samples, such as 10", low=0, whole=True))
+        as_option(seed, "seed", "a whole number from 0 on", low=-1, whole=True)
+        if max_new_tokens is not None:
+            as_option(max_new_tokens, "max_new_tokens", "a positive whole number", low=0, whole=True)
+        if truncation is not None and not hasattr(truncation, "top_p"):
+            raise UsageError(f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)")
+        AnswerFormat(answer_format)
+        for name, value in (
+            *(("m", m), ("seed", int(seed)), ("temperatures", tuple(_checked_temperatures(temperatures)))),
+            *(("max_new_tokens", max_new_tokens), ("truncation", truncation)),
+            ("answer_format", answer_format),
+        ):
+            object.__setattr__(self, name, value)
+
+
+def _checked_temperatures(temperatures: Any) -> Iterator[float]:
+    several = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
+    for number in temperatures if several else [temperatures]:
+        yield as_option(number, "temperatures", "a positive number, such as 0.5, or a list of them", low=0)
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """How questions are sampled: m answers to each in each run under each recalibrator.
+    """One sampling of questions: m answers to each in each run with each recalibrator.
 
     All recalibrators share one pass over the prompts and the same random numbers, which are derived from the
     seed of the run and the question's id. A generation that reaches `max_new_tokens` is scored with an end of
-    turn behind it. `truncation` is top-k and top-p while sampling; likelihoods are those of the whole
-    vocabulary all the same.
+    turn behind it.
     """
 
     recalibrators: tuple[AnyRecalibrator, ...]
     asking: PromptConfig = field(default_factory=PromptConfig)
-    m: int = 10
-    seeds: tuple[int, ...] = (0,)  # one a run
-    max_new_tokens: int | None = None  # 10 without a passage and 32 with one, by default
-    truncation: Truncation | None = None
+    config: SamplingConfig = field(default_factory=SamplingConfig)
+    seeds: tuple[int, ...] = ()  # one a run; by default one run with the seed of the configuration
     first: int = 0  # number of the first draw: those before it are left out
-    answer_format: AnswerFormat = field(default_factory=AnswerFormat)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seeds", self.seeds or (self.config.seed,))
+
+    @property
+    def m(self) -> int:
+        """Samples of each question with each recalibrator in each run."""
+        return self.config.m
+
+    @property
+    def answer_format(self) -> AnswerFormat:
+        """The rule that reads the answer in a generation."""
+        return AnswerFormat(self.config.answer_format)
 
     def limit(self, question: Question | Row) -> int:
-        """The longest generation."""
-        if self.max_new_tokens is None:
-            return default_max_new_tokens(open_book=question.context is not None)
-        text = "a positive whole number"
-        return int(as_option(self.max_new_tokens, "max_new_tokens", text, low=0, whole=True))
+        """Return the largest number of tokens of a generation."""
+        usual = default_max_new_tokens(open_book=question.context is not None)
+        return self.config.max_new_tokens or usual
 
     def request(self, prompts: Sequence[Prompt], question: Question) -> SampleRequest:
         """What is asked of a model for prompts of questions that have the limit of `question`."""
@@ -85,7 +158,7 @@ class Sampling:
             m=self.m,
             seeds=self.seeds,
             max_new_tokens=self.limit(question),
-            truncation=self.truncation,
+            truncation=self.config.truncation,
             cut=partial(_cut, self.answer_format),
             first=self.first,
         )
@@ -470,7 +543,7 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
 
 
 @dataclass(frozen=True)
-class SampleStep:
+class SampleStep(Step):
     """Samples answers to the questions of rows: `sample_runs`, run after run, and in each by recalibrators.
 
     With `full` rows hold the tokens, and `sampled_by`; and with `answer` "greedy" or "given" that, with its
@@ -492,6 +565,14 @@ class SampleStep:
         None  # top-k and top-p, for who has no torch to say so in `sampling`
     )
     scored_in: str = "whole prompt"  # or "prompt without passage"
+
+    def key(self) -> Json:
+        """Return its fields, recalibrators by their fingerprints."""
+        from semcal.models.distribution import fingerprint
+
+        recalibrators = [fingerprint(recalibrator) for recalibrator in self.sampling.recalibrators]
+        sampling = {**vars(self.sampling), "recalibrators": recalibrators, "block_tokens": BLOCK_TOKENS}
+        return {name: key_of(value) for name, value in {**vars(self), "sampling": sampling}.items()}
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Sample."""
@@ -528,7 +609,8 @@ class SampleStep:
         if self.truncated is not None:
             from semcal.models.engine.draw import Truncation
 
-            sampling = replace(sampling, truncation=Truncation(*self.truncated))
+            config = replace(sampling.config, truncation=Truncation(*self.truncated))
+            sampling = replace(sampling, config=config)
         return sampling
 
     def _origin(self, place: int, run: int) -> dict[str, Any]:

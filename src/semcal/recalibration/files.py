@@ -98,14 +98,14 @@ def _advice(fitted: str, present: str) -> str:
     """What to do where revisions differ; those of servers say what prompts are sent as.
 
     >>> _advice("vLLM 0.32.0: small, token ids", "vLLM 0.32.0: small, messages")
-    'prompts were token ids then: give --tokenizer DIR as then, or use --force to apply it all the same'
+    'prompts were token ids then: give --config server.tokenizer=DIR as then, or use --force ...'
     """
     for sent, instead, do in (
-        ("token ids", "messages", "give --tokenizer DIR"),
+        ("token ids", "messages", "give --config server.tokenizer=DIR"),
         ("messages", "token ids", ""),
     ):
         if _but_for_version(fitted.replace(f", {sent}", f", {instead}", 1)) == _but_for_version(present):
-            do = do or "leave --tokenizer out"
+            do = do or "leave server.tokenizer out"
             return f"prompts were {sent} then: {do} as then, or use --force to apply it all the same"
     return _ADVICE
 

@@ -13,9 +13,10 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from semcal.data.template import TemplateLike, as_template
+from semcal.data.arguments import Questions, as_questions, name_of
+from semcal.data.template import TemplateLike
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
+from semcal.inputs import ModelLike, as_model
 from semcal.models.distribution import Base, Temperature, temperature_of
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, with_states
@@ -131,25 +132,21 @@ def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibra
 def recalibrator_and_prompt(
     model: Sampler,
     recalibrator: RecalibratorLike | None,
-    few_shot: Questions | None,
-    *,
-    system: str | None = None,
-    template: TemplateLike | None = None,
-    force: bool = False,
+    prompt: PromptConfig | None = None,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return what to sample under, and in which prompt: after the examples of `few_shot`, or else of the fit.
+    """Return the recalibrator, and the prompt with the examples and the template of its fit if it has none.
 
-    So is the template that of `system` or `template`, or else of the fit. UsageError if the fit is of another
-    model or prompt, unless `force` is given.
+    UsageError if the fit is of another model or prompt, unless the prompt says `force`.
     """
-    asking = prompt_config(few_shot, system=system, template=template, force=force)
-    fit = as_recalibrator(recalibrator)
+    asking, fit = prompt or PromptConfig(), as_recalibrator(recalibrator)
     if not isinstance(fit, Fit):
         return fit, asking
-    asking = replace(asking, template=asking.template or fit.asking.template)
-    if few_shot is None:
-        asking = replace(asking, few_shot=fit.asking.few_shot)
-    if not force:
+    asking = replace(
+        asking,
+        template=asking.template or fit.asking.template,
+        few_shot=asking.few_shot or fit.asking.few_shot,
+    )
+    if not asking.force:
         fit.provenance.check(
             model=model.name,
             revision=model.revision,
@@ -157,18 +154,6 @@ def recalibrator_and_prompt(
             difference=fit.asking.difference(asking),
         )
     return fit.recalibrator, asking
-
-
-def prompt_config(
-    few_shot: Questions | None,
-    *,
-    system: str | None = None,
-    template: TemplateLike | None = None,
-    force: bool = False,
-) -> PromptConfig:
-    """Return the prompt of these examples, in a template or with a system message."""
-    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
-    return PromptConfig(tuple(examples), as_template(template, system), force)
 
 
 SOLVERS = ("exact", "sgd")
@@ -283,7 +268,7 @@ def fit(
     chosen = check_method(method, solver, loss, alpha)
     kind = FITTED[method]
     model = as_model(model)
-    asking, with_answers = prompt_config(few_shot, system=system, template=template).settled(
+    asking, with_answers = PromptConfig(few_shot, system, template).settled(
         as_questions(questions, labelled=True), on_bad_question
     )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)

@@ -184,7 +184,8 @@ def solver_of(recalibrator: AnyRecalibrator) -> str | None:
 
     Examples
     --------
-    >>> solver_of(Temperature(1.0)), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
+    >>> from semcal.recalibration import Base
+    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
     (None, 'exact')
     """
     if getattr(recalibrator, "sgd_", None) is not None:
@@ -206,7 +207,8 @@ def single_temperature(recalibrator: AnyRecalibrator) -> float:
 
     Examples
     --------
-    >>> single_temperature(Temperature(0.5))
+    >>> from semcal.recalibration import SE
+    >>> single_temperature(SE())
     0.5
     """
     temperature = temperature_of(recalibrator)

@@ -22,24 +22,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
+from semcal.data.arguments import Questions, as_questions
 from semcal.data.question import Question, several
 from semcal.errors import FitError, InputError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together
 from semcal.grading.rules import Grader, RuleGrader
-from semcal.inputs import EquivalenceLike, ModelLike, Questions, as_equivalence, as_model, as_questions
+from semcal.inputs import EquivalenceLike, ModelLike, as_model, load_cluster_config
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
-from semcal.models.clustering import ClusterStep, Grouping
+from semcal.models.clustering import ClusterConfig, ClusterStep
+from semcal.models.equivalence import DEFAULT
 from semcal.models.protocols import LanguageModel, Sampler
-from semcal.models.sample import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
+from semcal.models.sample import SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import Provenance
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
 from semcal.recalibration.records import CHOSEN_BY, PAPER_LOSSES, Loss, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
-from semcal.steps import WorkerState, run_steps
-from semcal.store import Stage, Store
+from semcal.steps import Block, Stage, WorkerState, run_stages
+from semcal.store import Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 #: Scores this close to the best are tied with it: rounding must not choose.
 TIE = 1e-12
-#: What `recalibrator.json` keeps of the scores by which it was chosen.
+#: What `calibration.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
 #: How TS-grid samples by default: ten answers after no examples.
 TEN_DRAWS = Sampling(())
@@ -190,7 +192,7 @@ def sample_candidates(
     questions: Sequence[Question],
     recalibrators: Mapping[_Key, AnyRecalibrator],
     sampling: Sampling,
-    clustering: Grouping,
+    cluster: ClusterConfig,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -207,12 +209,12 @@ def sample_candidates(
     names = tuple(map(str, range(len(recalibrators))))
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
-    for block in run_steps(
-        map(Row.of, questions),
-        [SampleStep(sampling, names=names), ClusterStep(clustering.linkage)],
-        workers=SerialExecutor(WorkerState(model, clustering.equivalence)),
-        cut=lambda questions: question_blocks(model, questions, sampling),
-        store=Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {}),
+    steps = SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)
+    stage = Stage(steps, _revisions(model, sampling, cluster) if keep else {})
+    for block in run_stages(
+        (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
+        workers=SerialExecutor(WorkerState(model, cluster.judge)),
+        store=keep,
         progress=progress or (lambda _: None),
     ):
         for row in block.rows:
@@ -226,21 +228,12 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
-    """What the rows depend on beside the questions."""
-    from semcal.models.distribution import fingerprint
-
+def _revisions(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
+    """The models that the rows depend on."""
     return {
-        "m": sampling.m,
-        "seed": sampling.seeds[0],
-        "max_new_tokens": sampling.max_new_tokens,
-        "answer_format": sampling.answer_format.name,
         "model": model.revision,
         "prompt": sampling.asking.hash(model),
-        "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],
-        "equivalence": [clustering.equivalence.name, clustering.equivalence.revision],
-        "linkage": clustering.linkage,
-        "block_tokens": BLOCK_TOKENS,
+        "equivalence": [cluster.judge.name, cluster.judge.revision],
     }
 
 
@@ -516,7 +509,7 @@ def fit_and_select(
     labelled: FitData,
     validation: Sequence[Question],
     sampling: Sampling,
-    clustering: Grouping,
+    cluster: ClusterConfig,
     sweep: Sweep,
     *,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
@@ -553,7 +546,7 @@ def fit_and_select(
         validation,
         fitted,
         sampling,
-        clustering,
+        cluster,
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )
@@ -666,7 +659,7 @@ def rows_at_temperatures(
     questions: Sequence[Question],
     temperatures: Sequence[float],
     sampling: Sampling,
-    clustering: Grouping,
+    cluster: ClusterConfig,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -687,7 +680,7 @@ def rows_at_temperatures(
         questions,
         candidates,
         sampling,
-        clustering,
+        cluster,
         progress=progress,
         keep=keep,
         on_bad_question=on_bad_question,
@@ -732,7 +725,7 @@ def fit_grid(
     """
     model, labelled = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(labelled), of="to choose a temperature by")
-    clustering = Grouping(as_equivalence(equivalence))
+    cluster = load_cluster_config(ClusterConfig(DEFAULT if equivalence is None else equivalence))
     with shown_progress(progress, "fit", len(labelled)) as update:
-        rows = rows_at_temperatures(model, labelled, temperatures, sampling, clustering, progress=update)
+        rows = rows_at_temperatures(model, labelled, temperatures, sampling, cluster, progress=update)
     return choose_temperatures(rows, measures=measures, by=by)

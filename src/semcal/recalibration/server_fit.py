@@ -36,7 +36,7 @@ from semcal.recalibration.records import (
 )
 from semcal.rows import Json
 from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Route, ServerModel, choose_route
-from semcal.store import Stage, Store
+from semcal.store import Store
 
 Array = NDArray[np.float64]
 #: The routes over a server in words.
@@ -124,9 +124,9 @@ def fit_over_server(
     check_loss(*loss)
     chosen, groups = choose_route_by(model, loss[0], route), labelled.groups()
     settings = {"model": model.revision, "url": model.profile.url}
-    stage = Stage(None if keep is None else Store(keep), "partitions", settings)
+    store = None if keep is None else Store(keep)
     requests = PartitionRequests(model.client, model.profile)
-    rows_of = _RowsOfQuestions(requests, _gold(labelled), stage, progress, on_bad_question)
+    rows_of = _RowsOfQuestions(requests, _gold(labelled), store, settings, progress, on_bad_question)
     if chosen == "whole vocabulary":
         fitted = _by_whole_vocabulary(rows_of, loss, groups=groups, seed=seed)
     else:
@@ -173,7 +173,8 @@ class _RowsOfQuestions:
 
     requests: PartitionRequests
     questions: Sequence[GoldQuestion]
-    stage: Stage
+    store: Store | None
+    settings: Json  # of the server
     progress: Callable[[int], None] | None
     on_bad_question: Callable[[QuestionError], None] | None
     failed: set[int] = field(default_factory=set)
@@ -188,11 +189,14 @@ class _RowsOfQuestions:
     ) -> dict[int, ReplyRow]:
         """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
         numbers, rows = self.answered, dict[int, ReplyRow]()
-        stage = replace(self.stage, settings={**self.stage.settings, "asked": list(key)})
         for start in range(0, len(numbers), BLOCK):
             block = numbers[start : start + BLOCK]
-            inputs = [asdict(self.questions[i]) for i in block]
-            rows |= zip(block, stage.rows(inputs, partial(ask, block)))
+            if self.store is None:
+                rows |= zip(block, ask(block))
+            else:
+                inputs = [asdict(self.questions[i]) for i in block]
+                names = {**self.settings, "asked": list(key), "inputs": inputs}
+                rows |= zip(block, self.store.rows("partitions", names, partial(ask, block)))
             if self.progress is not None:
                 self.progress(start + len(block))
         for i in [i for i, row in rows.items() if "failed" in row]:

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Literal, get_args, get_type_hints
 
 from semcal.arrays import as_option
 from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.registry import check_name, option_name
 from semcal.serve.requests import Style
 from semcal.servers.settings import is_loopback
-from semcal.yaml_files import read_yaml
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"
@@ -66,15 +63,17 @@ class ServeSettings:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
         counts = ("queue", "max_body", "max_messages", "max_characters")
         for name in (*counts, "max_connections", "max_connections_per_address"):
-            as_option(getattr(self, name), option_name(name), "a positive whole number", low=0, whole=True)
-        for name in ("request_timeout", "read_timeout", "grace"):
-            as_option(getattr(self, name), option_name(name), "a positive number of seconds", low=0)
+            as_option(getattr(self, name), f"serve.{name}", "a positive whole number", low=0, whole=True)
+        seconds = "a positive number of seconds"
+        as_option(self.request_timeout, "--request-timeout", seconds, low=0)
+        for name in ("read_timeout", "grace"):
+            as_option(getattr(self, name), f"serve.{name}", seconds, low=0)
         if self.log_texts and not self.answers:
             raise UsageError(
                 "--log-texts writes answers down, and --no-answers does not; leave one of them out"
             )
         if not self.abstain_text.strip():
-            raise UsageError("--abstain-text is empty; give a sentence")
+            raise UsageError("serve.abstain_text is empty; give a sentence")
         if not self.keys and not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and anybody there could ask: set a "
@@ -120,41 +119,3 @@ def read_keys(
             "python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     return tuple(map(hashed, keys))
-
-
-def merged(
-    options: Mapping[str, Any],
-    kinds: Mapping[str, Any],
-    file: Path | None,
-    environment: Mapping[str, str] = os.environ,
-) -> dict[str, Any]:
-    """The options that were given (None and False were not), then those of the environment, then of a file.
-
-    `kinds` are the types of all that there are. UsageError for another name, or a wrong value.
-    """
-    content = {} if file is None else read_yaml(file, "--config")
-    if not isinstance(content, dict):
-        raise UsageError(f"--config {file} must hold names and values, such as 'port: 8000'")
-    values = {str(name).replace("-", "_"): value for name, value in content.items()}
-    sources = dict.fromkeys(values, f"--config {file}")
-    for name in values:
-        check_name(name, kinds, what=f"setting in {file}")
-    for variable in environment:
-        if variable.startswith(PREFIX) and variable not in (KEYS, LABEL_KEYS):
-            name = variable.removeprefix(PREFIX).lower()
-            check_name(name, kinds, what=f"setting of the environment ({variable})")
-            text, is_list = environment[variable], list[str] in get_args(kinds[name])
-            values[name], sources[name] = (text.split(",") if is_list else text), variable
-    for name, value in values.items():
-        try:
-            if isinstance(value, bool) and bool not in (kinds[name], *get_args(kinds[name])):
-                value = str(value).lower()  # which is no number, though it counts as one
-            values[name] = TypeAdapter(kinds[name]).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            got = (
-                "" if name in ("keys", "label_keys") else f", got {shown(value)}"
-            )  # which may be a key itself
-            raise UsageError(f"{name} in {sources[name]}: {reason}{got}") from None
-    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
-    return {**options, **values, **chosen}

@@ -11,8 +11,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.guard import HEADERS, JsonReply, note
-from semcal.serve.requests import ApiError
+from semcal.serve.guard import HEADERS, note
+from semcal.serve.replies import ApiError
 
 #: Connections that wait to be accepted; the loop accepts as many in one turn.
 BACKLOG = 128
@@ -152,8 +152,8 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = {**HEADERS, **error.headers, "connection": "close"}
-            reply = JsonReply(error.body, error.status, headers)
+            error.headers = {**HEADERS, **error.headers, "connection": "close"}
+            reply = error.reply
             head = h11.Response(status_code=error.status, headers=reply.raw_headers)
             for event in (head, h11.Data(data=bytes(reply.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

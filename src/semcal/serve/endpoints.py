@@ -24,12 +24,23 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from semcal import __version__
 from semcal.errors import UsageError
 from semcal.registry import check_name
-from semcal.serve import schema
+from semcal.serve import replies
+from semcal.serve.answered import Answered
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.connections import BACKLOG, Connection, Limits
-from semcal.serve.guard import PAGE, Guard, JsonReply
-from semcal.serve.replies import Served
-from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError, ChatRequest, CheckRequest, Label, body_error
+from semcal.serve.guard import OPEN, PAGE, Guard
+from semcal.serve.replies import ApiError, JsonReply, ReplyList, SemcalPart
+from semcal.serve.requests import (
+    CHAT,
+    CHECK,
+    LABELS,
+    ChatRequest,
+    CheckRequest,
+    Drawing,
+    Label,
+    Options,
+    body_error,
+)
 from semcal.serve.service import ClientGone, Service
 
 #: What the page may load and run: its own files alone, and no text as markup.
@@ -42,6 +53,8 @@ POLICY = (
 NOT_SERVED = {"/responses", "/completions", "/messages"}
 #: What stands for the status of a reply that nobody waits for any more.
 CLIENT_GONE = 499
+#: Headers of answers, as `Answered.headers`.
+ANSWER_HEADERS = [f"x-semcal-{name}" for name in ("probability", "abstained", "calibration", "overhead-ms")]
 LabelBatch = Annotated[list[Label], Field(max_length=1000)]
 
 
@@ -53,7 +66,16 @@ def make_app(service: Service) -> FastAPI:
         docs_url=None,
         redirect_slashes=False,  # a redirect would name the host that the client claims
         redoc_url=None,
-        responses=schema.FAULTS,
+        responses={
+            "4XX": {
+                "model": replies.ErrorReply,
+                "description": "Refused: the message says why, and what to do",
+            },
+            "5XX": {
+                "model": replies.ErrorReply,
+                "description": "No answer: later, or by the operator, there is one",
+            },
+        },
         default_response_class=JsonReply,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -68,96 +90,110 @@ def make_app(service: Service) -> FastAPI:
             allow_origins=service.settings.cors,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],  # clients send some of their own
-            expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in schema.HEADERS)],
+            expose_headers=["x-request-id", *ANSWER_HEADERS],
         )
-    schema.name_values(app.openapi(), service)
+    _describe_values(app.openapi(), service)
     return app
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
     """The paths that answer questions and take labels."""
+    link = {"operationId": "label", "requestBody": {"id": "$response.body#/id", "correct": True}}
+    headers = {name: {"schema": {"type": "string"}} for name in ANSWER_HEADERS}
+    answers: dict[str, Any] = {"headers": headers, "links": {"label": link}}
 
-    @app.post(CHAT, responses=schema.answers(schema.COMPLETION, streamed=True))
-    async def chat(request: Request, body: ChatRequest) -> Response:
+    def described(request: Request, body: ChatRequest | CheckRequest, answered: Answered) -> SemcalPart:
+        """What a reply says of an answer; the log of requests says which reply this one got."""
+        verdict, options = answered.verdict, body.semcal or Options()
+        noted = {"id": answered.id, "probability": verdict.probability, "abstained": verdict.abstained}
+        request.state.noted.update(noted)
+        return SemcalPart.of(answered, most=options.meanings, samples=options.samples)
+
+    @app.post(
+        CHAT,
+        response_model=replies.Completion,
+        response_model_exclude_unset=True,
+        responses={200: answers | {"content": {"text/event-stream": {}}}},
+    )
+    async def chat(request: Request, body: ChatRequest, head: Response) -> replies.Completion | Response:
         """Answer the last message, with the probability that the answer is right, or abstain."""
-        served = await service.chat(body, lambda: _gone(request))
-        _note(request, served)
-        _check_style(served)
-        if not body.stream:
-            return JsonReply(served.completion(), headers=served.headers)
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        events = served.events(include_usage=include_usage)
-        return StreamingResponse(events, headers=served.headers, media_type="text/event-stream")
+        answered, settings = await service.chat(body, lambda: _gone(request)), service.settings
+        semcal = described(request, body, answered)
+        if settings.abstain == "error" and answered.verdict.abstained:
+            reason = f"abstained: {settings.abstain_text}"
+            raise ApiError(422, reason, code="abstained", headers=answered.headers, semcal=semcal)
+        reply = replies.Completion.of(answered, semcal, body.model, settings.abstain, settings.abstain_text)
+        if body.stream:
+            include_usage = bool(body.stream_options and body.stream_options.include_usage)
+            events = reply.events(include_usage=include_usage)
+            return StreamingResponse(events, headers=answered.headers, media_type="text/event-stream")
+        head.headers.update(answered.headers)
+        return reply
 
-    @app.post(CHECK, responses=schema.answers(schema.CHECKED))
-    async def check(request: Request, body: CheckRequest) -> Response:
+    @app.post(CHECK, response_model_exclude_unset=True, responses={200: answers})
+    async def check(request: Request, body: CheckRequest, head: Response) -> replies.CheckedAnswer:
         """Say how likely a given answer is right."""
-        served = await service.check(body, lambda: _gone(request))
-        _note(request, served)
-        content = {"id": served.id, "object": "semcal.check", "semcal": served.semcal, "usage": served.usage}
-        return JsonReply(content, headers=served.headers)
+        answered = await service.check(body, lambda: _gone(request))
+        semcal = described(request, body, answered)
+        head.headers.update(answered.headers)
+        usage = replies.TokenUsage.of(answered)
+        return replies.CheckedAnswer(id=answered.id, object="semcal.check", semcal=semcal, usage=usage)
 
-    @app.post(LABELS, responses=schema.replies(schema.LABELLED))
-    async def label(request: Request, body: Label | LabelBatch) -> Response:
+    @app.post(LABELS)
+    async def label(request: Request, body: Label | LabelBatch) -> ReplyList[replies.TakenLabel]:
         """Take whether answers were right, by the ids of their replies: one, or a list of them.
 
         Of equal answers to equal questions the first label counts; the others are kept.
         """
         labels = body if isinstance(body, list) else [body]
-        found = await service.take_labels(labels, lambda: _gone(request), request.state.key)
-        return JsonReply({"object": "list", "data": found})
+        taken = await service.take_labels(labels, lambda: _gone(request), request.state.key)
+        return ReplyList(object="list", data=taken)
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
     """The paths that say what there is, and how it is."""
 
-    def described(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": 0, "owned_by": "semcal"}
+    def described(name: str) -> replies.ServedModel:
+        return replies.ServedModel(id=name, object="model", created=0, owned_by="semcal")
 
-    @app.get("/v1/models", responses=schema.replies(schema.MODELS))
-    async def models() -> Response:
+    @app.get("/v1/models")
+    async def models() -> ReplyList[replies.ServedModel]:
         """List the names that a request may give as its model."""
-        return JsonReply({"object": "list", "data": [described(name) for name in service.models]})
+        return ReplyList(object="list", data=[*map(described, service.models)])
 
-    @app.get("/v1/models/{name:path}", responses=schema.replies(schema.MODEL))
-    async def model(name: str) -> Response:
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> replies.ServedModel:
         """Describe a model."""
         service.check_model(name)
-        return JsonReply(described(name))
+        return described(name)
 
-    @app.get("/health", responses=schema.replies(schema.HEALTH))
-    async def health() -> Response:
+    @app.get("/health")
+    async def health() -> replies.Health:
         """Say that the server runs."""
-        return JsonReply({"status": "ok"})
+        return replies.Health(status="ok")
 
-    @app.get("/ready", responses=schema.replies(schema.READY, 503))
-    async def ready() -> Response:
+    @app.get("/ready", responses={503: {"model": replies.Readiness}})
+    async def ready(head: Response) -> replies.Readiness:
         """Say whether questions are answered and which parts are missing, and whether replies are logged."""
-        missing = await service.missing()
-        failed = any(part != "fallback" for part in missing)
-        status = "draining" if service.draining else "failed" if failed else "ready"
-        log = "off" if service.log is None else "cannot be written" if service.log_fault else "ok"
-        alarm = service.watch is not None and service.watch.alarm
-        content = {"status": status, "missing": missing, "log": log, "alarm": alarm}
-        content["waiting"] = service.engine.n_waiting
-        return JsonReply(content, status_code=200 if status == "ready" else 503)
+        readiness = await service.readiness()
+        head.status_code = 200 if readiness.status == "ready" else 503
+        return readiness
 
-    @app.get("/version", responses=schema.replies(schema.VERSION))
-    async def version() -> Response:
+    @app.get("/version")
+    async def version() -> replies.Versions:
         """Name the versions of semcal, the model and the calibration."""
-        content = {
-            "semcal": __version__,
-            "model": service.primary.route,
-            "revision": service.revision,
-            "calibration": service.calibration.id,
-            "answer_kind": service.calibration.answer_kind,
-        }
-        return JsonReply(content)
+        return replies.Versions(
+            semcal=__version__,
+            model=service.primary.route,
+            revision=service.primary.uq.model.revision,
+            calibration=service.calibration.id,
+            answer_kind=service.calibration.answer_kind,
+        )
 
-    @app.get("/v1/semcal/state", responses=schema.replies(schema.STATE))
-    async def state() -> Response:
+    @app.get("/v1/semcal/state")
+    async def state() -> replies.ServiceState:
         """Say what the thresholds mean on the calibration's labelled questions, and how the watch goes."""
-        return JsonReply(service.state)
+        return service.state
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -179,15 +215,12 @@ def _add_page(app: FastAPI) -> None:
 def _take_errors(app: FastAPI, service: Service) -> None:
     """Send all errors in OpenAI's shape, and count them."""
 
-    def sent(request: Request, error: ApiError) -> Response:
+    @app.exception_handler(ApiError)
+    async def api_error(request: Request, error: ApiError) -> Response:
         if error.code != "abstained":  # which is counted as what it is
             service.count(request.url.path, error.outcome)
         request.state.noted["code"] = error.code
-        return JsonReply(error.body, status_code=error.status, headers=error.headers)
-
-    @app.exception_handler(ApiError)
-    async def api_error(request: Request, error: ApiError) -> Response:
-        return sent(request, error)
+        return error.reply
 
     @app.exception_handler(ClientGone)
     async def client_gone(request: Request, error: ClientGone) -> Response:
@@ -197,50 +230,54 @@ def _take_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_body(request: Request, error: RequestValidationError) -> Response:
-        return sent(request, body_error(request.url.path, error.errors()))
+        return await api_error(request, body_error(request.url.path, error.errors()))
 
     @app.exception_handler(HTTPException)
     async def no_path(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, ApiError):  # of a body that is too large
-            return sent(request, error.__cause__)
-        path, paths = request.url.path, list(app.openapi()["paths"])
-        message, code = str(error.detail), "invalid_request"
+            return await api_error(request, error.__cause__)
+        path, message, code = request.url.path, str(error.detail), "invalid_request"
         if error.status_code == 404:
-            code = "unknown_path"
-            if path.removeprefix("/v1") in NOT_SERVED:
-                paths = [CHAT]
-            try:
-                check_name(path if path.startswith("/v1") else f"/v1{path}", paths, what="path")
-            except UsageError as reason:
-                message = str(reason)
-            else:
-                message = f"there is no {path}; the base URL of clients ends in /v1"
+            message, code = _unknown_path(path, [*app.openapi()["paths"]]), "unknown_path"
         elif error.status_code == 400:
             message, code = "the body is no JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
             message, code = f"{request.method} is not for {path}", "method_not_allowed"
         refusal = ApiError(error.status_code, message, code=code, headers=error.headers or {})
-        return sent(request, refusal)
+        return await api_error(request, refusal)
 
 
-def _check_style(served: Served) -> None:
-    """ApiError for an abstention where that is an error."""
-    if served.style == "error" and served.verdict.abstained:
-        further = {"id": served.id, "semcal": served.semcal}
-        reason = f"abstained: {served.sentence}"
-        raise ApiError(422, reason, code="abstained", headers=served.headers, further=further)
+def _unknown_path(path: str, paths: list[str]) -> str:
+    """What to ask in place of a path that there is not."""
+    if path.removeprefix("/v1") in NOT_SERVED:
+        paths = [CHAT]
+    try:
+        check_name(path if path.startswith("/v1") else f"/v1{path}", paths, what="path")
+    except UsageError as reason:
+        return str(reason)
+    return f"there is no {path}; the base URL of clients ends in /v1"
+
+
+def _describe_values(description: dict[str, Any], service: Service) -> None:
+    """Say in /openapi.json which models, risks and values this service takes, and what needs a key."""
+    bodies = {name: body["properties"] for name, body in description["components"]["schemas"].items()}
+    risks = [band.risk_limit for band in service.calibration.all_thresholds]
+    bodies["Options"]["risk"]["enum"] = [*risks, None]
+    bodies["CheckRequest"]["model"]["enum"] = [*service.models, None]
+    bodies["ChatRequest"]["model"]["enum"] = list(service.models)
+    if service.settings.keys or service.settings.label_keys:
+        description["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        description["security"] = [{"key": []}]
+        for path in OPEN & description["paths"].keys():
+            description["paths"][path]["get"]["security"] = []
+    for name in Drawing.model_fields if service.settings.uncovered == "answer" else ():
+        del bodies["ChatRequest"][name]["enum"]
 
 
 async def _gone(request: Request) -> None:
     """Return when the client of a request whose body was read goes away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _note(request: Request, served: Served) -> None:
-    """Let the log of requests say which reply this one got."""
-    verdict = served.verdict
-    request.state.noted.update(id=served.id, probability=verdict.probability, abstained=verdict.abstained)
 
 
 # ---- The server

@@ -1,4 +1,4 @@
-"""What answers: threads that take what waits in one queue, and ask as `semcal ask` does.
+"""Threads that answer the questions that wait in one queue, as `semcal ask` does.
 
 A model on this machine has one thread, and what waits when it is free enters the next pass together. Over a
 server each thread has connections of its own and takes one question at a time: so what a question costs is
@@ -12,15 +12,15 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, cast
 
-from semcal.calibration.calibrated import Calibration
-from semcal.calibration.features import features_of
 from semcal.data.question import Question
-from semcal.errors import InputError, QuestionError, UsageError
+from semcal.data.template import Template
+from semcal.errors import InputError, QuestionError, ServerError, UsageError
 from semcal.models.equivalence import (
     EmbeddedEquivalence,
     Equivalence,
@@ -30,9 +30,11 @@ from semcal.models.equivalence import (
     margins_by,
 )
 from semcal.models.protocols import Sampler, requests_a_question
-from semcal.results import Answer, Results, score
+from semcal.results import Results, score
 from semcal.rows import AnswerKind
-from semcal.serve.requests import ApiError, Coverage
+from semcal.serve.answered import AnswerOutcome
+from semcal.serve.replies import ApiError
+from semcal.serve.requests import Coverage
 from semcal.servers.client import ServerClient
 from semcal.servers.sampler import ServerModel
 from semcal.uncertainty import SemanticUQ
@@ -42,41 +44,17 @@ BATCH = 256
 #: How long a pass waits for programs to ask again that the last one has answered, in parts of what that took:
 #: in all, and for the next of them. Then they are asked together, and the replies are not sent during a pass.
 WAIT, PAUSE = 1 / 4, 1 / 20
+#: Methods of a model that sample from it.
+_SAMPLING = ("sample", "greedy", "score", "next_tokens")
 
 
-class BackendFailed(Exception):
+class BackendFailed(ServerError):
     """A model server gave no answer to a question."""
-
-
-@dataclass(frozen=True)
-class AnswerOutcome:
-    """The answer to a question, and what it took."""
-
-    answer: Answer
-    features: Mapping[str, float | None]
-    form: str  # the normal form of the answer; "" of no answer
-    prompt_tokens: int
-    completion_tokens: int  # of all draws
-    seconds: float  # of drawing
-    cost: float | None
-    n_draws: int  # of a model, at each temperature
-    by_other_model: bool = False  # a reply of the server names another model than was asked for
-
-    def followed_by(self, other: AnswerOutcome) -> AnswerOutcome:
-        """Another answer that was asked for after this one, with what both took."""
-        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return replace(
-            other,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            seconds=self.seconds + other.seconds,
-            cost=sum(costs) if costs else None,
-        )
 
 
 @dataclass(eq=False)
 class AnswerJob:
-    """A question that waits for its answer; with `samples` the draws that there are already."""
+    """A question that waits for its answer; with `samples` those that there are already."""
 
     question: Question
     kind: AnswerKind
@@ -90,22 +68,31 @@ class AnswerJob:
         same_id = batch.get(self.question.id)
         return len(batch) < BATCH if same_id is None else same_id[0].question == self.question
 
+    def resolve(self, outcome: AnswerOutcome | Exception) -> None:
+        """Tell who waits, unless that was given up."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if isinstance(outcome, Exception):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+
 
 class _Timed:
-    """A model, and the seconds that were spent drawing from it."""
+    """A model, and the seconds that were spent sampling from it."""
 
     def __init__(self, model: Sampler) -> None:
         self.model, self.seconds = model, 0.0
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.model, name)
-        return self._timed(value) if name in ("sample", "greedy", "score", "next_tokens") else value
+        if name not in _SAMPLING:
+            return value
 
-    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **options: Any) -> Any:
             start = time.monotonic()
             try:
-                return call(*arguments, **options)
+                return value(*arguments, **options)
             finally:
                 self.seconds += time.monotonic() - start
 
@@ -132,7 +119,7 @@ class _OneAtATime:
 
 
 class Asker:
-    """What asks in one thread: `SemanticUQ` on a model of its own."""
+    """`SemanticUQ` in one thread, on a model of its own."""
 
     def __init__(self, uq: SemanticUQ, model: Sampler) -> None:
         self._timed = _Timed(model)
@@ -147,78 +134,62 @@ class Asker:
         self.batch = BATCH if self._client is None else 1
 
     def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, AnswerOutcome | Exception]:
-        """The answers to distinct questions of one kind by their ids, or why there is none."""
-        uq, first = self._uq, jobs[0]
-        seconds, (tokens_in, tokens_out, cost) = self._timed.seconds, self._spent()
-        n_others = 0 if self._client is None else self._client.n_named_otherwise
-        results = self._results(first, [job.question for job in jobs])
-        if self._client is not None and first.samples is None:
-            after_in, after_out, after_cost = self._spent()
-            spent = (after_in - tokens_in, after_out - tokens_out)
-            cost = None if after_cost is None or cost is None else after_cost - cost
-        else:
-            spent, cost = None, None
-        features = _features(results, uq.calibration)
-        rows = {t: {row.id: row for row in part} for t, part in results.rows_at.items()}
+        """Return the answers to distinct questions of one kind by their ids, or why there is none."""
+        is_given = jobs[0].samples is not None
+        usage = None if self._client is None or is_given else self._client.usage
+        seconds, before, n_others = self._timed.seconds, copy.copy(usage), self._n_others
+        results = self._results(jobs)
+        tokens, cost = None, None
+        if usage is not None and before is not None:
+            tokens = (usage.tokens_in - before.tokens_in, usage.tokens_out - before.tokens_out)
+            cost = None if usage.cost is None or before.cost is None else usage.cost - before.cost
+        further = [{row.id: row for row in rows} for rows in results.rows_at.values()]
         outcomes: dict[str, AnswerOutcome | Exception] = {}
-        for number, answer in enumerate(results):
-            rows_of_answer = [part[answer.id].json for part in rows.values()]
-            tokens = spent or (
-                len(rows_of_answer[0].get("prompt_token_ids") or ()),
-                sum(len(ids) for row in rows_of_answer for ids in row.get("token_ids") or ()),
+        for answer in results:
+            rows = [rows[answer.id].json for rows in further]
+            counted = (
+                len(rows[0].get("prompt_token_ids") or ()),
+                sum(len(ids) for row in rows for ids in row.get("token_ids") or ()),
             )
             outcomes[answer.id] = AnswerOutcome(
                 answer,
-                # of no answer nothing is learned
-                {name: values[number] for name, values in features.items() if answer.text is not None},
-                form_by(uq.equivalence)(answer.text or ""),
-                *tokens,
+                form_by(self._uq.equivalence)(answer.text or ""),
+                *(tokens or counted),
                 self._timed.seconds - seconds,
                 cost,
-                0 if first.samples is not None else len(answer.row.samples),
-                self._client is not None and self._client.n_named_otherwise > n_others,
+                0 if is_given else len(answer.row.samples),
+                self._n_others > n_others,
             )
         for name, error in results.failures.items():  # of a model on this machine a question is at fault
             outcomes[name] = error if self._client is None else BackendFailed(error.reason)
         return outcomes
+
+    @property
+    def _n_others(self) -> int:
+        """The number of replies that named another model than was asked for."""
+        return 0 if self._client is None else self._client.n_named_otherwise
+
+    def _results(self, jobs: Sequence[AnswerJob]) -> Results:
+        first = jobs[0]
+        if first.samples is None:
+            questions = [job.question for job in jobs]
+            return self._uq.answer_all(questions, progress=False, kind=first.kind)
+        row = {**first.question.row(), **first.samples}
+        return score([row], self._uq.equivalence, calibration=self._uq.calibration, progress=False)
 
     def give_up(self) -> None:
         """End what is asked of a server now; of a model on this machine a pass ends by itself."""
         if self._client is not None:
             self._client.close()
 
-    def _results(self, first: AnswerJob, questions: Sequence[Question]) -> Results:
-        if first.samples is None:
-            return self._uq.answer_all(questions, progress=False, kind=first.kind)
-        row = {**first.question.row(), **first.samples}
-        return score([row], self._uq.equivalence, calibration=self._uq.calibration, progress=False)
-
-    def _spent(self) -> tuple[int, int, float | None]:
-        if self._client is None:
-            return 0, 0, None
-        usage = self._client.usage
-        return usage.tokens_in, usage.tokens_out, usage.cost
-
-
-def _features(results: Results, calibration: Calibration | None) -> dict[str, list[float | None]]:
-    """What can be learnt from of each answer, which is more than the calibration's map reads."""
-    if calibration is None or not len(results):
-        return {}
-    values = features_of(results.rows_at, calibration.answer_kind, calibration.requested).values
-    return {
-        name: [None if value != value else value for value in column.tolist()]
-        for name, column in values.items()
-    }
-
 
 def make_askers(uq: SemanticUQ) -> list[Asker]:
-    """One for a model on this machine; for a server as many as keep its concurrency busy."""
+    """Return one for a model on this machine; for a server as many as keep its concurrency busy."""
     model = uq.model
     if not isinstance(model, ServerModel):
         return [Asker(uq, model)]
-    if not isinstance(uq.equivalence, ExactMatch | EmbeddedEquivalence) and not hasattr(
-        uq.equivalence, "client"
-    ):
+    is_thread_safe = isinstance(uq.equivalence, ExactMatch | EmbeddedEquivalence)
+    if not is_thread_safe and not hasattr(uq.equivalence, "client"):
         uq.equivalence = cast("Equivalence", _OneAtATime(uq.equivalence))
     settings = model.client.settings
     requests = requests_a_question(model, uq.m, len(uq.recalibrators))
@@ -232,7 +203,7 @@ class Engine:
     """The queue and the threads that empty it."""
 
     def __init__(self, askers: Sequence[Asker], *, most: int) -> None:
-        self._askers, self._most = askers, most
+        self._askers, self._most, self._batch = askers, most, askers[0].batch
         self._waiting: deque[AnswerJob] = deque()
         self._under_way: dict[Asker, list[AnswerJob]] = {}
         self._changed = threading.Condition()
@@ -247,7 +218,7 @@ class Engine:
 
     @property
     def n_waiting(self) -> int:
-        """How many questions wait."""
+        """The number of questions that wait."""
         return len(self._waiting)
 
     @property
@@ -292,10 +263,6 @@ class Engine:
         for asker in self._askers:
             asker.give_up()
 
-    @property
-    def _batch(self) -> int:
-        return self._askers[0].batch
-
     def _work(self, asker: Asker) -> None:
         while batch := self._next(asker):
             start = time.monotonic()
@@ -316,7 +283,7 @@ class Engine:
                 return
 
     def _next(self, asker: Asker) -> dict[str, list[AnswerJob]]:
-        """What enters the next pass, by the ids of questions; empty once all is done and it is closing."""
+        """Return the next pass by the ids of questions; it is empty once all is done and it is closing."""
         with self._changed:
             while not self._waiting:
                 if self._closing:
@@ -335,6 +302,7 @@ class Engine:
 
     def _answer(self, asker: Asker, batch: Mapping[str, list[AnswerJob]]) -> None:
         """Answer each question; if a pass fails for one of them, each by itself."""
+        outcomes: Mapping[str, AnswerOutcome | Exception]
         try:
             outcomes = asker.outcomes([jobs[0] for jobs in batch.values()])
         except CancelledError:  # its connections were closed for a question that had been answered just then
@@ -346,26 +314,16 @@ class Engine:
                 for name, jobs in batch.items():
                     self._answer(asker, {name: jobs})
                 return
-            outcomes = dict.fromkeys(batch, cast("Any", error))
+            outcomes = dict.fromkeys(batch, error)
         for name, jobs in batch.items():
             for job in jobs:
-                _resolve(job, outcomes.get(name) or QuestionError(name, "no answer"))
-
-
-def _resolve(job: AnswerJob, outcome: AnswerOutcome | Exception) -> None:
-    """Tell who waits, unless that was given up."""
-    if not job.future.set_running_or_notify_cancel():
-        return
-    if isinstance(outcome, Exception):
-        job.future.set_exception(outcome)
-    else:
-        job.future.set_result(outcome)
+                job.resolve(outcomes.get(name) or QuestionError(name, "no answer"))
 
 
 class Tier:
     """A model with its calibration, and the engine that asks it.
 
-    The calibration must read nothing but draws; UsageError otherwise.
+    The calibration must read nothing but samples; UsageError otherwise.
     """
 
     def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
@@ -377,5 +335,12 @@ class Tier:
                 "--feature"
             )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
+        self.kind = uq.calibration.answer_kind
         self.coverage = Coverage(uq.calibration, uq.sampling)
         self.engine = Engine(make_askers(uq), most=queue)
+        # of a client that changes its system message each time, the last thousand are known
+        self._hash = lru_cache(1000)(lambda one: replace(uq.asking, template=one).hash(uq.model))
+
+    def template_hash(self, question: Question) -> str:
+        """Return the hash of the prompt's template that a question is asked with."""
+        return self._hash(Template.of(question) if question.messages else self.coverage.template)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from semcal.errors import BudgetError, ServerError
 from semcal.files import dumps
 from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed
-from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
+from semcal.serve.replies import ApiError
+from semcal.serve.requests import CHAT, CHECK, LABELS
 from semcal.servers.settings import is_loopback
 
 LOGGER = logging.getLogger("semcal.serve")
@@ -29,6 +30,8 @@ PAGE = {
 }
 #: What may be asked without a key.
 OPEN = {"/health", "/ready", *PAGE}
+#: Lists and objects of a body, and braces and brackets in its texts, which are counted with them.
+MOST_CONTAINERS = 200_000
 #: Ids of requests that are echoed.
 _ID = re.compile(r"[!-~]{1,128}")
 #: The port in a header "host".
@@ -42,18 +45,16 @@ HEADERS = {
 }
 
 
-class JsonReply(JSONResponse):
-    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
-
-    def render(self, content: Any) -> bytes:
-        """The bytes."""
-        return dumps(content).encode()
-
-
 def note(event: str, **values: Any) -> None:
     """Log an event as a line of JSON, without texts of requests or answers."""
     level, now = logging.ERROR if event == "error" else logging.INFO, time.gmtime()
     LOGGER.log(level, dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "event": event, **values}))
+
+
+def note_failure(event: str, error: Exception) -> None:
+    """Log an error with its text if that is a server's; others may quote the texts of a request."""
+    reason = {"reason": str(error)} if isinstance(error, ServerError | BudgetError) else {}
+    note(event, type=type(error).__name__, **reason)
 
 
 class Guard:
@@ -71,7 +72,8 @@ class Guard:
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
         noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
-        status, size, limit, seconds = 0, 0, self.settings.max_body, self.settings.read_timeout
+        status, size, n_containers = 0, 0, 0
+        limit, seconds = self.settings.max_body, self.settings.read_timeout
         is_read = False  # the body, after which only the end of the connection is waited for
 
         async def answer(message: Message) -> None:
@@ -85,7 +87,7 @@ class Guard:
             await send(message)
 
         async def limited() -> Message:
-            nonlocal size, is_read
+            nonlocal size, n_containers, is_read
             try:
                 left = start + seconds - time.monotonic()  # one deadline for the whole body
                 message = await (receive() if is_read else asyncio.wait_for(receive(), left))
@@ -93,16 +95,20 @@ class Guard:
                 reason = f"the body did not come within {seconds:g} s; send it at once"
                 raise ApiError(408, reason, code="body_timeout", headers={"connection": "close"}) from None
             is_read = not message.get("more_body", False)
-            size += len(message.get("body", b""))
+            piece = message.get("body", b"")
+            size += len(piece)
+            n_containers += piece.count(b"[") + piece.count(b"{")
             if size > limit:
-                raise _too_large(limit)
+                raise _too_large(f"is larger than {limit} bytes")
+            if n_containers > MOST_CONTAINERS:
+                raise _too_large(f"holds more than {MOST_CONTAINERS} lists and objects")
             return message
 
         async def refuse(error: ApiError) -> None:
             """Send an error, unless a reply has begun, which then ends early."""
             self.count(scope["path"], error.outcome)
             if not status:
-                await JsonReply(error.body, error.status, error.headers)(scope, limited, answer)
+                await error.reply(scope, limited, answer)
 
         try:
             self._check(scope, headers)
@@ -136,9 +142,8 @@ class Guard:
                 reason = f"this needs {kind} of this server; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
             scope["state"]["key"] = hashed(key.strip())[:KEY_DIGITS]
-        if not self.settings.keys and not is_loopback(
-            _PORT.sub("", headers.get("host", "localhost")).strip("[]")
-        ):
+        host = _PORT.sub("", headers.get("host", "localhost")).strip("[]")
+        if not self.settings.keys and not is_loopback(host):
             reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):
@@ -148,9 +153,8 @@ class Guard:
                 raise ApiError(415, reason, code="unsupported_media_type")
             length = headers.get("content-length", "0")
             if length.isdecimal() and int(length[:20]) > self.settings.max_body:
-                raise _too_large(self.settings.max_body)
+                raise _too_large(f"is larger than {self.settings.max_body} bytes")
 
 
-def _too_large(limit: int) -> ApiError:
-    reason = f"the body is larger than {limit} bytes; shorten the messages"
-    return ApiError(413, reason, code="body_too_large")
+def _too_large(why: str) -> ApiError:
+    return ApiError(413, f"the body {why}; shorten the messages", code="body_too_large")

@@ -1,178 +1,292 @@
-"""Replies in the shape of OpenAI's chat completions, with what semcal says of the answer beside it."""
+"""Replies as they are sent, and as /openapi.json describes them: a model each.
+
+A field with a default is absent if it is not set.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar
 
-from semcal.calibration.calibrated import Calibration
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import JSONResponse
+
+from semcal.calibration.calibration import DecisionWord
 from semcal.files import dumps
-from semcal.serve.engine import AnswerOutcome
-from semcal.serve.requests import Options, Style
+from semcal.rows import AnswerKind
+from semcal.serve.answered import Answered
+
+_Item = TypeVar("_Item")
 
 
-@dataclass(frozen=True)
-class ReplyVerdict:
-    """What is said of an answer: its probability, and whether it is held back."""
+class JsonReply(JSONResponse):
+    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
 
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return dumps(content).encode()
+
+
+class _Content(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+# ---- Answers
+
+
+class ListedMeaning(_Content):
+    """A meaning among the samples."""
+
+    text: str | None
+    share: float | None
     probability: float | None
-    threshold: float | None
-    abstained: bool | None  # None where no risk was certified
-    decision: str | None = None
-    uncovered: tuple[str, ...] = ()  # the parameters that the calibration does not cover
-
-    @classmethod
-    def of(
-        cls,
-        outcome: AnswerOutcome,
-        calibration: Calibration,
-        options: Options,
-        *,
-        uncovered: tuple[str, ...] = (),
-        alarm: bool = False,
-    ) -> ReplyVerdict:
-        """That of an answer: none where the calibration does not cover it, abstention during an alarm.
-
-        "No answer" abstains in any case.
-        """
-        answer = outcome.answer
-        if answer.text is None:
-            decision = "abstain" if answer.decision and not uncovered else None
-            return cls(None, None if uncovered else answer.threshold, True, decision, uncovered)
-        if uncovered:
-            return cls(None, None, alarm, uncovered=uncovered)
-        threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
-        if options.risk is not None:
-            risk = options.risk
-            band = min(calibration.all_thresholds, key=lambda band: abs(band.risk_limit - risk))
-            constant = calibration.map.candidate.kind == "constant"
-            score = answer.score if constant else answer.confidence
-            threshold, decision = band.threshold, None
-            abstained = threshold is None or score is None or score < threshold
-        if alarm:
-            return cls(None, threshold, True, "abstain" if decision else None)
-        return cls(answer.confidence, threshold, abstained, decision)
+    samples: list[str | None] = []  # if the request asks for them
 
 
-@dataclass(frozen=True)
-class Served:
-    """An answer as it is sent."""
+class SemcalPart(_Content):
+    """The object `semcal` of a reply: keys of `semcal ask --json`, and who answered."""
 
     id: str  # of the reply
-    model: str  # as the request named it
-    outcome: AnswerOutcome
-    verdict: ReplyVerdict
-    options: Options
-    calibration: str  # its id
-    route: str  # the model that answered
-    style: Style  # how an abstention is said
-    sentence: str
-    overhead: float  # seconds in which nothing was drawn
-    audited: bool = False  # whether it is to be labelled in any case
+    answer: str | None
+    confidence: float | None
+    score: float | None
+    abstained: bool | None
+    reason: str | None = None  # if there is no answer
+    threshold: float | None
+    thresholds: list[dict[str, int | float | None]] | None
+    decision: DecisionWord | None
+    entropy: float | None
+    meanings: list[ListedMeaning]
+    m: int
+    tied: int | None
+    answer_kind: AnswerKind
+    calibration: str
+    explanation: str | None
+    route: str
+    uncovered: tuple[str, ...] = ()  # if the calibration does not cover the request
+    audit: bool = False  # if the reply is to be labeled in any case
 
-    @property
-    def semcal(self) -> dict[str, Any]:
-        """The object `semcal` of a reply: keys of `semcal ask --json`, and who answered."""
-        answer, verdict = self.outcome.answer, self.verdict
+    @classmethod
+    def of(cls, answered: Answered, *, most: int | None = None, samples: bool = False) -> SemcalPart:
+        """Describe an answer with its first `most` meanings, and their samples if these are asked for."""
+        answer, verdict = answered.outcome.answer, answered.verdict
         has_probability = verdict.probability is not None
-        return {
-            "id": self.id,
-            "answer": answer.text,
-            "confidence": verdict.probability,
-            "score": answer.score,
-            "abstained": verdict.abstained,
-            **({} if answer.reason is None else {"reason": answer.reason}),
-            "threshold": verdict.threshold,
-            "thresholds": answer.thresholds,
-            "decision": verdict.decision,
-            "entropy": answer.entropy,
-            "meanings": [
-                {
-                    "text": meaning.text,
-                    "share": meaning.share,
-                    "probability": meaning.probability if has_probability else None,
-                    **({"samples": list(meaning.samples)} if self.options.samples else {}),
-                }
-                for meaning in answer.meanings[: self.options.meanings]
-            ],
-            "m": len(answer.row.samples),
-            "tied": answer.tied,
-            "answer_kind": answer.answer_kind,
-            "calibration": self.calibration,
-            "explanation": (answer if has_probability else replace(answer, like=None)).explanation,
-            "route": self.route,
-            **({"uncovered": list(verdict.uncovered)} if verdict.uncovered else {}),
-            **({"audit": True} if self.audited else {}),
-        }
+        values = vars(answer) | vars(verdict) | vars(answered)
+        values |= {"answer": answer.text, "confidence": verdict.probability, "reason": answer.reason}
+        values |= {"m": len(answer.row.samples), "audit": answered.audited}
+        values["explanation"] = (answer if has_probability else replace(answer, like=None)).explanation
+        values["meanings"] = [
+            ListedMeaning(
+                text=meaning.text,
+                share=meaning.share,
+                probability=meaning.probability if has_probability else None,
+                **({"samples": list(meaning.samples)} if samples else {}),
+            )
+            for meaning in answer.meanings[:most]
+        ]
+        fields = cls.model_fields.items()
+        return cls(**{name: values[name] for name, one in fields if one.is_required() or values[name]})
 
-    @property
-    def message(self) -> dict[str, Any]:
-        """What the assistant says."""
-        text = self.outcome.answer.text
-        if text is not None and (not self.verdict.abstained or self.style == "pass"):
-            return {"role": "assistant", "content": text, "refusal": None}
-        if self.style == "refusal":
-            return {"role": "assistant", "content": None, "refusal": self.sentence}
-        return {"role": "assistant", "content": self.sentence, "refusal": None}
 
-    @property
-    def usage(self) -> dict[str, Any]:
-        """The tokens of all draws."""
-        tokens_in, tokens_out = self.outcome.prompt_tokens, self.outcome.completion_tokens
-        return {
-            "prompt_tokens": tokens_in,
-            "completion_tokens": tokens_out,
-            "total_tokens": tokens_in + tokens_out,
-            "semcal": {"probability": self.verdict.probability, "abstained": self.verdict.abstained},
-        }
+class TokenUsage(_Content):
+    """The tokens of all samples, and the verdict again."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """What clients see that keep nothing else."""
-        p = self.verdict.probability
-        return {
-            "x-semcal-probability": "null" if p is None else f"{p:.6g}",
-            "x-semcal-abstained": "true" if self.verdict.abstained else "false",
-            "x-semcal-calibration": self.calibration,
-            "x-semcal-overhead-ms": f"{1000 * self.overhead:.1f}",
-        }
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    semcal: dict[str, float | bool | None]
 
-    def completion(self) -> dict[str, Any]:
-        """The whole reply."""
-        choice = {"index": 0, "message": self.message, "finish_reason": "stop", "logprobs": None}
-        return {
-            **self._frame("chat.completion"),
-            "choices": [choice],
-            "usage": self.usage,
-            "semcal": self.semcal,
-        }
+    @classmethod
+    def of(cls, answered: Answered) -> TokenUsage:
+        """Count the tokens of an answer."""
+        tokens_in, tokens_out = answered.outcome.prompt_tokens, answered.outcome.completion_tokens
+        return cls(
+            prompt_tokens=tokens_in,
+            completion_tokens=tokens_out,
+            total_tokens=tokens_in + tokens_out,
+            semcal={"probability": answered.verdict.probability, "abstained": answered.verdict.abstained},
+        )
+
+
+class AssistantMessage(_Content):
+    """The answer, or the abstention."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: str | None
+
+
+class Choice(_Content):
+    """The only choice of a completion."""
+
+    index: int
+    message: AssistantMessage
+    finish_reason: Literal["stop"]
+    logprobs: None
+
+
+class Completion(_Content):
+    """The reply to a chat."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str  # as the request named it
+    system_fingerprint: str
+    choices: list[Choice]
+    usage: TokenUsage
+    semcal: SemcalPart
+
+    @classmethod
+    def of(cls, answered: Answered, semcal: SemcalPart, model: str, style: str, sentence: str) -> Completion:
+        """Say an answer, or abstain in the style that the operator has chosen."""
+        content, refusal = answered.outcome.answer.text, None
+        if content is None or (answered.verdict.abstained and style != "pass"):
+            content, refusal = (None, sentence) if style == "refusal" else (sentence, None)
+        message = AssistantMessage(role="assistant", content=content, refusal=refusal)
+        return cls(
+            id=answered.id,
+            object="chat.completion",
+            created=int(time.time()),
+            model=model,
+            system_fingerprint=f"semcal-{answered.calibration}",
+            choices=[Choice(index=0, message=message, finish_reason="stop", logprobs=None)],
+            usage=TokenUsage.of(answered),
+            semcal=semcal,
+        )
 
     async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
-        """The reply as a stream of events: what is said, its end, and with `include_usage` that.
+        """Yield the reply as a stream: its message, its end, and with `include_usage` that.
 
-        All is said in the first one: of a refusal in a later one LiteLLM loses the text. `semcal` stands in
-        both.
+        The first event holds the whole message: of a refusal in a later one LiteLLM loses the text. `semcal`
+        stands in the first two.
         """
-        frame = self._frame("chat.completion.chunk")
-        further = {"semcal": self.semcal} | ({"usage": None} if include_usage else {})
-        for delta, reason in ((self.message, None), ({}, "stop")):
-            choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-            yield _event({**frame, "choices": [choice], **further})
+        whole = self.model_dump(exclude_unset=True) | {"object": "chat.completion.chunk"}
+        (choice,), usage = whole.pop("choices"), whole.pop("usage")
+        frame = {name: value for name, value in whole.items() if name != "semcal"}
+        whole |= {"usage": None} if include_usage else {}
+        for delta, reason in ((choice.pop("message"), None), ({}, "stop")):
+            yield _event({**whole, "choices": [choice | {"delta": delta, "finish_reason": reason}]})
         if include_usage:
-            yield _event({**frame, "choices": [], "usage": self.usage})
+            yield _event({**frame, "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
-
-    def _frame(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": int(time.time()),
-            "model": self.model,
-            "system_fingerprint": f"semcal-{self.calibration}",
-        }
 
 
 def _event(content: Mapping[str, Any]) -> bytes:
     return b"data: " + dumps(content).encode() + b"\n\n"
+
+
+class CheckedAnswer(_Content):
+    """How likely a given answer is right."""
+
+    id: str
+    object: Literal["semcal.check"]
+    semcal: SemcalPart
+    usage: TokenUsage
+
+
+# ---- Labels, and the state of the server
+
+
+class ReplyList(_Content, Generic[_Item]):
+    """A list as OpenAI's are."""
+
+    object: Literal["list"]
+    data: list[_Item]
+
+
+class TakenLabel(_Content):
+    """A label that was taken; it does not count if an equal answer was labeled before."""
+
+    id: str
+    correct: bool
+    counts: bool
+
+
+class ServedModel(_Content):
+    """A name that a request may give as its model."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Health(_Content):
+    """The server runs."""
+
+    status: Literal["ok"]
+
+
+class Readiness(_Content):
+    """Whether questions are answered, and what does not work."""
+
+    status: Literal["ready", "draining", "failed"]
+    missing: list[str]  # parts: engine, model, equivalence, fallback
+    log: Literal["off", "ok", "cannot be written"]
+    alarm: bool
+    waiting: int
+
+
+class Versions(_Content):
+    """The versions of semcal, the model and the calibration."""
+
+    semcal: str
+    model: str
+    revision: str | None
+    calibration: str
+    answer_kind: AnswerKind
+
+
+class ServiceState(_Content):
+    """What the page shows beside replies."""
+
+    models: tuple[str, ...]
+    calibration: str
+    answer_kind: AnswerKind
+    compared: Literal["score", "confidence"]
+    labelled: list[dict[str, Any]]
+    thresholds: list[dict[str, Any]]
+    watch: dict[str, Any] | None
+    on_alarm: str
+    examples: list[str]
+
+
+# ---- Errors
+
+
+class ErrorReply(_Content):
+    """An error in OpenAI's shape; that of an abstention says what was found."""
+
+    error: dict[Literal["message", "type", "param", "code"], str | None]
+    id: str = ""
+    semcal: SemcalPart | None = None
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """A request that gets an error; the message says what to do."""
+
+    status: int
+    message: str
+    _: KW_ONLY
+    code: str = "invalid_request"
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    semcal: SemcalPart | None = None  # of an abstention
+
+    @property
+    def outcome(self) -> str:
+        """What metrics count it as."""
+        return self.code if self.status >= 500 else "refused"
+
+    @property
+    def reply(self) -> JsonReply:
+        """What is sent."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        said = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        further = {} if self.semcal is None else {"id": self.semcal.id, "semcal": self.semcal}
+        content = ErrorReply.model_validate({"error": said, **further})
+        return JsonReply(content.model_dump(exclude_unset=True), self.status, self.headers)

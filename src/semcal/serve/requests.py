@@ -10,18 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
 from semcal.models.distribution import temperature_of
 from semcal.models.sample import Sampling
 from semcal.registry import check_name
+from semcal.serve.replies import ApiError
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
 #: How far a temperature may be from that of the calibration.
@@ -30,29 +31,8 @@ _CLOSE = 1e-9
 _DIGITS = 16
 
 
-@dataclass(eq=False)
-class ApiError(Exception):
-    """A request that gets an error in OpenAI's shape; the message says what to do."""
-
-    status: int
-    message: str
-    _: KW_ONLY
-    code: str = "invalid_request"
-    param: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    further: Mapping[str, Any] = field(default_factory=dict)  # what stands beside the error
-
-    @property
-    def outcome(self) -> str:
-        """What metrics count it as."""
-        return self.code if self.status >= 500 else "refused"
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """What is sent."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return {"error": error, **self.further}
+Style = Literal["sentence", "refusal", "pass", "error"]
+"""How an abstention is said."""
 
 
 # ---- Bodies
@@ -178,6 +158,19 @@ class CheckRequest(_Body):
     samples: list[str | None] | None = None  # draws that there are already; null is no answer
     log_likelihoods: list[float | None] | None = None
     semcal: Options | None = None
+
+    def given_samples(self, m: int) -> dict[str, Any] | None:
+        """The m samples of the request as a row holds them; None if there are none, ApiError for others."""
+        if self.samples is None:
+            if self.log_likelihoods is not None:
+                raise ApiError(400, "'log_likelihoods' go with 'samples'; send both")
+            return None
+        if len(self.samples) != m:
+            n = len(self.samples)
+            reason = f"'samples' holds {n} draws, and the calibration was made with {m}; send {m}"
+            raise ApiError(400, reason, param="samples")
+        likelihoods = {} if self.log_likelihoods is None else {"log_likelihoods": self.log_likelihoods}
+        return {"samples": self.samples, **likelihoods}
 
 
 class Label(_Body):
@@ -343,7 +336,3 @@ def body_error(path: str, errors: Sequence[Mapping[str, Any]]) -> ApiError:
     text = first["msg"][:1].lower() + first["msg"][1:]
     got = "" if first["type"] == "missing" else f", got {shown(first.get('input'))}"
     return ApiError(400, f"{param or 'the body'}: {text}{got}", param=param)
-
-
-Style = Literal["sentence", "refusal", "pass", "error"]
-"""How an abstention is said."""

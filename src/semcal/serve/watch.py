@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.models.distribution import uniforms
 from semcal.serve.log import LabelledReply, ReplyLog
 
@@ -384,30 +384,24 @@ class PromiseWatch:
             self.leave_out_questions()
         for probability in log.probabilities(calibrations):
             self.observe(probability)
-        self.n_strikes = log.n_strikes
-        for reply in log.labelled(calibrations, audited=audited):
-            self.update(reply)
-            self.last_label = reply.number
+        self.read_labels(log, calibrations, audited=audited)
 
-    def read_new_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
-        """Take the labels that any process has written since; all of them again if some were struck."""
-        if log.n_strikes != self.n_strikes:
-            self.read_labels_again(log, calibrations)
-            return
-        for reply in log.labelled(calibrations, after=self.last_label):
-            self.update(reply)
-            self.last_label = reply.number
+    def read_labels(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
+        """Take the labels since the last one; all of them again if some were struck since.
 
-    def read_labels_again(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
-        """Take the labels that count now, after some were struck; the tests change when all are read."""
-        begun = {name: test.begun_anew() for name, test in self.tests.items()}
-        shadow = replace(self, tests=begun, n_strikes=log.n_strikes, last_label=0)
-        for reply in log.labelled(calibrations):
-            shadow.update(reply)
-            shadow.last_label = reply.number
-        self.n_strikes, self.last_label = shadow.n_strikes, shadow.last_label
-        for name, test in begun.items():
-            if name != "questions":  # which reads no labels
+        The tests then change when all are read: until that replies are answered by the ones from before.
+        """
+        n_strikes, watch = log.n_strikes, self
+        if n_strikes != self.n_strikes:
+            tests = {name: test.begun_anew() for name, test in self.tests.items()}
+            tests.pop("questions", None)  # which reads no labels
+            watch = replace(self, tests=tests, last_label=0)
+        for reply in log.labelled(calibrations, audited=audited, after=watch.last_label):
+            watch.update(reply)
+            watch.last_label = reply.number
+        if watch is not self:
+            self.last_label, self.n_strikes = watch.last_label, n_strikes
+            for name, test in watch.tests.items():
                 vars(self.tests[name]).update(vars(test))
 
     @property

@@ -29,6 +29,7 @@ from urllib.parse import quote
 from semcal.errors import BudgetError, SemcalWarning, ServerError, printable, shown
 from semcal.rows import Json
 from semcal.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
+from semcal.store import KeptReplies, kept_replies
 
 if TYPE_CHECKING:
     import httpx
@@ -108,7 +109,7 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
-        remedy = "a longer --timeout or a lower --concurrency may help"
+        remedy = "a longer server.timeout or a lower server.concurrency may help"
         return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
     return Fault(f"the connection broke: {str(error)[:200] or type(error).__name__}", lost=True)
 
@@ -311,10 +312,10 @@ class Budget:
                 spent_out += budget.usage.tokens_out + budget._reserved[1]
         total = (spent_in + reserved[0] + worst[0], spent_out + reserved[1] + worst[1])
         if settings.max_tokens_total is not None and sum(total) > settings.max_tokens_total:
-            limit = f"--max-tokens-total {settings.max_tokens_total}"
+            limit = f"server.max_tokens_total {settings.max_tokens_total}"
             spent, more = f"{spent_in + spent_out} tokens", f"{sum(worst)}"
         elif settings.max_cost is not None and self._price(total) > settings.max_cost:
-            limit = f"--max-cost {settings.max_cost:g}"
+            limit = f"server.max_cost {settings.max_cost:g}"
             spent, more = f"{self._price((spent_in, spent_out)):.6g}", f"{self._price(worst):.6g}"
         else:
             return None
@@ -469,19 +470,20 @@ class ServerClient:
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
         number of requests that are done, `on_reply` the index of a request and what stands for it in the
-        list, as soon as it is there. All are called in the client's own thread. Groups of `in_turn` requests
+        list, as soon as it is there. All are called in the client's own thread, in which each reply is also
+        written down if `semcal.store.keeping_replies` is in force. Groups of `in_turn` requests
         are sent one after another, `at_once` groups at the same time, if these are fewer than the
         concurrency. ServerError if the server cannot be reached or refuses the key; BudgetError before the
         budget is passed.
         """
         results: dict[int, Parsed | RequestFailed] = {}
-        indices = range(len(requests))
+        indices, kept = range(len(requests)), kept_replies()
         groups = iter([indices[first : first + in_turn] for first in indices[::in_turn]])
         most = min(at_once or self.settings.concurrency, self.settings.concurrency, len(requests))
 
         async def work(running: _Running) -> None:
             for index in chain.from_iterable(groups):
-                results[index] = await self._ask(running, requests[index], parse)
+                results[index] = await self._ask(running, requests[index], parse, kept)
                 if on_reply is not None:
                     on_reply(index, results[index])
                 if progress is not None:
@@ -560,12 +562,24 @@ class ServerClient:
         return self.endpoint.host + path[1:] if path.startswith("//") else self.endpoint.url + path
 
     async def _ask(
-        self, running: _Running, request: ServerRequest, parse: Callable[[Any], Parsed]
+        self,
+        running: _Running,
+        request: ServerRequest,
+        parse: Callable[[Any], Parsed],
+        kept: KeptReplies | None = None,
     ) -> Parsed | RequestFailed:
-        """Try until there is an answer, or a fault for good."""
+        """Try until there is an answer, or a fault for good; what was kept is not asked again."""
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
+        asked = {"path": request.path, "body": request.body}
+        if kept is not None and (reply := kept.find(asked)) is not None:
+            with suppress(ValueError):
+                return parse(reply)
         usage, answered, tries, since = self.usage, self.usage.requests, 0, time.monotonic()
+
+        def keep(reply: Any) -> None:
+            if kept is not None:
+                kept.add(asked, reply)
 
         async def attempt() -> Parsed | Fault:
             nonlocal since, tries
@@ -574,7 +588,7 @@ class ServerClient:
                 usage.retries += 1
                 since = since if tries > 2 else time.monotonic()
             async with running.slots:
-                result = await self._try(running.http, request, parse)
+                result = await self._try(running.http, request, parse, keep)
             if not isinstance(result, Fault) or not result.unreachable:
                 since = time.monotonic()
                 return result
@@ -595,7 +609,11 @@ class ServerClient:
         return self._failed(request.path, result, tries, gone=gone, alone=usage.requests == answered)
 
     async def _try(
-        self, http: httpx.AsyncClient, request: ServerRequest, parse: Callable[[Any], Parsed]
+        self,
+        http: httpx.AsyncClient,
+        request: ServerRequest,
+        parse: Callable[[Any], Parsed],
+        keep: Callable[[Any], None],
     ) -> Parsed | Fault:
         """Ask once, within the budget."""
         worst = (request.prompt_tokens, request.max_tokens)
@@ -613,6 +631,7 @@ class ServerClient:
             except ValueError as error:
                 return Fault(f"the reply is damaged: {error}", 200, lost=True)
             lost = False
+            keep(answer)
             self.usage.requests += 1
             if isinstance(answer, dict):
                 self._compare(request.body.get("model"), answer.get("model"))

@@ -170,7 +170,7 @@ class ServerModel:
         self.client, self.profile, self.format = client, profile, chat
         self.replies = ReplyCount()
         if chat is not None and not profile.token_ids_in:
-            raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (--tokenizer)")
+            raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (server.tokenizer)")
 
     @property
     def name(self) -> str:
@@ -210,7 +210,9 @@ class ServerModel:
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once; UsageError without a tokenizer."""
         if self.format is None:
-            raise UsageError("answers become tokens by the model's tokenizer; give it with --tokenizer DIR")
+            raise UsageError(
+                "answers become tokens by the model's tokenizer; give it with --config server.tokenizer=DIR"
+            )
         return self.format.encode_answer(chat, answer)
 
     def invalid_prompts(
@@ -319,8 +321,8 @@ class ServerModel:
         if cut is not None and not self.client.settings.allow_truncation:
             raise ServerError(
                 f"{self.profile.url} draws from a truncated distribution ({cut}) although every request asks "
-                "for the whole one; switch that off at the server, or accept it with --allow-truncation, "
-                "which is recorded"
+                "for the whole one; switch that off at the server, or accept it with "
+                "--config server.allow_truncation=true, which is recorded"
             )
 
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
@@ -619,7 +621,7 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
         raise UsageError(
             f"the tokenizer {name} is not that of {model.name}: the tokens {shown(list(ids))} are "
             f"{shown(decoded)} to it and {shown(choice.text)} to the server; give the tokenizer of the model "
-            "that is served, or leave --tokenizer out"
+            "that is served, or leave server.tokenizer out"
         )
 
 

@@ -129,21 +129,23 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         positive = "a positive whole number"
-        as_option(self.concurrency, "--concurrency", f"{positive}, such as 16", low=0, whole=True)
-        as_option(self.retries, "--retries", "a whole number from 0 on, such as 5", low=-1, whole=True)
-        as_option(self.timeout, "--timeout", "a positive number of seconds, such as 120", low=0)
+        as_option(self.concurrency, "server.concurrency", f"{positive}, such as 16", low=0, whole=True)
+        as_option(self.retries, "server.retries", "a whole number from 0 on, such as 5", low=-1, whole=True)
+        as_option(self.timeout, "server.timeout", "a positive number of seconds, such as 120", low=0)
         as_option(self.max_reply_bytes, "max_reply_bytes", f"{positive} of bytes", low=0, whole=True)
         if self.max_tokens_total is not None:
-            as_option(self.max_tokens_total, "--max-tokens-total", f"{positive} of tokens", low=0, whole=True)
+            as_option(
+                self.max_tokens_total, "server.max_tokens_total", f"{positive} of tokens", low=0, whole=True
+            )
         if self.max_cost is not None:
-            as_option(self.max_cost, "--max-cost", "a positive number, in the unit of the prices", low=0)
-        prices = {"--price-in": self.price_in, "--price-out": self.price_out}
+            as_option(self.max_cost, "server.max_cost", "a positive number, in the unit of the prices", low=0)
+        prices = {"server.price_in": self.price_in, "server.price_out": self.price_out}
         absent = [option for option, price in prices.items() if price is None]
         for option in prices.keys() - absent:
             expected = "the price of a million tokens, 0 or more"
             as_option(prices[option], option, expected, low=-5e-324)
         if len(absent) == 1 or (absent and self.max_cost is not None):
-            needs = "--max-cost" if self.max_cost is not None else next(iter(prices.keys() - absent))
+            needs = "server.max_cost" if self.max_cost is not None else next(iter(prices.keys() - absent))
             raise UsageError(
                 f"{needs} needs {' and '.join(absent)} as well: prices of a million prompt tokens and of a "
                 "million completion tokens"

@@ -44,21 +44,27 @@ rows of `contrasts.claim_contrasts`.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses import answer_analyses, score_analyses
 from semcal.experiment.analyses.contrasts import claim_contrasts, gain_contrasts
-from semcal.experiment.analyses.grid_scores import CellScores, GridScores, PairScores, ScoreRow, ScoreRows
+from semcal.experiment.analyses.grid_scores import (
+    CellScores,
+    PairScores,
+    ScoreRow,
+    ScoreRows,
+    undefined_as_null,
+)
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
 from semcal.files import dumps, writing
 from semcal.workers import Executor, SerialExecutor
 
 __all__ = ["analyse", "pair_analysis", "results"]
 
+#: Attributes of a run that results.json repeats.
+OF_SETTINGS = ("preset", "seed", "models", "datasets", "methods", "measures", "runs", "m")
 #: Made of the selections of a run.
 OF_RUN = (
     answer_analyses.splits,
@@ -109,14 +115,12 @@ def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
     for cell in cells.values():
         for name, rows in cell.rows.items():
             analyses.setdefault(name, []).extend(rows)
-    scores = GridScores(
-        run,
-        {pair: cell.scores for pair, cell in cells.items()},
-        {pair: cell.by_draws for pair, cell in cells.items()},
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
-        contrasts = claim_contrasts(scores)
+    with undefined_as_null():
+        contrasts = claim_contrasts(
+            run,
+            {pair: cell.scores for pair, cell in cells.items()},
+            [cell.by_draws for cell in cells.values() if cell.by_draws],
+        )
     if run.calibrated:  # after the paper's claims, which are about the other methods
         wordings = {pair: cell.wordings for pair, cell in cells.items() if cell.wordings is not None}
         contrasts += gain_contrasts(wordings, score_analyses.MEASURE)
@@ -125,8 +129,7 @@ def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
     return {
         "schema": RESULTS_SCHEMA,
         **({"left_out": run.left_out} if run.left_out else {}),
-        **{name: getattr(run, name) for name in ("preset", "seed", "models", "datasets", "methods")},
-        **{name: getattr(run, name) for name in ("measures", "runs", "m")},
+        **{name: getattr(run, name) for name in OF_SETTINGS},
         "sources": {
             "models": {entry["name"]: entry["path"] for entry in run.settings["models"]},
             "datasets": {entry["name"]: entry["source"] for entry in run.settings["datasets"]},
@@ -152,8 +155,7 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
     """Analyse a run of which one (model, data set) is looked at (`FinishedRun.parts`)."""
     (pair,) = run.pairs
     cell = CellScores(run, *pair)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
+    with undefined_as_null():
         rows = {rows_of.__name__: rows_of(cell) for rows_of in OF_CELL}
         if not run.calibrated:
             return PairAnalysis(rows, cell.pair, cell.by_draws)

@@ -180,13 +180,26 @@ def agreement(cell: CellScores) -> ScoreRows:
     both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where answers
     were not graded by entailment.
     """
-    return [
-        {**cell.place, "measure": measure, **_agreement(columns.correct[measure], correct_nli[measure])}
-        for columns in _base(cell)
-        for correct_nli in [columns.correct_nli]
-        if correct_nli is not None
-        for measure in cell.run.measures
-    ]
+    rows = []
+    for columns in _base(cell):
+        for measure, nli in (columns.correct_nli or {}).items():
+            lexical = columns.correct[measure]
+            graded = ~np.isnan(lexical) & ~np.isnan(nli)
+            n = int(graded.sum())
+            row: ScoreRow = {**cell.place, "measure": measure, "n": n}
+            row |= dict.fromkeys(("agreement", "interval", "lexical_only", "nli_only"))
+            if n:
+                by_words, by_entailment = lexical[graded] == 1, nli[graded] == 1
+                share = float(np.mean(by_words == by_entailment))
+                error = math.sqrt(share * (1 - share)) / math.sqrt(n)
+                row |= {
+                    "agreement": share,
+                    "interval": list(wilson_interval(share, error, n, level=0.95)),
+                    "lexical_only": float(np.mean(by_words & ~by_entailment)),
+                    "nli_only": float(np.mean(by_entailment & ~by_words)),
+                }
+            rows.append(row)
+    return rows
 
 
 def deciding_rules(cell: CellScores) -> ScoreRows:
@@ -204,24 +217,6 @@ def _base(cell: CellScores) -> list[Columns]:
     if "Base" not in cell.run.methods:
         return []
     return cell.runs_of(cell.choice("Base", cell.run.measures[0])["candidate"], first=1)
-
-
-def _agreement(lexical: Floats, nli: Floats) -> ScoreRow:
-    graded = ~np.isnan(lexical) & ~np.isnan(nli)
-    n = int(graded.sum())
-    if not n:
-        return {"n": 0, "agreement": None, "interval": None, "lexical_only": None, "nli_only": None}
-    by_words, by_entailment = lexical[graded] == 1, nli[graded] == 1
-    share = float(np.mean(by_words == by_entailment))
-    return {
-        "n": n,
-        "agreement": share,
-        "interval": list(
-            wilson_interval(share, math.sqrt(share * (1 - share)) / math.sqrt(n), n, level=0.95)
-        ),
-        "lexical_only": float(np.mean(by_words & ~by_entailment)),
-        "nli_only": float(np.mean(by_entailment & ~by_words)),
-    }
 
 
 # ---- The audit (table 12) ----------------------------------------------------------------------------------
@@ -267,17 +262,19 @@ def audit_result(sheet: Records, *, judge: str = "human") -> ScoreRow:
     >>> audit_result([row | {"human: no two clusters the same meaning": "no"}])
     {'n': 1, 'accuracy': 0.0, 'errors': {'one meaning split, refusals': 1}}
     """
-    judged = [
-        (row, verdicts)
-        for number, row in enumerate(sheet, start=1)
-        for verdicts in [[_answer(row, f"{judge}: {criterion}", number) for criterion in CRITERIA]]
-        if None not in verdicts
-    ]
-    errors = Counter(kind for row, verdicts in judged for kind in _errors(row, *verdicts))
-    right = sum(all(verdicts) for _, verdicts in judged)
+    judged, errors = [], Counter[str]()
+    for number, row in enumerate(sheet, start=1):
+        one_meaning, all_apart = (_answer(row, f"{judge}: {criterion}", number) for criterion in CRITERIA)
+        if one_meaning is None or all_apart is None:
+            continue
+        judged.append(one_meaning and all_apart)
+        if not one_meaning:
+            errors["meanings merged"] += 1
+        if not all_apart:
+            errors[f"one meaning split, {'refusals' if int(row['refusals']) > 1 else 'other'}"] += 1
     return {
         "n": len(judged),
-        "accuracy": right / len(judged) if judged else None,
+        "accuracy": sum(judged) / len(judged) if judged else None,
         "errors": dict(sorted(errors.items())),
     }
 
@@ -285,14 +282,6 @@ def audit_result(sheet: Records, *, judge: str = "human") -> ScoreRow:
 def _listed(texts: Sequence[str | None]) -> list[str]:
     counts = Counter(f"({NO_ANSWER})" if text is None else text for text in texts)
     return [text if count == 1 else f"{text} (×{count})" for text, count in counts.items()]
-
-
-def _errors(row: Record, one_meaning: bool | None, all_apart: bool | None) -> list[str]:
-    kinds = [] if one_meaning else ["meanings merged"]
-    if not all_apart:
-        refused = int(row["refusals"]) > 1
-        kinds.append("one meaning split, refusals" if refused else "one meaning split, other")
-    return kinds
 
 
 def _answer(row: Record, column: str, number: int) -> bool | None:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from semcal.arrays import Floats
-from semcal.experiment.analyses.grid_scores import TOO_FEW, GridScores, PairScores, ScoreRows
+from semcal.experiment.analyses.grid_scores import TOO_FEW, PairScores, ScoreRows
 from semcal.experiment.analyses.score_analyses import QUANTITIES
-from semcal.experiment.finished import ModelDataset
+from semcal.experiment.finished import FinishedRun, ModelDataset
 from semcal.experiment.grid_settings import CALIBRATED
 from semcal.metrics import Contrast
 
@@ -70,7 +70,6 @@ class Claim:
             "contrast": contrast,
             "value": interval.estimate,
             "interval": [interval.low, interval.high],
-            "over": "questions",
             "region": [None if np.isinf(end) else end for end in (self.low, self.high)],
             "verdict": self.verdict(interval.low, interval.high) if enough else TOO_FEW,
         }
@@ -115,20 +114,37 @@ OPEN_BOOK = "On a calibrated open-book set TS gains in discrimination only"
 CALIBRATED_GAINS = _gain("Calibrated gains over Base", "beyond the paper")
 
 
-def claim_contrasts(scores: GridScores) -> ScoreRows:
+def claim_contrasts(
+    run: FinishedRun,
+    pairs: Mapping[ModelDataset, PairScores],
+    by_draws: Sequence[Mapping[int, PairScores]] = (),
+) -> ScoreRows:
     """Contrasts behind the paper's claims, each pooled over models, data sets and measures.
 
-    {claim, source, contrast, value, interval, over, region, verdict}: `interval` is the 95 % interval over
+    `by_draws` has the scores of each model and data set at each number of draws, if there are several.
+
+    {claim, source, contrast, value, interval, region, verdict}: `interval` is the 95 % interval over
     questions. The claim "holds" where it lies in the region (above its first end, up to the second), "does
     not hold" where it lies outside (a benefit below `MARGIN` is none), and else is "not decidable here". With
     fewer than `FEWEST` questions in a data set, or fewer than ten correct or ten wrong answers of a method
     compared, the verdict is "too few to say". ACE of methods is compared above the noise floors. What a run
     says nothing about has no row.
     """
-    pairs = [cell.pair for cell in scores.cells.values()]
-    of_ts = [_benefit(claim, pairs, name, method) for name, methods, claim in TS_CLAIMS for method in methods]
-    others = [_entropy(pairs), _draws(scores, pairs), _components(pairs), _open_book(scores)]
-    return [row for rows in (*of_ts, *others) for row in rows]
+    several = list(pairs.values())
+    rows = [
+        row
+        for name, methods, claim in TS_CLAIMS
+        for method in methods
+        for row in _benefit(claim, several, name, method)
+    ]
+    rows += [*_entropy(several), *_draws(run.methods, several, by_draws), *_components(several)]
+    calibrated = []
+    for (_, dataset), pair in pairs.items():
+        ace = [pair.by_run["Base", measure]["ace"].mean() for measure in pair.measures_of("Base")]
+        if run.open_book(dataset) and ace and np.mean(ace) <= CALIBRATED_AT:
+            calibrated.append(pair)
+    rows += _benefit(_gain(OPEN_BOOK, "section 5.1"), calibrated, "auroc", "Base")
+    return rows + _benefit(Claim(OPEN_BOOK, "section 5.1", high=MARGIN), calibrated, "ace", "Base")
 
 
 def gain_contrasts(pairs: Mapping[ModelDataset, PairScores], measure: str) -> ScoreRows:
@@ -168,13 +184,14 @@ def _entropy(pairs: Sequence[PairScores]) -> ScoreRows:
     return VARIANTS_CLAIM.rows("AUROC of SE_conf less that of SE_vanilla, all methods", parts, enough=enough)
 
 
-def _draws(scores: GridScores, pairs: Sequence[PairScores]) -> ScoreRows:
+def _draws(
+    methods: Sequence[str], pairs: Sequence[PairScores], by_draws: Sequence[Mapping[int, PairScores]]
+) -> ScoreRows:
     """ACE at the fewest draws less that at the most; AUROC of each method from 10 draws on."""
-    by_draws = [at_numbers for cell in scores.cells.values() if (at_numbers := cell.by_draws)]
     numbers = sorted(set.intersection(*map(set, by_draws))) if by_draws else []
     if len(numbers) < 2:
         return []
-    first, last, methods = numbers[0], numbers[-1], scores.run.methods
+    first, last = numbers[0], numbers[-1]
 
     def less_last(metric: str, number: int, methods: Sequence[str]) -> list[Contrast]:
         return [
@@ -198,10 +215,9 @@ def _draws(scores: GridScores, pairs: Sequence[PairScores]) -> ScoreRows:
 def _components(pairs: Sequence[PairScores]) -> ScoreRows:
     """The root of the variance component of the method less that of the measure, for ACE and AUROC."""
 
-    def difference_of_roots(table: list[list[Any]]) -> Floats:
+    def difference_of_roots(table: list[list[Any]]) -> Any:
         by_method, by_measure = components(np.array(table))
-        difference: Floats = np.sqrt(by_method) - np.sqrt(by_measure)
-        return difference
+        return np.sqrt(by_method) - np.sqrt(by_measure)
 
     rows = []
     for quantity in (QUANTITIES["ace"], QUANTITIES["auroc"]):
@@ -236,17 +252,3 @@ def components(table: Floats) -> tuple[Floats, Floats]:
     ms_columns = i * ((columns - mean) ** 2).sum(0) / (j - 1)
     ms_residuals = (residuals**2).sum((0, 1)) / ((i - 1) * (j - 1))
     return np.maximum(0.0, (ms_rows - ms_residuals) / j), np.maximum(0.0, (ms_columns - ms_residuals) / i)
-
-
-def _open_book(scores: GridScores) -> ScoreRows:
-    """TS against Base on the open-book sets on which Base is calibrated."""
-    calibrated = []
-    for (_, dataset), cell in scores.cells.items():
-        ace = [cell.pair.by_run["Base", measure]["ace"].mean() for measure in cell.pair.measures_of("Base")]
-        if scores.run.open_book(dataset) and ace and np.mean(ace) <= CALIBRATED_AT:
-            calibrated.append(cell.pair)
-    no_gain = Claim(OPEN_BOOK, "section 5.1", high=MARGIN)
-    return [
-        *_benefit(_gain(OPEN_BOOK, "section 5.1"), calibrated, "auroc", "Base"),
-        *_benefit(no_gain, calibrated, "ace", "Base"),
-    ]

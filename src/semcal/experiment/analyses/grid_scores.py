@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
@@ -21,7 +22,7 @@ from semcal import metrics
 from semcal.arrays import Floats
 from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
-from semcal.experiment.finished import FinishedRun, ModelDataset
+from semcal.experiment.finished import FinishedRun
 from semcal.meaning.answer import is_refusal
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
 from semcal.metrics.overview import noise_floors
@@ -137,19 +138,25 @@ def read_columns(
 def _columns(rows: Records, measures: Sequence[str]) -> Columns:
     samples = [row["samples"] for row in rows]
     draws = Counter(chain.from_iterable(samples))
-    has_beams = all("beam_correct" in row for row in rows)
-    rules = [row["rule"] for row in rows]
+
+    def by_measure(key: str) -> dict[str, Floats]:
+        table = np.array([[row[key].get(name) for name in measures] for row in rows], dtype=np.float64)
+        return dict(zip(measures, np.ascontiguousarray(table.T)))
+
+    def column(key: str) -> Floats:
+        return np.array([row[key] for row in rows], dtype=np.float64)
+
     return Columns(
         ids=tuple(str(row["id"]) for row in rows),
         ties=tuple(map(ties_of, rows)),
-        confidence=_by_measure(rows, "confidence", measures),
-        correct=_by_measure(rows, "correct", measures),
-        entropy=_by_measure(rows, "semantic_entropy", measures),
+        confidence=by_measure("confidence"),
+        correct=by_measure("correct"),
+        entropy=by_measure("semantic_entropy"),
         greedy=tuple(row["greedy"] for row in rows),
-        greedy_correct=np.array([row["greedy_correct"] for row in rows], dtype=np.float64),
-        beam_correct=np.array([row["beam_correct"] for row in rows], dtype=np.float64) if has_beams else None,
-        correct_nli=_by_measure(rows, "correct_nli", measures) if "correct_nli" in rows[0] else None,
-        rules={name: Counter(str(rule.get(name)) for rule in rules) for name in measures},
+        greedy_correct=column("greedy_correct"),
+        beam_correct=column("beam_correct") if all("beam_correct" in row for row in rows) else None,
+        correct_nli=by_measure("correct_nli") if "correct_nli" in rows[0] else None,
+        rules={name: Counter(str(row["rule"].get(name)) for row in rows) for name in measures},
         distinct=float(np.mean([len(set(texts)) for texts in samples])),
         meanings=float(np.mean([len(row["clusters"]) for row in rows])),
         refusals=sum(count for text, count in draws.items() if text and _refuses(text)) / draws.total(),
@@ -157,11 +164,6 @@ def _columns(rows: Records, measures: Sequence[str]) -> Columns:
 
 
 _refuses = lru_cache(maxsize=2**16)(is_refusal)  # runs and candidates share many of their answers
-
-
-def _by_measure(rows: Records, key: str, measures: Sequence[str]) -> dict[str, Floats]:
-    table = np.array([[row[key].get(name) for name in measures] for row in rows], dtype=np.float64)
-    return dict(zip(measures, np.ascontiguousarray(table.T)))
 
 
 #: The answers whose correctness semantic entropy predicts: the selected one; a greedy answer.
@@ -250,7 +252,30 @@ class PairScores:
     @cached_property
     def floors(self) -> dict[MethodMeasure, ScoreRow]:
         """The noise floors of each method under each measure: {ace_floor, ace_floor_95, ace_p, ece_…}."""
-        return {key: _floors(arrays, self.options, self.groups) for key, arrays in self.arrays.items()}
+        return {key: self._floors(arrays) for key, arrays in self.arrays.items()}
+
+    def _floors(self, arrays: ScoreArrays) -> ScoreRow:
+        """The noise floors of one method under one measure; null where ACE depends on the order of rows."""
+        floors_of_runs = [
+            noise_floors(
+                np.clip(p, 0.0, 1.0),
+                correct,
+                FLOORED,
+                groups=self.groups,
+                bins=self.options.bins,
+                draws=self.options.resamples,
+                seed=np.random.default_rng(self.options.seed),
+            )
+            for p, correct in zip(arrays.confidence, arrays.correct)
+        ]
+        by_name = dict(NO_FLOORS)
+        for metric in FLOORED[self.options.ace == "reference" :]:
+            floors = [run[metric] for run in floors_of_runs]
+            p_value = float(np.mean([floor.p_value for floor in floors]))
+            by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
+            by_name[f"{metric}_floor_95"] = float(np.mean([floor.quantile_95 for floor in floors]))
+            by_name[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
+        return by_name
 
     def above_floor(self, key: MethodMeasure, metric: str) -> Contrast:
         """An error of calibration above its noise floor, in the data and in each resample."""
@@ -317,28 +342,12 @@ class PairScores:
         )
 
 
-def _floors(arrays: ScoreArrays, options: MetricOptions, groups: NDArray[np.intp] | None) -> ScoreRow:
-    """The noise floors of one method under one measure; null where ACE depends on the order of rows."""
-    floors_of_runs = [
-        noise_floors(
-            np.clip(p, 0.0, 1.0),
-            correct,
-            FLOORED,
-            groups=groups,
-            bins=options.bins,
-            draws=options.resamples,
-            seed=np.random.default_rng(options.seed),
-        )
-        for p, correct in zip(arrays.confidence, arrays.correct)
-    ]
-    by_name = dict(NO_FLOORS)
-    for metric in FLOORED[options.ace == "reference" :]:
-        floors = [run[metric] for run in floors_of_runs]
-        p_value = float(np.mean([floor.p_value for floor in floors]))
-        by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
-        by_name[f"{metric}_floor_95"] = float(np.mean([floor.quantile_95 for floor in floors]))
-        by_name[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
-    return by_name
+@contextmanager
+def undefined_as_null() -> Iterator[None]:
+    """Do not warn of what is undefined: it is null in results.json, and so reported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        yield
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> ScoreRow:
@@ -349,8 +358,7 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     >>> over_runs([0.80, 0.82, 0.81, 0.83])
     {'mean': 0.815, 'se': 0.0064549..., 'runs': [0.8, 0.82, 0.81, 0.83], 'interval': None}
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)
+    with undefined_as_null():
         spread = metrics.mean_and_standard_error(values)
     if len(set(values)) == 1 < len(values):  # no rounding where nothing varies
         spread = replace(spread, mean=float(values[0]), standard_error=0.0)
@@ -380,7 +388,18 @@ def stack_runs(
 
     Measures that are null for every question are left out. Also returns which of all questions count.
     """
-    stacked = {key: _stacked(runs, key[1], vanilla) for key, runs in columns.items()}
+    stacked, beams = {}, vanilla == "beam"
+    for key, runs in columns.items():
+        parts = (
+            [read.confidence[key[1]] for read in runs],
+            [read.correct[key[1]] for read in runs],
+            [read.entropy[key[1]] for read in runs],
+            [
+                one.greedy_correct if one.beam_correct is None or not beams else one.beam_correct
+                for one in runs
+            ],
+        )
+        stacked[key] = np.stack(parts)  # (4, R, N)
     null = {key: np.isnan(parts[:3]).any(axis=(0, 1)) for key, parts in stacked.items()}
     stacked = {key: parts for key, parts in stacked.items() if not null[key].all()}
     if not stacked:
@@ -390,25 +409,6 @@ def stack_runs(
         return {}, counts
     arrays = {key: ScoreArrays(*(part[:, counts] for part in parts)) for key, parts in stacked.items()}
     return arrays, counts
-
-
-def _stacked(runs: Sequence[Columns], measure: str, vanilla: str) -> Floats:
-    """Confidence, correct, entropy and vanilla_correct, (4, R, N)."""
-    return np.stack(
-        [
-            [columns.confidence[measure] for columns in runs],
-            [columns.correct[measure] for columns in runs],
-            [columns.entropy[measure] for columns in runs],
-            [_vanilla_correct(columns, vanilla) for columns in runs],
-        ]
-    )
-
-
-def _vanilla_correct(columns: Columns, vanilla: str) -> Floats:
-    """Correctness of the answer of SE_vanilla; of the greedy one where no beams were made."""
-    if vanilla == "beam" and columns.beam_correct is not None:
-        return columns.beam_correct
-    return columns.greedy_correct
 
 
 #: Resamples of the questions at each number of draws, at most. The claim looks as far out as 1 in 680.
@@ -531,23 +531,3 @@ class CellScores:
             options=options,
             groups=several(tie for tie, counted in zip(ties, counts) if counted),
         )
-
-
-class GridScores:
-    """The scores of all cells of a run; `pairs` and `by_draws` are those that are known already."""
-
-    def __init__(
-        self,
-        run: FinishedRun,
-        pairs: Mapping[ModelDataset, PairScores] | None = None,
-        by_draws: Mapping[ModelDataset, dict[int, PairScores]] | None = None,
-    ) -> None:
-        self.run = run
-        self.cells = {pair: CellScores(run, *pair) for pair in run.pairs}
-        for name, by_pair in (("pair", pairs), ("by_draws", by_draws)):
-            for pair, scores in (by_pair or {}).items():
-                setattr(self.cells[pair], name, scores)  # in place of what would be computed there
-
-    def pair(self, model: str, dataset: str) -> PairScores:
-        """The scores of one model on one data set."""
-        return self.cells[model, dataset].pair

@@ -7,15 +7,13 @@ wording. It gives Base's answers, so that their accuracy is the same; only the p
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from semcal.arrays import Floats
 from semcal.data.question import several
-from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.grid_scores import (
     BETTER,
     NO_FLOORS,
@@ -24,12 +22,12 @@ from semcal.experiment.analyses.grid_scores import (
     CellScores,
     MethodMeasure,
     PairScores,
-    Record,
     ScoreArrays,
     ScoreRow,
     ScoreRows,
     contrast_summary,
     over_runs,
+    undefined_as_null,
     verdict,
 )
 from semcal.experiment.grid_settings import CALIBRATED, Grading
@@ -122,37 +120,25 @@ def entropy(cell: CellScores) -> ScoreRows:
     questions whose greedy answer is another than Base's (null without Base). SE_conf calls a meaning right
     where any of the members is that were graded (`grading.members`).
     """
-    return [
-        {
-            **cell.names(*key),
-            **{variant: _entropy_auroc(cell.pair, key, variant) for variant in VARIANTS},
-            "vanilla": cell.pair.options.vanilla,
-            "greedy_differs": _greedy_differs(cell, *key),
-        }
-        for key in cell.keys
-    ]
-
-
-def _entropy_auroc(pair: PairScores, key: MethodMeasure, variant: str) -> ScoreRow | None:
-    if key not in pair.arrays:
-        return None
-    arrays = pair.arrays[key]
-    areas = [auroc(-nats, correct) for nats, correct in zip(arrays.entropy, arrays.by_variant[variant])]
-    return over_runs(pair.options.auroc(areas), pair.entropies.interval((*key, variant), "auroc"))
+    rows = []
+    for key in cell.keys:
+        row = cell.names(*key) | dict.fromkeys(VARIANTS)
+        if (arrays := cell.pair.arrays.get(key)) is not None:
+            for variant, correct in arrays.by_variant.items():
+                areas = [auroc(-nats, right) for nats, right in zip(arrays.entropy, correct)]
+                interval = cell.pair.entropies.interval((*key, variant), "auroc")
+                row[variant] = over_runs(cell.pair.options.auroc(areas), interval)
+        row |= {"vanilla": cell.pair.options.vanilla, "greedy_differs": _greedy_differs(cell, *key)}
+        rows.append(row)
+    return rows
 
 
 def _greedy_differs(cell: CellScores, method: str, measure: str) -> float | None:
     if "Base" not in cell.run.methods:
         return None
     runs, base_runs = (cell.runs_of(cell.choice(name, measure)["candidate"]) for name in (method, "Base"))
-    return float(
-        np.mean(
-            [
-                np.mean([answer != answer_of_base for answer, answer_of_base in zip(run.greedy, base.greedy)])
-                for run, base in zip(runs, base_runs)
-            ]
-        )
-    )
+    pairs = zip(runs, base_runs)
+    return float(np.mean([np.mean([a != b for a, b in zip(run.greedy, base.greedy)]) for run, base in pairs]))
 
 
 def selective(cell: CellScores) -> ScoreRows:
@@ -175,22 +161,16 @@ def selective_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
         ]
     )  # (R, rejection rates)
     points = [over_runs(column) for column in curves.T]
+    inside = np.array(REJECTION) <= SLOPE_TO
+    rates = np.array(REJECTION)[inside]
+    centred = rates - rates.mean()
     return {
         "rejection": list(REJECTION),
         "accuracy": [point["mean"] for point in points],
         "se": [point["se"] for point in points],
-        "slope": over_runs(_slopes(curves)),
+        "slope": over_runs(curves[:, inside] @ centred / (centred @ centred)),
         "gain": pair.difference(key, "aurac", "accuracy"),
     }
-
-
-def _slopes(curves: Floats) -> Floats:
-    """Least-squares slope (R,) of each curve over the rejection rates up to 50 %."""
-    inside = np.array(REJECTION) <= SLOPE_TO
-    rates = np.array(REJECTION)[inside]
-    centred = rates - rates.mean()
-    slopes: Floats = curves[:, inside] @ centred / (centred @ centred)
-    return slopes
 
 
 def volatility(cell: CellScores) -> ScoreRows:
@@ -207,8 +187,7 @@ def volatility(cell: CellScores) -> ScoreRows:
             np.array([[pair.by_run[method, name][metric].mean() for name in measures] for method in methods])
             for metric in metrics
         )  # [methods, measures that are defined]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedWarning)
+        with undefined_as_null():
             ranks = rank_volatility(first, second)
         per_method = dict(zip(methods, ranks.per_method.tolist()))
         rows.append(
@@ -256,8 +235,7 @@ def correlations(cell: CellScores) -> ScoreRows:
         }
         if len(columns) < 2 or len(next(iter(columns.values()))) < 2:
             continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedWarning)
+        with undefined_as_null():
             pairwise = pearson(columns)
         apart = pairwise.matrix[~np.eye(len(columns), dtype=bool)]
         defined = not np.isnan(apart).any()
@@ -375,8 +353,11 @@ def against_base(cell: CellScores) -> ScoreRows:
             continue
         differences: dict[str, list[Contrast]] = {}
         for metric in ("accuracy", "gain"):
-            quantity = Quantity(metric, _metric(metric))
-            parts = [quantity.difference(cell.pair, measure, method, "Base") for measure in measures]
+            contrast = _metric(metric)
+            parts = [
+                contrast(cell.pair, method, measure) - contrast(cell.pair, "Base", measure)
+                for measure in measures
+            ]
             differences[metric] = [*parts, Contrast.mean(parts)]
         rows += [
             {**cell.place, "method": method, "measure": measure}
@@ -525,17 +506,19 @@ def calibrated(cell: CellScores, scores: PairScores) -> ScoreRows:
     without any.
     """
     rows = [{**cell.names(*key), **scores_of(scores, key)} for key in scores.arrays]
-    against = {
-        method: {metric: _less_method(scores, method, metric) for metric in OF_AGAINST}
-        for method in cell.run.methods
-    }
+    against = {}
+    for method in cell.run.methods:
+        differences = {
+            metric: scores.resampled.contrast(KEY, metric)
+            - scores.resampled.contrast((method, MEASURE), metric)
+            for metric in OF_AGAINST
+        }
+        against[method] = {
+            metric: None if np.isnan(difference.value) else contrast_summary(difference)
+            for metric, difference in differences.items()
+        }
     rows[-1] |= {"against": against, "calibration": _calibration(cell)}
     return rows
-
-
-def _less_method(scores: PairScores, method: str, metric: str) -> ScoreRow | None:
-    difference = scores.resampled.contrast(KEY, metric) - scores.resampled.contrast((method, MEASURE), metric)
-    return None if np.isnan(difference.value) else contrast_summary(difference)
 
 
 def _calibration(cell: CellScores) -> ScoreRow:
@@ -546,20 +529,17 @@ def _calibration(cell: CellScores) -> ScoreRow:
     surest = [row for row in every if row["share"] >= SUREST]
     rows = every if threshold is not None else []
     answered = [row["correct"] for row in rows if not row["abstained"]]
+    means = {
+        key: float(np.mean([row[key] or 0.0 for row in surest])) if surest else None
+        for key in ("share", "probability", "correct")
+    }
     return {
         "labels": report["n"],
         "apart": report["apart"],
         "chosen": report["chosen"],
         "warnings": report["warnings"],
-        "surest": {"n": len(surest)}
-        | {key: _mean_of(surest, key) for key in ("share", "probability", "correct")}
-        if surest
-        else None,
+        "surest": {"n": len(surest), **means} if surest else None,
         "threshold": threshold,
         "answered": len(answered) / len(rows) if rows else None,
         "wrong": 1 - sum(answered) / len(answered) if answered else None,
     }
-
-
-def _mean_of(rows: Sequence[Record], key: str) -> float:
-    return float(np.mean([row[key] or 0.0 for row in rows]))

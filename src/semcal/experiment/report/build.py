@@ -11,7 +11,7 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -26,7 +26,6 @@ from matplotlib.figure import Figure
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
-from semcal.experiment.analyses.grid_scores import Record
 from semcal.experiment.finished import (
     FinishedRun,
     is_grid_run,
@@ -36,14 +35,12 @@ from semcal.experiment.finished import (
     run_of_results,
 )
 from semcal.experiment.report import summary
-from semcal.experiment.report.explorer import Explorer, begin_explorer, script_json
+from semcal.experiment.report.explorer import Explorer, explorer_blocks, script_json
 from semcal.experiment.report.report_figures import (
     REPORT_FIGURES,
-    GridFigure,
+    SUBJECTS,
     PlannedFigure,
-    grid_figures,
     planned_figures,
-    write_files,
 )
 from semcal.experiment.report.report_tables import (
     CLAIMS,
@@ -92,9 +89,8 @@ def remake(
     if not is_grid_run(Path(folder)):
         return _of_results(Path(folder), Path(folder if out is None else out))
     executor = executor or SerialExecutor(None)
-    packing = begin_explorer(read_finished(Path(folder)), executor)
     analyse(folder, out, executor)
-    return build(folder, out, executor, packing, figures=figures)
+    return build(folder, out, executor, figures=figures)
 
 
 def _of_results(folder: Path, out: Path) -> Path:
@@ -102,29 +98,24 @@ def _of_results(folder: Path, out: Path) -> Path:
     results = read_results(folder)
     run = run_of_results(results, folder)
     written = write_tables(run, results, out / "tables")
-    for figure in grid_figures(run, results):
-        written += write_files(figure, out / "figures")
+    for plan in planned_figures(run, results):
+        if (figure := plan.drawn()) is not None:
+            written += plan.write(figure, out / "figures")
     renew_manifest(out, written)
     return out / "tables"
 
 
 def build(
-    folder: Path,
-    out: Path | None = None,
-    executor: Executor[Any] | None = None,
-    packing: Callable[[], Explorer] | None = None,
-    *,
-    figures: bool = False,
+    folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
 
     Tables and figures of an older report that this one has not are removed (`renew_manifest`).
 
     results.json lies in `out`, where everything is written, by default the run folder. `executor` draws the
-    figures and packs the questions, by default this process; `packing` gives the packed questions, where that
-    has begun (`begin_explorer`). With `figures` they are written as PDF and PNG even if the run's settings
-    leave them to the page. Raises as `read_finished`, also if results.json is missing, damaged or of another
-    schema.
+    figures and packs the questions, by default this process. With `figures` they are written as PDF and PNG
+    even if the run's settings leave them to the page. Raises as `read_finished`, also if results.json is
+    missing, damaged or of another schema.
     """
     target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
     run, results = read_finished(Path(folder)), read_results(target)
@@ -136,7 +127,7 @@ def build(
     written = write_tables(run, results, target / "tables")
     with writing(target / "results.md") as handle:
         handle.write(results_markdown(results))
-    explorer = (packing or begin_explorer(run, executor))()
+    explorer = explorer_blocks(run, executor)
     figures_drawn = [entry for entry in drawing if entry is not None]
     with writing(target / "report.html") as handle:
         handle.write(page(run, results, [figure for figure, _ in figures_drawn], explorer))
@@ -146,11 +137,12 @@ def build(
 
 def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
     """A figure drawn once, for its files, if there is a folder for them, and for the page."""
-    number, planned = numbered
-    figure = planned.drawn()
+    number, plan = numbered
+    figure = plan.drawn()
     if figure is None:
         return None
-    return page_figure(figure, f"f{number}"), [] if folder is None else write_files(figure, folder)
+    written = [] if folder is None else plan.write(figure, folder)
+    return page_figure(plan, figure, f"f{number}"), written
 
 
 # ---- Files of tables, and results.md ---------------------------------------------------------------------
@@ -423,17 +415,16 @@ class PageFigure:
     """A figure as the page shows it: as wide as in print, with its caption."""
 
     number: str
-    subjects: tuple[str, ...]  # what it shows, as in `GridFigure`
+    subjects: tuple[str, ...]  # what it shows, as in `PlannedFigure`
     caption: str
     svg: Markup
     width: float  # rem
 
 
-def page_figure(figure: GridFigure, name: str) -> PageFigure:
+def page_figure(plan: PlannedFigure, figure: Figure, name: str) -> PageFigure:
     """A figure as an svg element; `name` makes its ids its own."""
-    svg = Markup(inline_svg(figure.figure, name, f"Figure {figure.number}: {figure.caption}"))
-    width = figure.figure.get_figwidth() * REM_PER_INCH
-    return PageFigure(figure.number, figure.subjects, figure.caption, svg, width)
+    svg = Markup(inline_svg(figure, name, f"Figure {plan.number}: {plan.caption}"))
+    return PageFigure(plan.number, plan.subjects, plan.caption, svg, figure.get_figwidth() * REM_PER_INCH)
 
 
 # ---- What stands in a section -----------------------------------------------------------------------------
@@ -464,32 +455,28 @@ class PageChoice:
         return self.label.lower().replace(" ", "-")
 
 
-@dataclass(frozen=True)
-class Filled:
-    """A section with what it shows."""
-
-    section: Section
-    blocks: Sequence[PageChoice]
-
-
-def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> list[Filled]:
-    """Return the sections that have something to show, those that no list here knows at the end."""
+def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Section, list[PageChoice]]:
+    """Return the sections that have something to show with it, those that no list here knows at the end."""
     by_number: dict[str, list[PageFigure]] = {}
     for figure in figures:
         by_number.setdefault(figure.number, []).append(figure)
     blocks: dict[Section, list[PageChoice]] = {section: [] for section in SECTIONS}
     for number, entry in REPORT_FIGURES.items():
         if entry.section is not None and number in by_number:
-            place = blocks.setdefault(entry.section, [])
-            place.append(_figures(entry.section, entry.told_apart, by_number[number]))
+            kinds = [SUBJECTS[key] for key in entry.each]
+            blocks.setdefault(entry.section, []).append(_figures(entry.section, kinds, by_number[number]))
     for table in REPORT_TABLES.values():
         blocks.setdefault(table.section, []).extend(_tables(table, results))
-    blocks[PROMPTS] += _prompts(results["analyses"]["prompts"])
+    prompts = [entry for entry in results["analyses"]["prompts"] if entry["prompt"] is not None]
+    if prompts:
+        parts = [PagePart(f"{one['model']} · {one['dataset']}", text=one["prompt"]) for one in prompts]
+        title = "Figure 8. The exact prompt of the first test question."
+        blocks[PROMPTS].append(PageChoice(parts, "prompts-8", "Model and data set", title))
     for section, choices in blocks.items():
         if section.chosen and choices:
             parts = [part for choice in choices for part in choice.parts]
             blocks[section] = [PageChoice(parts, section.name, section.chosen)]
-    return [Filled(section, choices) for section, choices in blocks.items() if choices or section is SCORES]
+    return {section: choices for section, choices in blocks.items() if choices or section is SCORES}
 
 
 def _figures(section: Section, kinds: Sequence[str], figures: Sequence[PageFigure]) -> PageChoice:
@@ -506,17 +493,6 @@ def _tables(table: ReportTable, results: RunResults) -> list[PageChoice]:
     names = results["models"] if table.by_model else [table.name.removeprefix(f"{table.section.name}-")]
     parts = [PagePart(name, table=content) for name, content in zip(names, table.tables(results))]
     return [PageChoice(parts, f"{table.section.name}-{table.name}", "Model")] if parts else []
-
-
-def _prompts(entries: Sequence[Record]) -> list[PageChoice]:
-    """Figure 8: the exact prompts, as text."""
-    parts = [
-        PagePart(f"{entry['model']} · {entry['dataset']}", text=entry["prompt"])
-        for entry in entries
-        if entry["prompt"] is not None
-    ]
-    title = "Figure 8. The exact prompt of the first test question."
-    return [PageChoice(parts, "prompts-8", "Model and data set", title)] if parts else []
 
 
 # ---- The template -----------------------------------------------------------------------------------------

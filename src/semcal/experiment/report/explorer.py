@@ -58,39 +58,30 @@ class Explorer:
         return list(self.head["runs"])
 
 
-def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
+def explorer_blocks(
+    run: FinishedRun, executor: Executor[Any] | None = None, *, small: int = SMALL
+) -> Explorer:
     """Pack the questions of a run: of all its runs up to so many characters, else of run 0."""
-    return begin_explorer(run, SerialExecutor(None), small=small)()
-
-
-def begin_explorer(
-    run: FinishedRun, executor: Executor[Any], *, small: int = SMALL
-) -> Callable[[], Explorer]:
-    """Begin what `explorer_blocks` does, by workers that have nothing else to do; the result waits for it."""
+    executor = executor or SerialExecutor(None)
     questions = {dataset: _asked(run, dataset) for dataset in run.datasets}
-    first = _run_blocks(run, 0, questions, executor)
-
-    def finish() -> Explorer:
-        blocks = dict(first)
-        every = run.runs * sum(len(block) for block, _ in blocks.values()) <= small
-        for number in range(1, run.runs if every else 1):
-            blocks |= _run_blocks(run, number, questions, executor)
-        packed_questions = {
-            f"questions-{d}": packed([_question(row) for row in questions[name].values()])
-            for d, name in enumerate(run.datasets)
-        }
-        head = {
-            "measures": run.measures,
-            "methods": run.methods,
-            "models": run.models,
-            "datasets": run.datasets,
-            "runs": list(range(run.runs)) if every else [0],
-            "rules": list(dict.fromkeys(rule for _, rules in blocks.values() for rule in rules)),
-            "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
-        }
-        return Explorer(head, packed_questions | {name: block for name, (block, _) in blocks.items()})
-
-    return finish
+    blocks = dict(_run_blocks(run, 0, questions, executor))
+    every = run.runs * sum(len(block) for block, _ in blocks.values()) <= small
+    for number in range(1, run.runs if every else 1):
+        blocks |= _run_blocks(run, number, questions, executor)
+    packed_questions = {
+        f"questions-{d}": packed([_question(row) for row in questions[name].values()])
+        for d, name in enumerate(run.datasets)
+    }
+    head = {
+        "measures": run.measures,
+        "methods": run.methods,
+        "models": run.models,
+        "datasets": run.datasets,
+        "runs": list(range(run.runs)) if every else [0],
+        "rules": list(dict.fromkeys(rule for _, rules in blocks.values() for rule in rules)),
+        "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
+    }
+    return Explorer(head, packed_questions | {name: block for name, (block, _) in blocks.items()})
 
 
 def script_json(value: Any) -> str:
@@ -146,14 +137,14 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 def _run_blocks(
     run: FinishedRun, number: int, questions: Mapping[str, Mapping[str, Record]], executor: Executor[Any]
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
-    """Begin the blocks of one run of the grid: the name of each, with it and the rules that decided there."""
+    """The blocks of one run of the grid: the name of each, with it and the rules that decided there."""
     names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
     texts = {
         dataset: {key: str(row["question"]) for key, row in rows.items()}
         for dataset, rows in questions.items()
     }
     jobs = [(part, number, texts[dataset]) for part, (_, dataset) in zip(run.parts(), run.pairs)]
-    return zip(names, executor.map(_packed_block, jobs, stage="report", priority=1))
+    return zip(names, executor.map(_packed_block, jobs, stage="report"))
 
 
 def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from semcal.experiment.analyses.grid_scores import Record, base_candidate
+from semcal.experiment.analyses.grid_scores import Record, Records, base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
 from semcal.files import parse_float
@@ -32,7 +32,7 @@ SHOWN = 5
 
 
 @style()
-def teaser_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
+def teaser_figure(run: FinishedRun, _: Records) -> Figure | None:
     """One question with its L-SC at T = 0.5 (SE) and at the fitted temperature (TS).
 
     Of the questions of run 0 with several meanings, those first that TS gets right, then those with few
@@ -41,6 +41,7 @@ def teaser_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     """
     if not {"SE", "TS"} <= set(run.methods) or MEASURE not in run.measures:
         return None
+    model, dataset = run.fullest, run.datasets[0]
     pair = [
         run.rows(model, dataset, run.choice(model, dataset, name, MEASURE)["candidate"])
         for name in ("SE", "TS")
@@ -138,13 +139,13 @@ HEADS = ("n", "s", "$\\bar{s}$", "H", "E")
 
 
 @style()
-def schematic_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
+def schematic_figure(run: FinishedRun, _: Records) -> Figure | None:
     """How the seven measures come from the answers to one stored question.
 
     It is one of Base's, run 0, with three meanings (else two or four) whose measures differ most. None where
     there is none, or no likelihoods.
     """
-    method = "Base" if "Base" in run.methods else run.methods[0]
+    model, dataset, method = run.fullest, run.datasets[0], "Base" if "Base" in run.methods else run.methods[0]
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
     fitting = [row for row in rows if _fits(row, run.measures)]
     if not fitting:
@@ -295,22 +296,19 @@ FONT = "DejaVu Sans Mono"
 WIDTH, SIZE, LINE = 122, 6.3, 0.118
 
 
-def prompts_of(entries: Sequence[Record]) -> dict[str, str]:
-    """Prompts of the first model: "closed book, NAME" and "open book, NAME" → a prompt, once each."""
+@style()
+def prompt_figure(_: FinishedRun, entries: Records) -> Figure | None:
+    """The closed-book and the open-book prompt of the first model as a page of text; None without any."""
     by_book: dict[bool, Record] = {}
     for entry in entries:
         if entry["prompt"] is not None:
             by_book.setdefault(entry["open_book"], entry)
-    return {
+    prompts = {
         f"{'open' if book else 'closed'} book, {by_book[book]['dataset']}": by_book[book]["prompt"]
-        for book in (False, True)
-        if book in by_book
+        for book in sorted(by_book)
     }
-
-
-@style()
-def prompt_figure(prompts: Mapping[str, str]) -> Figure:
-    """The prompts (`prompts_of`) as a page of text, one under another."""
+    if not prompts:
+        return None
     parts = {title: wrapped(text, WIDTH, FONT) for title, text in prompts.items()}
     height = sum(0.5 + LINE * len(lines) for lines in parts.values())
     figure = Figure(figsize=(6.75, height))

@@ -1,7 +1,7 @@
 """The figures of a grid run, from results.json and the stored rows: each says all about itself.
 
-They stand in `REPORT_FIGURES`, in order; a new one is registered there (`register`) and so drawn, written and
-shown on the page. Figures 1, 2 and 8, of single questions, are drawn in `question_figures`.
+They stand in `REPORT_FIGURES`, in order. A new figure is registered there (`register`) and is then drawn,
+written and shown on the page. Figures 1, 2 and 8, of single questions, are drawn in `question_figures`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from semcal import metrics
 from semcal.arrays import Floats
-from semcal.experiment.analyses.grid_scores import Record, read_columns
+from semcal.experiment.analyses.grid_scores import Record, Records, read_columns
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED, slug
 from semcal.experiment.report import report_tables as tables
-from semcal.experiment.report.question_figures import (
-    prompt_figure,
-    prompts_of,
-    schematic_figure,
-    teaser_figure,
-)
+from semcal.experiment.report.question_figures import prompt_figure, schematic_figure, teaser_figure
 from semcal.experiment.report.summary import compared_methods
-from semcal.experiment.report.tables import RunResults, metric_title
+from semcal.experiment.report.tables import RunResults, metric_title, select
 from semcal.plotting import (
     BAND,
     INK,
@@ -54,23 +49,25 @@ from semcal.plotting import (
 from semcal.recalibration.methods import UNFITTED, LineStyle
 from semcal.registry import Catalogue
 
-Analyses = Mapping[str, Sequence[Record]]  # of a run, by name
-#: What a figure shows (a model, or a model and a data set, or a measure), and what draws it; None is nothing.
-Plan = tuple[tuple[str, ...], Callable[[], Figure | None]]
+#: Keys of what there is one figure of, and their names for readers.
+SUBJECTS = {"model": "model", "dataset": "data set", "measure": "measure"}
 
 # ---- What a figure is -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFigure:
-    """A figure of the report: its number, files, caption and place, and what draws it for a run."""
+    """A figure of the report: its number, files, caption and place, and the function that draws it."""
 
     number: str  # as in the paper: "1" to "10", with a letter where one figure has parts
     subject: str  # of its files: figure-NUMBER-SUBJECT, and what it shows
     caption: str
-    plans: Callable[[FinishedRun, Analyses], Iterable[Plan]]
+    draw: Callable[..., Figure | None]
+    """(run, rows, one name for each key of `each`) → the figure, None if there is nothing to draw."""
+    each: tuple[str, ...] = ()  # keys of `SUBJECTS`: there is a figure of each combination of their values
+    analysis: str = ""  # of results.json, whose rows of the combination are drawn; no figure without rows
+    rows: Callable[[Records], Records] = lambda rows: rows  # these, selected
     section: tables.Section | None = None  # None of those that open the page or stand there as text
-    told_apart: tuple[str, ...] = ("Model", "Data set")  # by what, where there are several
     reads_rows: bool = False  # and not results.json alone
 
     @property
@@ -78,38 +75,40 @@ class ReportFigure:
         """The number, by which figures are registered."""
         return self.number
 
-
-@dataclass(frozen=True, eq=False)
-class GridFigure:
-    """One figure of a grid run."""
-
-    number: str
-    name: str  # of its files, without suffix
-    subjects: tuple[str, ...]  # the model, or the model and the data set, shown; empty where it shows all
-    figure: Figure
-    caption: str = ""
+    def plans(self, run: FinishedRun, results: RunResults) -> Iterator[PlannedFigure]:
+        """Plan the figure of each model, data set or measure that it shows."""
+        digits = f"{self.number:0>{2 if self.number.isdigit() else 3}}"
+        for names in product(*(getattr(run, f"{key}s") for key in self.each)):
+            of_analysis = self.rows(results["analyses"].get(self.analysis, ()))
+            rows = select(of_analysis, dict(zip(self.each, names)))
+            if rows or not self.analysis:
+                name = "+".join([f"figure-{digits}-{self.subject}", *map(slug, names)])
+                draw = partial(self.draw, run, rows, *names)
+                yield PlannedFigure(self.number, name, names, draw, self.caption)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedFigure:
-    """A `GridFigure` that is still to be drawn, by any process."""
+    """One figure of a grid run, to be drawn by any process."""
 
     number: str
-    name: str
-    subjects: tuple[str, ...]
+    name: str  # of its files, without suffix
+    subjects: tuple[str, ...]  # such as the model and the data set shown; empty where it shows all
     draw: Callable[[], Figure | None]  # None where there is nothing to draw
     caption: str = ""
 
-    def drawn(self) -> GridFigure | None:
+    def drawn(self) -> Figure | None:
         """Draw it, and lay it out once for all its files where places have to be found."""
         figure = self.draw()
-        if figure is None:
-            return None
-        if figure.get_layout_engine() is not None:
+        if figure is not None and figure.get_layout_engine() is not None:
             with style():
                 figure.draw_without_rendering()
             figure.set_layout_engine("none")
-        return GridFigure(self.number, self.name, self.subjects, figure, self.caption)
+        return figure
+
+    def write(self, figure: Figure, folder: Path) -> list[Path]:
+        """Write the figure as PDF and PNG."""
+        return [write_figure(figure, folder / f"{self.name}.{suffix}") for suffix in ("pdf", "png")]
 
 
 #: Every figure, by its number, in the order of the page.
@@ -117,56 +116,23 @@ REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
 def planned_figures(run: FinishedRun, results: RunResults) -> list[PlannedFigure]:
-    """Every figure of a run and its results.json for which there may be something to draw.
-
-    Of a run without rows those that need none.
-    """
-    return [
-        PlannedFigure(entry.number, "+".join([name, *map(slug, names)]), names, draw, entry.caption)
-        for entry in REPORT_FIGURES.values()
-        if run.has_rows or not entry.reads_rows
-        for name in [f"figure-{_digits(entry.number)}-{entry.subject}"]
-        for names, draw in entry.plans(run, results["analyses"])
-    ]
-
-
-def grid_figures(run: FinishedRun, results: RunResults) -> Iterator[GridFigure]:
-    """Draw every figure for which there is something to draw, one at a time."""
-    planned = planned_figures(run, results)
-    return (figure for plan in planned if (figure := plan.drawn()) is not None)
-
-
-def write_files(figure: GridFigure, folder: Path) -> list[Path]:
-    """Write one figure as PDF and PNG."""
-    return [write_figure(figure.figure, folder / f"{figure.name}.{suffix}") for suffix in ("pdf", "png")]
-
-
-def _digits(number: str) -> str:
-    """A number as names of files have it.
-
-    >>> _digits("7a"), _digits("10")
-    ('07a', '10')
-    """
-    return f"{number:0>{2 if number.isdigit() else 3}}"
+    """Plan the figures of a run that may show something; of a run without rows, those that need none."""
+    entries = [entry for entry in REPORT_FIGURES.values() if run.has_rows or not entry.reads_rows]
+    return [plan for entry in entries for plan in entry.plans(run, results)]
 
 
 # ---- Figures 3 and 7: ACE against AUROC, a panel a data set and model ------------------------------------
 
 
 @style()
-def scatter_figure(
-    points: Sequence[Record],
-    models: Sequence[str],
-    datasets: Sequence[str],
-    *,
-    error: Literal["se", "sd"] = "se",
-) -> Figure:
+def scatter_figure(run: FinishedRun, points: Records, *, error: Literal["se", "sd"] = "se") -> Figure:
     """ACE (x) against AUROC (y): a row a data set, a column a model, colour = method, marker = measure.
 
     Of one model, up to four data sets stand side by side. Closer to the top left is better. The panels of a
     data set share their scales. Bars: standard error over runs, or with `error` "sd" standard deviation
     (figure 7).
     """
+    models, datasets = run.models, run.datasets
     side_by_side = len(models) == 1 < len(datasets) <= 4
     rows, columns = (1, len(datasets)) if side_by_side else (len(datasets), len(models))
     lines = {1: 4, 2: 2}.get(columns, 1)
@@ -191,7 +157,14 @@ def scatter_figure(
         axes.set_ylabel("AUROC (better →)")
     for axes in grid[-1]:
         axes.set_xlabel("ACE (← better)")
-    handles = _key_handles(_names(points, "method"), _names(points, "measure"), lines)
+    handles = [
+        handle
+        for keys in (
+            [_key("o", method_colour(name), name) for name in _names(points, "method")],
+            [_key(measure_marker(name), QUIET, name) for name in _names(points, "measure")],
+        )
+        for handle in [*keys, *[_key("", QUIET, " ")] * (-len(keys) % lines)]
+    ]
     figure.legend(
         handles=handles,
         loc="lower center",
@@ -203,19 +176,17 @@ def scatter_figure(
     return figure
 
 
-def _key_handles(methods: Sequence[str], measures: Sequence[str], lines: int = 1) -> list[Line2D]:
-    """The entries of a legend of so many lines: colours of methods, then markers of measures."""
-
-    def key(marker: str, colour: str, label: str) -> Line2D:
-        return Line2D([], [], linestyle="none", marker=marker, color=colour, label=label)
-
-    blank = Line2D([], [], linestyle="none", label=" ")
-    dots = [key("o", method_colour(name), name) for name in methods]
-    shapes = [key(measure_marker(name), QUIET, name) for name in measures]
-    return [handle for keys in (dots, shapes) for handle in [*keys, *[blank] * (-len(keys) % lines)]]
+def fitted_by(loss: str, points: Records) -> Records:
+    """The points of fits by a loss; none if no method was fitted."""
+    of_loss = select(points, {"loss": loss})
+    return of_loss if any(point["method"] not in UNFITTED for point in of_loss) else []
 
 
-def _names(points: Sequence[Record], key: str) -> list[str]:
+def _key(marker: str, colour: str, label: str) -> Line2D:
+    return Line2D([], [], linestyle="none", marker=marker, color=colour, label=label)
+
+
+def _names(points: Records, key: str) -> list[str]:
     return list(dict.fromkeys(point[key] for point in points))
 
 
@@ -226,7 +197,7 @@ def _ends(metric: Record | None, error: str) -> tuple[float, float] | None:
     return metric["mean"], metric[error] or 0.0
 
 
-def _draw_points(axes: Axes, points: Sequence[Record], error: str) -> None:
+def _draw_points(axes: Axes, points: Records, error: str) -> None:
     """Bars of all points, and over them the points themselves, measure by measure."""
     defined = [
         (point, ace, auroc)
@@ -257,7 +228,7 @@ def _draw_points(axes: Axes, points: Sequence[Record], error: str) -> None:
     ruled(axes, "both")
 
 
-def _scale(axes: Axes, points: Sequence[Record], error: str) -> None:
+def _scale(axes: Axes, points: Records, error: str) -> None:
     """Limits that hold every point of a data set with its error bars."""
     for key, limit in (("ace", axes.set_xlim), ("auroc", axes.set_ylim)):
         bars = [ends for point in points if (ends := _ends(point[key], error))]
@@ -267,12 +238,20 @@ def _scale(axes: Axes, points: Sequence[Record], error: str) -> None:
 # ---- Figures 4 and 5: accuracy of the rest against the rate of rejection ---------------------------------
 
 
+#: The measures of figure 4; figure 5 has all.
+SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
+
+
 @style()
-def selective_figure(entries: Sequence[Record], datasets: Sequence[str], measures: Sequence[str]) -> Figure:
+def selective_figure(
+    run: FinishedRun, entries: Records, _: str, *, among: Sequence[str] | None = None
+) -> Figure:
     """Selective accuracy of one model: a row a data set, a column a measure, a line a method.
 
-    Bars are standard errors over runs, where there are several.
+    The measures are all of the run, or those that are `among` some. Bars are standard errors over runs, where
+    there are several.
     """
+    datasets, measures = run.datasets, [name for name in run.measures if among is None or name in among]
     figure, grid = panels(
         len(datasets),
         len(measures),
@@ -290,8 +269,7 @@ def selective_figure(entries: Sequence[Record], datasets: Sequence[str], measure
                     _draw_line(axes, entry["method"], *curve, errorevery=2, linewidth=1.2)
         label = f"{shortened(dataset, 22)}\naccuracy of the rest"
         row[0].set_ylabel(label, size=7.5, parse_math=False)
-    if entries:
-        grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
+    grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
     grid[0, 0].set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
     _label_measures(figure, grid, measures, "% rejected, least confident first")
     return figure
@@ -334,11 +312,12 @@ def _bars(errors: Iterable[float | None]) -> Floats:
 
 
 @style()
-def count_figure(points: Sequence[Record], measures: Sequence[str]) -> Figure:
+def count_figure(run: FinishedRun, points: Records, *_: str) -> Figure:
     """ACE (above) and AUROC (below) of one model on one data set: a column a measure, a line a method.
 
     Bars are standard errors over runs, where there are several.
     """
+    measures = run.measures
     figure, grid = panels(
         2,
         len(measures),
@@ -350,22 +329,19 @@ def count_figure(points: Sequence[Record], measures: Sequence[str]) -> Figure:
     )
     for row, metric in zip(grid, ("ace", "auroc")):
         for axes, measure in zip(row, measures):
-            _draw_counts(axes, [point for point in points if point["measure"] == measure], metric)
+            of_measure = [point for point in points if point["measure"] == measure]
+            for method in _names(of_measure, "method"):
+                curve = sorted(select(of_measure, {"method": method}), key=lambda p: int(p["draws"]))
+                draws, mean = [p["draws"] for p in curve], [p[metric]["mean"] for p in curve]
+                bars = _bars(point[metric]["se"] for point in curve)
+                # absent bars take as long to draw as others
+                yerr = None if np.isnan(bars).all() else bars
+                marker = measure_marker(measure)
+                _draw_line(axes, method, draws, mean, yerr, marker=marker, markersize=3, linewidth=1)
         row[0].set_ylabel(metric_title(metric))
     grid[0, 0].set_xticks(sorted({point["draws"] for point in points}))
     _label_measures(figure, grid, measures, "sampled answers per question")
     return figure
-
-
-def _draw_counts(axes: Axes, points: Sequence[Record], metric: str) -> None:
-    for method in _names(points, "method"):
-        curve = sorted((p for p in points if p["method"] == method), key=lambda p: int(p["draws"]))
-        draws = [point["draws"] for point in curve]
-        mean = [point[metric]["mean"] for point in curve]
-        bars = _bars(point[metric]["se"] for point in curve)
-        yerr = None if np.isnan(bars).all() else bars  # bars that are not there take as long as others
-        marker = measure_marker(curve[0]["measure"])
-        _draw_line(axes, method, draws, mean, yerr, marker=marker, markersize=3, linewidth=1)
 
 
 # ---- Figures 0 and 11: reliability, before and after, and by measure -------------------------------------
@@ -377,57 +353,53 @@ _READ: dict[tuple[Path, int | None], tuple[Mapping[str, Floats], Mapping[str, Fl
 
 
 def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: str) -> tuple[Floats, Floats]:
-    """Confidence and correctness of the questions of all runs for which the measure is defined."""
+    """Confidence and correctness of the questions of all runs for which the measure is defined.
+
+    Those of a sample file are read once.
+    """
     if method == CALIBRATED:
         return _calibrated(run, model, dataset, "probability")
     chosen = run.selections[model, dataset]["methods"].get(method, {}).get(measure)
     if chosen is None:  # a server cannot serve it
         return np.zeros(0), np.zeros(0)
-    candidate = chosen["candidate"]
-    runs = [_by_measure(run, model, dataset, candidate, number) for number in range(run.runs)]
-    confidence, correct = (np.concatenate([by_measure[i][measure] for by_measure in runs]) for i in (0, 1))
+    runs = []
+    for number in range(run.runs):
+        path = run.samples_path(model, dataset, chosen["candidate"], number)
+        key = (path, path.stat().st_mtime_ns if path.exists() else None)
+        if key not in _READ:
+            columns = read_columns(run, model, dataset, chosen["candidate"], number)
+            _READ[key] = columns.confidence, columns.correct
+        runs.append([by_measure[measure] for by_measure in _READ[key]])
+    confidence, correct = map(np.concatenate, zip(*runs))
     defined = ~(np.isnan(confidence) | np.isnan(correct))
     return confidence[defined], correct[defined]
-
-
-def _by_measure(
-    run: FinishedRun, model: str, dataset: str, candidate: str, number: int
-) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
-    """Confidence and correctness by measure of a candidate in a run; a file is read once."""
-    path = run.samples_path(model, dataset, candidate, number)
-    key = (path, path.stat().st_mtime_ns if path.exists() else None)
-    if key not in _READ:
-        columns = read_columns(run, model, dataset, candidate, number)
-        _READ[key] = columns.confidence, columns.correct
-    return _READ[key]
 
 
 def _calibrated(run: FinishedRun, model: str, dataset: str, key: str) -> tuple[Floats, Floats]:
     """The share of Base's answers or their calibrated probability, and correctness, of all runs."""
     rows = [row for number in range(run.runs) for row in run.calibrated_rows(model, dataset, number)]
-    confidence, correct = (
-        np.array([row[name] for row in rows], dtype=np.float64) for name in (key, "correct")
-    )
-    return confidence, correct
+    table = np.array([[row[key], row["correct"]] for row in rows], dtype=np.float64)
+    return table[:, 0], table[:, 1]
 
 
 @style()
-def before_after_figure(
-    run: FinishedRun, model: str, dataset: str, methods: Sequence[str], measure: str
-) -> Figure | None:
+def before_after_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> Figure | None:
     """The CORP curves and bins of two methods on one data set; None where the measure is undefined."""
-    by_method = {method: _scores(run, model, dataset, method, measure) for method in methods}
+    if MEASURE not in run.measures:
+        return None
+    methods = compared_methods(run.methods)
+    by_method = {method: _scores(run, model, dataset, method, MEASURE) for method in methods}
     by_method = {method: scores for method, scores in by_method.items() if len(scores[0])}
     if not by_method:
         return None
     figure, ((axes,),) = panels(1, 1, panel=(2.55, 2.1), margins=(0.5, 0.1, 0.1, 0.42))
     _draw_both(axes, by_method)
-    axes.set_xlabel(f"confidence ({measure})")
+    axes.set_xlabel(f"confidence ({MEASURE})")
     return figure
 
 
 @style()
-def threshold_figure(run: FinishedRun, model: str, dataset: str) -> Figure:
+def threshold_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> Figure:
     """Reliability of Base and of Calibrated; below, what a threshold on the latter answers and gets wrong."""
     base, calibrated = (_calibrated(run, model, dataset, key) for key in ("share", "probability"))
     figure, ((above,), (below,)) = panels(
@@ -501,7 +473,7 @@ def _draw_curve(
 
 
 @style()
-def reliability_figure(run: FinishedRun, model: str, measure: str) -> Figure:
+def reliability_figure(run: FinishedRun, _: Records, model: str, measure: str) -> Figure:
     """Reliability diagrams of one model: a row a data set, a column a method, below each its histogram."""
     methods = [*run.methods, *[CALIBRATED] * (run.calibrated and measure == "E-SC")]
     rows, columns = len(run.datasets), len(methods)
@@ -545,9 +517,9 @@ def _draw_reliability(axes: Axes, below: Axes, method: str, confidence: Floats, 
 
 
 @style()
-def distribution_figure(entries: Sequence[Record], measures: Sequence[str]) -> Figure:
+def distribution_figure(run: FinishedRun, entries: Records, *_: str) -> Figure:
     """Histograms of the top meaning's confidence: a row a method, a column a measure; line: the median."""
-    methods = list(dict.fromkeys(entry["method"] for entry in entries))
+    methods, measures = _names(entries, "method"), run.measures
     figure, grid = panels(
         len(methods),
         len(measures),
@@ -583,7 +555,7 @@ def distribution_figure(entries: Sequence[Record], measures: Sequence[str]) -> F
 
 
 @style()
-def correlation_figure(entries: Sequence[Record], _: Sequence[str] = ()) -> Figure:
+def correlation_figure(_: FinishedRun, entries: Records, *__: str) -> Figure:
     """Pearson correlations between the measures' confidences: an annotated matrix for each method.
 
     The darker, the higher, from the lowest of the figure to 1.
@@ -635,65 +607,13 @@ def _decimals(value: float) -> str:
 
 # ---- The figures ------------------------------------------------------------------------------------------
 
-#: The measures of figure 4; figure 5 has all.
-SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
-
-
-def _before_after_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
-    methods = compared_methods(run.methods)
-    for pair in run.pairs if MEASURE in run.measures else ():
-        yield pair, partial(before_after_figure, run, *pair, methods, MEASURE)
-
-
-def _threshold_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
-    return ((pair, partial(threshold_figure, run, *pair)) for pair in (run.pairs if run.calibrated else ()))
-
-
-def _scatter_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
-    yield (), partial(scatter_figure, analyses["confidence"], run.models, run.datasets)
-
-
-def _selective_plans(subset: Sequence[str] | None, run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
-    measures = [name for name in run.measures if subset is None or name in subset]
-    for model in run.models:
-        curves = [row for row in analyses["selective"] if row["model"] == model]
-        yield (model,), partial(selective_figure, curves, run.datasets, measures)
-
-
-def _loss_plans(loss: str, run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
-    points = [row for row in analyses["losses"] if row["loss"] == loss]
-    if any(row["method"] not in UNFITTED for row in points):  # nothing is fitted for these
-        yield (), partial(scatter_figure, points, run.models, run.datasets, error="sd")
-
-
-def _prompt_plans(_: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
-    if prompts := prompts_of(analyses["prompts"]):
-        yield (), partial(prompt_figure, prompts)
-
-
-def _pair_plans(
-    analysis: str,
-    draw: Callable[[Sequence[Record], Sequence[str]], Figure],
-    run: FinishedRun,
-    analyses: Analyses,
-) -> Iterator[Plan]:
-    """A figure of the rows of each model on each data set that has some."""
-    for pair in run.pairs:
-        if rows := [row for row in analyses[analysis] if (row["model"], row["dataset"]) == pair]:
-            yield pair, partial(draw, rows, run.measures)
-
-
-def _reliability_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
-    for model, measure in product(run.models, run.measures):
-        yield (model, measure), partial(reliability_figure, run, model, measure)
-
-
 for _figure in (
     ReportFigure(
         number="0",
         subject="before-after",
         caption="How often answers of a given confidence are right, before and after recalibration.",
-        plans=_before_after_plans,
+        draw=before_after_figure,
+        each=("model", "dataset"),
         reads_rows=True,
     ),
     ReportFigure(
@@ -702,7 +622,9 @@ for _figure in (
         caption="Above, how often answers of a given confidence are right, as they come (Base) and "
         "Calibrated. Below, from each threshold on the calibrated probability on, the share of the questions "
         "that are answered, and the share of these answers that are wrong.",
-        plans=_threshold_plans,
+        draw=threshold_figure,
+        each=("model", "dataset"),
+        analysis="calibrated",
         reads_rows=True,
     ),
     ReportFigure(
@@ -711,7 +633,7 @@ for _figure in (
         caption="One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and "
         "whether it is right (✓) or wrong (✗). It was picked as one that the fitted temperature does most "
         "for.",
-        plans=lambda run, _: [((), partial(teaser_figure, run, run.fullest, run.datasets[0]))],
+        draw=teaser_figure,
         section=tables.WORKED,
         reads_rows=True,
     ),
@@ -720,7 +642,7 @@ for _figure in (
         subject="schematic",
         caption="How the seven measures come from the answers to one question of this run, under Base or "
         "else the first method.",
-        plans=lambda run, _: [((), partial(schematic_figure, run, run.fullest, run.datasets[0]))],
+        draw=schematic_figure,
         section=tables.WORKED,
         reads_rows=True,
     ),
@@ -729,7 +651,8 @@ for _figure in (
         subject="scatter",
         caption="ACE against AUROC of every method (colour) and measure (marker): mean and, of several runs, "
         "its standard error. Closer to the top left is better.",
-        plans=_scatter_plans,
+        draw=scatter_figure,
+        analysis="confidence",
         section=tables.SCORES,
     ),
     ReportFigure(
@@ -737,14 +660,18 @@ for _figure in (
         subject="selective",
         caption="Accuracy of the rest when the least confident questions are rejected: mean and, of several "
         "runs, its standard error.",
-        plans=partial(_selective_plans, SELECTIVE),
+        draw=partial(selective_figure, among=SELECTIVE),
+        each=("model",),
+        analysis="selective",
         section=tables.SELECTIVE,
     ),
     ReportFigure(
         number="5",
         subject="selective",
         caption="The same for all measures.",
-        plans=partial(_selective_plans, None),
+        draw=selective_figure,
+        each=("model",),
+        analysis="selective",
         section=tables.SELECTIVE,
     ),
     ReportFigure(
@@ -753,7 +680,9 @@ for _figure in (
         caption="ACE and AUROC against the number of sampled answers, all cut from one sampling of the "
         "largest number; fits stay as they were, and so do choices unless sampling.reselect is on. Bars: "
         "standard error over runs, where there are several.",
-        plans=partial(_pair_plans, "generations", count_figure),
+        draw=count_figure,
+        each=("model", "dataset"),
+        analysis="generations",
         section=tables.DRAWS,
     ),
     ReportFigure(
@@ -761,44 +690,53 @@ for _figure in (
         subject="NLL",
         caption="As figure 3, with every method fitted by NLL and chosen anew: mean and, of several runs, "
         "standard deviation.",
-        plans=partial(_loss_plans, "NLL"),
+        draw=partial(scatter_figure, error="sd"),
+        analysis="losses",
+        rows=partial(fitted_by, "NLL"),
         section=tables.FITS,
     ),
     ReportFigure(
         number="7b",
         subject="SS",
         caption="The same with every method fitted by selective smoothing.",
-        plans=partial(_loss_plans, "SS"),
+        draw=partial(scatter_figure, error="sd"),
+        analysis="losses",
+        rows=partial(fitted_by, "SS"),
         section=tables.FITS,
     ),
     ReportFigure(
         number="8",
         subject="prompts",
         caption="The exact prompts of the first test questions.",
-        plans=_prompt_plans,
+        draw=prompt_figure,
+        analysis="prompts",
     ),
     ReportFigure(
         number="9",
         subject="distributions",
         caption="Confidence in the top meaning of each question, all runs together; the line is the median.",
-        plans=partial(_pair_plans, "distributions", distribution_figure),
+        draw=distribution_figure,
+        each=("model", "dataset"),
+        analysis="distributions",
         section=tables.SPREAD,
     ),
     ReportFigure(
         number="10",
         subject="correlations",
         caption="Pearson correlation between the measures' confidences, all runs together.",
-        plans=partial(_pair_plans, "correlations", correlation_figure),
+        draw=correlation_figure,
+        each=("model", "dataset"),
+        analysis="correlations",
         section=tables.SPREAD,
     ),
     ReportFigure(
         number="11",
         subject="reliability",
         caption="How often answers of a given confidence are right, all runs together.",
-        plans=_reliability_plans,
+        draw=reliability_figure,
+        each=("model", "measure"),
         reads_rows=True,
         section=tables.RELIABILITY,
-        told_apart=("Model", "Measure"),
     ),
 ):
     REPORT_FIGURES.register(_figure)

@@ -7,37 +7,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.added import ProductionLabels, usable_features
-from semcal.calibration.calibrated import (
-    Calibration,
-    GradedExample,
-    LabeledAnswers,
-    Threshold,
-    requested_features,
-)
+from semcal.calibration.calibration import Calibration, GradedExample, LabeledAnswers, Threshold
+from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
 from semcal.calibration.draws_curve import draws_curve
-from semcal.calibration.features import (
-    AnswerFeatures,
-    ColumnFeature,
-    answered_rows,
-    candidates_for,
-    features_of,
-)
-from semcal.calibration.learning import APART, Learning, answering_temperatures, grade_answers
+from semcal.calibration.features import AnswerFeatures, answered_rows, candidates_for, features_of
 from semcal.calibration.problems import (
     problems_of_features,
     problems_of_labels,
     problems_of_rows,
     what_to_do_first,
 )
+from semcal.calibration.production import ProductionLabels, usable_features
 from semcal.calibration.report import (
     ONE_PROBABILITY,
     AtThreshold,
@@ -52,6 +41,9 @@ from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,
     keep_samples,
+    measure_samples,
+    origin_of,
+    rows_at_temperatures,
 )
 from semcal.calibration.signals import (
     add_signals,
@@ -60,20 +52,22 @@ from semcal.calibration.signals import (
     signals_named,
     signals_read,
 )
+from semcal.configuration import (
+    CalibrationKeywords,
+    ClusterKeywords,
+    PromptKeywords,
+    SamplingKeywords,
+    check_options,
+    configured,
+    options_of,
+)
+from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.question import Question, several
 from semcal.data.splits import question_ties
-from semcal.data.template import TemplateLike
-from semcal.errors import (
-    FitError,
-    InputError,
-    QuestionError,
-    SemcalWarning,
-    UndefinedWarning,
-)
+from semcal.errors import FitError, InputError, QuestionError, SemcalWarning, UndefinedWarning
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
-from semcal.inputs import EquivalenceLike, ModelLike, Questions
-from semcal.meaning.answer import AnswerFormat
+from semcal.inputs import ModelLike, Samples
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
@@ -89,11 +83,12 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
-from semcal.models.clustering import Grouping, match_at
+from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
-from semcal.models.equivalence import Equivalence, address_of
+from semcal.models.equivalence import ExactMatch
+from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler
-from semcal.models.sample import Sampling, add_stated_answers
+from semcal.models.sample import Sampling, SamplingConfig, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import fitted_or_none
 from semcal.recalibration.records import check_enough, warn_if_few
@@ -113,8 +108,6 @@ if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
 
-#: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
-TEMPERATURES = (1.0, 0.5)
 #: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Decimals of the probabilities that are stored for labeled answers.
@@ -126,91 +119,233 @@ THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
 #: What is said of one draw a question.
 OF_ONE_DRAW = (
     "one draw a question: the answer is compared with it alone, and the rest is told by likelihoods; "
-    "calibrate with ten, and --m-curve says what one loses"
+    "calibrate with ten, and --config calibration.m_curve=true says what one loses"
 )
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
 
+@dataclass(frozen=True)
+class CalibrationRecord:
+    """The origin of a fit for the record, and the place of its unfinished work; commands set it."""
+
+    data: str | None = None  # name of the labeled questions; that of the file by default
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    keep: Store | None = None  # of finished questions, from which the same fit resumes
+    on_bad_question: Callable[[QuestionError], None] | None = None  # by default a warning names them
+
+
+class Calibrator:
+    """Learn the probability that an answer is correct, from labeled questions or from stored samples.
+
+    Parameters
+    ----------
+    config : CalibrationConfig, optional
+        Answer, features, signals, risks, delta and grader; or give these as keywords.
+    record : CalibrationRecord, optional
+        For programs that resume interrupted fits.
+    **options
+        The fields of `CalibrationConfig`.
+
+    Examples
+    --------
+    >>> from semcal.models.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labeled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
+    >>> model, exact = FakeLanguageModel(table), ClusterConfig("exact")
+    >>> calibration = Calibrator(delta=0.1).fit(model, labeled, cluster=exact)
+    >>> calibration.report.n, calibration.report.base["accuracy"]
+    (60, 0.667)
+    """
+
+    def __init__(
+        self,
+        config: CalibrationConfig | None = None,
+        *,
+        record: CalibrationRecord | None = None,
+        **options: Unpack[CalibrationKeywords],
+    ) -> None:
+        self.config = calibration_config(config, dict(options), of="Calibrator")
+        self.record = record or CalibrationRecord()
+
+    def fit(
+        self,
+        model: ModelLike,
+        labeled: Questions,
+        *,
+        prompt: PromptConfig | None = None,
+        sampling: SamplingConfig | None = None,
+        cluster: ClusterConfig | None = None,
+        recalibrator: RecalibratorLike | None = None,
+        m_curve: bool = False,
+        progress: ShowProgress = True,
+    ) -> Calibration:
+        """Sample answers to labeled questions, and learn from them; parameters as of `semcal.calibrate`."""
+        # only now, as calibrations of stored samples do without transformers
+        from semcal.recalibration.fit import recalibrator_and_prompt
+        from semcal.recalibration.fit_data import provenance_of
+        from semcal.recalibration.select import sample_candidates
+
+        config, record, sampling = self.config, self.record, sampling or SamplingConfig()
+        model, questions = inputs.as_model(model), labelled_questions(labeled, config.answer)
+        cluster = inputs.load_cluster_config(cluster or ClusterConfig())
+        config = replace(config, grader=as_grader(config.grader, cluster.judge))
+        for signal in signals_named(config.signals):
+            signal.check(model)
+        check_enough(len(questions), of="to calibrate on")
+        check_distinct(question.id for question in questions)
+        inputs.checked_draws(sampling.m, config.answer)
+        fitted, asking = recalibrator_and_prompt(model, recalibrator, prompt)
+        asking, questions = asking.settled(questions, record.on_bad_question)
+        first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
+        if recalibrator is not None:
+            fixed = fitted_or_none(fitted) is None and temperature_of(fitted)
+            first = {fixed or None: fitted}
+        under = first | {t: Temperature(t) for t in sampling.temperatures if t != 1.0}
+        how = Sampling(tuple(under.values()), asking, sampling)
+        passes = 2 if asks_a_model(config.signals) else 1
+        with shown_progress(progress, "calibrate", passes * len(questions)) as update:
+            rows: RowsAt = sample_candidates(
+                model,
+                questions,
+                under,
+                how,
+                cluster,
+                progress=update,
+                keep=record.keep,
+                on_bad_question=record.on_bad_question,
+            )
+            if config.answer != "modal":
+                rows = _with_stated(rows, model, config.answer, how, record.on_bad_question)
+            measured = match_at(measure_at(rows), config.answer, cluster.judge)
+            measured = add_signals(
+                *(measured, config.signals, model, asking, config.answer),
+                temperatures=answering_temperatures(measured),
+                keep=record.keep,
+                progress=update and (lambda n_asked: update(len(questions) + n_asked)),
+            )
+        warn_of_cut_draws(*count_ends(row for rows_of in rows.values() for row in rows_of))
+        answered = {row.id for row in next(iter(rows.values()))}
+        questions = [question for question in questions if question.id in answered]
+        check_enough(len(questions), of="with answers to calibrate on")
+        provenance = provenance_of(
+            model,
+            questions,
+            asking=asking,
+            data=record.data or name_of(labeled),
+            seed=sampling.seed,
+            versions=record.versions,
+        )
+        by = how.sampled_by(model, questions, "calibrate", list(under))
+        origin = SamplesOrigin(
+            provenance,
+            fitted_or_none(fitted),
+            sampling.max_new_tokens,
+            keep_samples(measured, questions, by),
+        )
+        calibration = calibrate_rows(measured, cluster, config, seed=sampling.seed, origin=origin)
+        if not m_curve:
+            return calibration
+        bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
+        return calibration.with_draws_curve(draws_curve(bare, cluster, config, seed=sampling.seed))
+
+    def fit_rows(
+        self,
+        samples: Samples,
+        *,
+        cluster: ClusterConfig | None = None,
+        m: int | None = None,
+        temperatures: Sequence[float] | None = None,
+        seed: int = 0,
+        m_curve: bool = False,
+        progress: ShowProgress = True,
+    ) -> Calibration:
+        """Learn from stored samples of labeled questions.
+
+        Parameters
+        ----------
+        samples : file, DataFrame or dicts
+            A row for each question: `question`, `samples`, `answers`; `log_likelihoods`, `temperatures`,
+            `context` and `group` if they are known. Rows that hold `clusters` are not clustered again.
+        cluster : ClusterConfig, optional
+        m : int, optional
+            Use the first m samples at each temperature; all by default.
+        temperatures : sequence of float, optional
+            Temperatures whose samples are used beside those of the answer; all by default.
+        seed : int
+            Seed of the folds, and of the choice of held-out questions.
+        m_curve, progress
+            As of `semcal.calibrate`.
+
+        Returns
+        -------
+        Calibration
+
+        Raises
+        ------
+        InputError
+            If a row cannot be used, with its place and what to do.
+        """
+        rows = inputs.as_sample_rows(samples)
+        cluster = inputs.load_cluster_config(cluster or ClusterConfig())
+        config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
+        origin = origin_of(rows, samples if isinstance(samples, str | Path) else None)
+        with shown_progress(progress, "calibrate", len(rows)) as update:
+            measured = measure_samples(
+                *(rows, cluster), m=m, temperatures=temperatures, answer=config.answer, progress=update
+            )
+        calibration = calibrate_rows(measured, cluster, config, seed=seed, origin=origin)
+        if not m_curve:
+            return calibration
+        stored = rows_at_temperatures(rows, temperatures)
+        return calibration.with_draws_curve(draws_curve(stored, cluster, config, seed=seed))
+
+
+def calibration_config(
+    config: CalibrationConfig | None, options: dict[str, Any], *, of: str
+) -> CalibrationConfig:
+    """Return the configuration of these options, all of which must be its fields (or `risk`)."""
+    if (risk := options.pop("risk", None)) is not None:
+        options["risks"] = risk
+    config = configured(CalibrationConfig, config, options)
+    check_options(options, [*options_of(CalibrationConfig), "risk"], of=of)
+    return config
+
+
+class CalibrateKeywords(PromptKeywords, SamplingKeywords, ClusterKeywords, CalibrationKeywords, total=False):
+    """The options of `calibrate`: the fields of the four configurations."""
+
+
 def calibrate(
     model: ModelLike,
-    labelled: Questions,
+    labeled: Questions,
     *,
-    equivalence: EquivalenceLike | None = None,
-    temperatures: Sequence[float] | float | None = None,
     recalibrator: RecalibratorLike | None = None,
-    few_shot: Questions | None = None,
-    system: str | None = None,
-    template: TemplateLike | None = None,
-    m: int | None = None,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
-    answer_format: str | None = None,
-    linkage: str = "components",
-    grader: Grader | str | None = None,
-    risk: float | Sequence[float] | None = None,
-    delta: float = 0.05,
-    answer: AnswerKind = "modal",
-    features: Sequence[str] = (),
-    signals: Sequence[str] = (),
     m_curve: bool = False,
-    data: str | None = None,
-    versions: Mapping[str, str | None] | None = None,
     progress: ShowProgress = True,
-    keep: Store | None = None,
-    on_bad_question: Callable[[QuestionError], None] | None = None,
+    **options: Unpack[CalibrateKeywords],
 ) -> Calibration:
-    """Learn the probability that an answer is right, from labelled questions.
+    """Learn the probability that an answer is correct, from labeled questions.
 
     Parameters
     ----------
     model : Sampler, str or Path
-        What answers: from `semcal.load_model`, or what that takes.
-    labelled : file, DataFrame, dicts or Questions
+        The model that answers: from `semcal.load_model`, or an argument of that.
+    labeled : file, DataFrame, dicts or Questions
         `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a
         start, 250 are good.
-    equivalence : Equivalence, str or Path
-        Decides which answers mean the same: by default the embedded model, "exact", an NLI model, or its
-        name or directory.
-    temperatures : float or sequence of float, optional
-        The answer comes from the draws at T = 1; those at others (by default 0.5) are features.
     recalibrator : Fit, TokenDistribution, float, str or Path, optional
-        Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
-    few_shot : file, DataFrame, dicts or Questions, optional
-        Answered examples before every question; by default those of the recalibrator.
-    system : str, optional
-        A system message in place of the built-in one; "" for none.
-    template : file, dict or Template, optional
-        `system`, and `user` with {question} and {context}: the form of the prompt.
-    m, max_new_tokens, answer_format, linkage
-        As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
-    grader : Grader, {"rules", "nli"} or "judge:openai:URL#MODEL", optional
-        Decides whether an answer is right: rules by default, or the equivalence.
-    risk : float or sequence of float, optional
-        Also a threshold: of the answers from it on at most this share is wrong, with probability 1 - `delta`.
-        Two in five of the questions are kept apart for it. Several risks get a threshold each, and all hold
-        together with that probability.
-    delta : float
-    answer : {"modal", "greedy", "given"}
-        Which answer the probability is of: the most frequent meaning of the draws; what the model says at
-        T = 0, which is one more draw; or the `answer` of each row, from whatever program. Rows with a given
-        answer may say whether it is `correct` (true or false) in place of reference answers.
-    features : sequence of str
-        Numeric columns of the rows as further features: "NAME", or "NAME:falling" where more of it never
-        raises the probability.
-    signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
-        What the model says of its answer, as further features (`semcal.calibration.signals`).
+        Takes the place of T = 1: a temperature, or the result of `semcal.fit`, or its directory.
     m_curve : bool
-        Also report what fewer draws would gain (`semcal.calibration.draws_curve`).
-    data, versions, keep : optional
-        Where the questions come from and versions of packages, for the record; a store of finished blocks,
-        from which the same call resumes with identical results.
+        Also report the gain of fewer samples (`semcal.calibration.draws_curve`).
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that were sampled, and
         then, on top of these, of those that were asked about (`signals`).
-    on_bad_question : callable, optional
-        Gets each question to which a server gave no answers, which is left out; by default a warning names
-        them.
+    **options
+        Fields of `semcal.PromptConfig` (`few_shot`, `system`, `template`), `semcal.SamplingConfig` (`m`,
+        `seed`, `temperatures`, `max_new_tokens`, `truncation`, `answer_format`), `semcal.ClusterConfig`
+        (`equivalence`, `linkage`, `merge_refusals`) and `semcal.CalibrationConfig` (`answer`, `features`,
+        `signals`, `risk` or `risks`, `delta`, `grader`).
 
     Returns
     -------
@@ -222,7 +357,7 @@ def calibrate(
     InputError
         If a row cannot be used, with its place and what to do.
     FitError
-        If there are fewer than 5 labelled questions.
+        If there are fewer than 5 labeled questions.
     UsageError
         For a wrong argument.
 
@@ -230,79 +365,28 @@ def calibrate(
     --------
     >>> from semcal.models.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
-    >>> labelled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
-    >>> calibration = calibrate(FakeLanguageModel(table), labelled)
+    >>> labeled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
+    >>> calibration = calibrate(FakeLanguageModel(table), labeled)
     >>> calibration.report.n, calibration.report.base["accuracy"]
     (60, 0.667)
     """
-    seed = inputs.checked_seed(seed)
-    columns = tuple(map(ColumnFeature.parse, features))
-    learning = Learning(risk, delta, seed, answer=answer, columns=columns, signals=tuple(signals))
-    clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
-    learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
-    # only now, as calibrations of stored samples do without transformers
-    from semcal.recalibration.fit import recalibrator_and_prompt
-    from semcal.recalibration.fit_data import provenance_of
-    from semcal.recalibration.select import sample_candidates
-
-    model, questions = inputs.as_model(model), labelled_questions(labelled, answer)
-    for signal in signals_named(signals):
-        signal.check(model)
-    check_enough(len(questions), of="to calibrate on")
-    check_distinct(question.id for question in questions)
-    m = inputs.checked_draws(10 if m is None else m, answer)
-    further = inputs.checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
-    fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot, system=system, template=template)
-    asking, questions = asking.settled(questions, on_bad_question)
-    first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
-    if recalibrator is not None:
-        fixed = fitted_or_none(fitted) is None and temperature_of(fitted)
-        first = {fixed or None: fitted}
-    under = first | {t: Temperature(t) for t in further if t != 1.0}
-    read_by = AnswerFormat(answer_format or "auto")
-    sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens, answer_format=read_by)
-    passes = 2 if asks_a_model(signals) else 1
-    with shown_progress(progress, "calibrate", passes * len(questions)) as update:
-        rows: RowsAt = sample_candidates(
-            model,
-            questions,
-            under,
-            sampling,
-            clustering,
-            progress=update,
-            keep=keep,
-            on_bad_question=on_bad_question,
-        )
-        if answer != "modal":
-            rows = _with_stated(rows, model, answer, sampling, on_bad_question)
-        measured = match_at(measure_at(rows), answer, clustering.equivalence)
-        measured = add_signals(
-            *(measured, learning.signals, model, asking, answer),
-            temperatures=answering_temperatures(measured, learning),
-            keep=keep,
-            progress=update and (lambda n_asked: update(len(questions) + n_asked)),
-        )
-    warn_of_cut_draws(*count_ends(row for rows_of in rows.values() for row in rows_of))
-    answered = {row.id for row in next(iter(rows.values()))}
-    questions = [question for question in questions if question.id in answered]
-    check_enough(len(questions), of="with answers to calibrate on")
-    provenance = provenance_of(
+    rest: dict[str, Any] = dict(options)
+    prompt = configured(PromptConfig, None, rest)
+    sampling = configured(SamplingConfig, None, rest)
+    cluster = configured(ClusterConfig, None, rest)
+    known = [*options_of(PromptConfig, SamplingConfig, ClusterConfig, CalibrationConfig), "risk"]
+    check_options(rest, known, of="calibrate")
+    calibrator = Calibrator(calibration_config(None, rest, of="calibrate"))
+    return calibrator.fit(
         model,
-        questions,
-        asking=asking,
-        data=data or inputs.name_of(labelled),
-        seed=seed,
-        versions=versions or {},
+        labeled,
+        prompt=prompt,
+        sampling=sampling,
+        cluster=cluster,
+        recalibrator=recalibrator,
+        m_curve=m_curve,
+        progress=progress,
     )
-    by = sampling.sampled_by(model, questions, "calibrate", list(under))
-    origin = SamplesOrigin(
-        provenance, fitted_or_none(fitted), max_new_tokens, keep_samples(measured, questions, by)
-    )
-    calibration = calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
-    if not m_curve:
-        return calibration
-    bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
-    return calibration.with_draws_curve(draws_curve(bare, clustering, learning))
 
 
 def _with_stated(
@@ -328,8 +412,8 @@ def _with_stated(
 def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question]:
     """Return questions with reference answers, or with answers of their own that people have judged."""
     if answer != "given":
-        return inputs.as_questions(labelled, "labelled", labelled=True)
-    questions = inputs.as_questions(labelled, "labelled", given=True)
+        return as_questions(labelled, "labelled", labelled=True)
+    questions = as_questions(labelled, "labelled", given=True)
     for question in questions:
         try:
             check_given(Row.of(question))
@@ -343,9 +427,11 @@ def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question
 
 def calibrate_rows(
     rows: RowsAt,
-    equivalence: Equivalence | str,
-    linkage: str = "components",
-    learning: Learning | None = None,
+    cluster: ClusterConfig,
+    config: CalibrationConfig | None = None,
+    *,
+    seed: int = 0,
+    fixed_temperature: bool = False,
     origin: SamplesOrigin = NOWHERE,
     added: ProductionLabels | None = None,
 ) -> Calibration:
@@ -354,33 +440,35 @@ def calibrate_rows(
     `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
     clustered at each temperature by themselves (`measure_samples`). The first draws are those of the answer,
     with key None where they are under a recalibrator or of an unknown temperature; where they are at T = 1,
-    and the temperature is learnt, it comes from draws at another temperature if these gain more by one
-    standard error. `equivalence` is what they were clustered with, for the record (its revision is unknown
-    where only its name is given). Labels that are `added` count beside those of the rows.
+    and the temperature is not `fixed_temperature`, the answer comes from draws at another temperature if
+    these gain more by one standard error. `cluster` is the configuration that clustered them, for the record
+    (the revision of its equivalence is unknown if only a name is given). `seed` is that of the folds, and of
+    the choice of held-out questions. Labels that are `added` count beside those of the rows.
 
     FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
     draws. A warning below 50; where all answers are right or all wrong; where all have one share.
     """
-    learning = learning or Learning()
-    grader, seed = learning.grader, learning.seed
+    config, equivalence = config or CalibrationConfig(), cluster.equivalence
+    judge = None if isinstance(equivalence, str | Path) else equivalence
+    grader = as_grader(config.grader, judge or ExactMatch())
     labelled = next(iter(rows.values()))
     n = len(labelled)
     check_distinct(row.id for row in labelled)
     check_enough(n, of="to calibrate on")
     warn_if_few(n, of="to calibrate on")
     m = _number_of_draws(rows)
-    answering, kind = answering_temperatures(rows, learning), learning.answer
-    requested = requested_features(learning.columns, learning.signals)
+    answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
+    requested = config.requested
     for t in answering:
-        check_any_signals(learning.signals, answered_rows({t: rows[t], **rows}, kind))
+        check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
     features_at = [features_of({t: rows[t], **rows}, kind, requested) for t in answering]
-    correct_at = [grade_answers(features, labelled, learning) for features in features_at]
+    correct_at = [grade_answers(features, labelled, grader, kind) for features in features_at]
     has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
     check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
-    apart = kept_apart(n, groups, seed) if learning.risks else np.zeros(n, dtype=bool)
+    apart = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
     if added is not None:
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
@@ -398,7 +486,7 @@ def calibrate_rows(
     answer_rows = rows[answered]
     problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
     problems += () if added is None else added.problems
-    first_lines = [*problems_of_labels(answer_rows, equivalence)]
+    first_lines = [*problems_of_labels(answer_rows, judge or cluster.address)]
     if m == 1:
         first_lines.append(OF_ONE_DRAW)
     first_lines += what_to_do_first(answer_rows, correct[fitted], origin.provenance)
@@ -410,8 +498,9 @@ def calibrate_rows(
         temperatures=tuple(
             t for t in rows if t and t != answered and _needs(learnt.map, answer_rows, answered, t)
         ),
-        equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
-        linkage=linkage,
+        equivalence=cluster.address,
+        linkage=cluster.linkage,
+        merge_refusals=cluster.merge_refusals,
         answer_format=_answer_format(rows),
         threshold=None,
         report=replace(
@@ -422,27 +511,27 @@ def calibrate_rows(
         ),
         max_new_tokens=origin.max_new_tokens,
         provenance=origin.provenance,
-        equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
+        equivalence_revision=None if judge is None else judge.revision,
         grader=grader_name,
         grader_revision=grader_revision,
         recalibrator=origin.recalibrator,
         samples=origin.samples,
         answer_kind=kind,
-        columns=tuple(column for column in learning.columns if column.name in learnt.map.features),
-        signals=signals_read(learning.signals, learnt.map.features),
+        columns=tuple(column for column in config.features if column.name in learnt.map.features),
+        signals=signals_read(config.signals, learnt.map.features),
         examples=_examples(answer_rows, features, correct[:n], grader),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labelled),
         labeled=learnt.labeled,
     )
-    if not learning.risks:
+    if not config.risks:
         return calibration
     scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (tested, fitted))
     thresholds = set_thresholds(
         scores,
         correct[tested],
-        learning.risks,
-        learning.delta,
+        config.risks,
+        config.delta,
         fitted=(fitted_scores, learnt.out_of_fold),
         groups=None if groups is None else groups[tested],
         seed=seed,

@@ -7,7 +7,6 @@ which settings, and to which model.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -19,40 +18,23 @@ import numpy as np
 from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
-from semcal.calibration.features import (
-    FEATURES,
-    ColumnFeature,
-    Feature,
-    answered_rows,
-    features_of,
-)
+from semcal.calibration.compatibility import check_sampled_by, draws_for
+from semcal.calibration.configuration import requested_features
+from semcal.calibration.features import FEATURES, ColumnFeature, Feature, answered_rows, features_of
 from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
-from semcal.calibration.signals import check_signals, signals_named
-from semcal.data.template import Template
-from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
+from semcal.calibration.signals import check_signals
+from semcal.errors import InputError, StoreError, UsageError, shown
 from semcal.files import dumps, json_checksum
-from semcal.hub_names import CALIBRATION, NLI_MODEL, is_hub_id
+from semcal.hub_names import CALIBRATION
 from semcal.inputs import check_clustered_by
-from semcal.measuring import (
-    MeasureOptions,
-    check_measurable,
-    measure_at,
-    measure_rows,
-)
+from semcal.measuring import MeasureOptions, measure_at, measure_rows
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.models.clustering import match_at
-from semcal.models.distribution import Temperature, fingerprint, temperature_of
-from semcal.models.equivalence import (
-    Equivalence,
-    address_of,
-    is_same_equivalence,
-    names_a_server,
-    needs_no_model,
-)
+from semcal.models.clustering import ClusterConfig, match_at
+from semcal.models.distribution import Temperature, fingerprint
+from semcal.models.equivalence import Equivalence
 from semcal.models.prompting import PromptConfig
-from semcal.models.protocols import Sampler
-from semcal.models.sample import default_max_new_tokens
+from semcal.models.sample import SamplingConfig
 from semcal.recalibration.files import (
     Provenance,
     check_provenance,
@@ -74,6 +56,7 @@ from semcal.rows import (
     as_rows,
     rows_by_temperature,
 )
+from semcal.steps import Step
 from semcal.store import write_if_new
 
 if TYPE_CHECKING:
@@ -162,17 +145,7 @@ class CalibratedAnswer:
     map: str  # what made the probability: "none(E-SC)" is the share itself
     decision: DecisionWord | None = None  # where several risks have thresholds
     like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
-
-
-def requested_features(columns: Sequence[ColumnFeature], signals: Sequence[str]) -> list[Feature]:
-    """The features that columns of the rows and signals are; UsageError for a name that stands twice."""
-    features = [column.feature for column in columns]
-    features += [feature for signal in signals_named(signals) for feature in signal.features]
-    names = [feature.name for feature in features]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"the feature {shown(name)} is asked for twice; rename the column")
-    return features
+    features: Mapping[str, float | None] = field(default_factory=dict)  # None if the question lacks one
 
 
 @dataclass(frozen=True)
@@ -201,6 +174,7 @@ class _Contents:
     signals: tuple[str, ...] = ()
     ancestors: tuple[str, ...] = ()
     open_book: bool | None = None
+    merge_refusals: bool = False
     labeled: LabeledAnswers = LabeledAnswers()
 
     @property
@@ -239,6 +213,8 @@ class Calibration(_Contents):
         Of the further draws that the map reads, or that settle ties where likelihoods are unknown.
     equivalence, linkage : str
         How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
+    merge_refusals : bool
+        Whether all refusals to answer are one meaning.
     answer_format : str
         The rule that read the answers in generations, as of `semcal.SemanticUQ`.
     equivalence_revision : str or None
@@ -329,6 +305,22 @@ class Calibration(_Contents):
         return {self.temperature: first, **{t: Temperature(t) for t in self.temperatures}}
 
     @property
+    def cluster(self) -> ClusterConfig:
+        """How answers are clustered."""
+        return ClusterConfig(self.equivalence, self.linkage, self.merge_refusals)
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        """How answers are sampled, with the seed of `SamplingConfig`."""
+        temperatures = (self.temperature or 1.0, *self.temperatures)
+        return SamplingConfig(
+            self.m,
+            temperatures=temperatures,
+            max_new_tokens=self.max_new_tokens,
+            answer_format=self.answer_format,
+        )
+
+    @property
     def asking(self) -> PromptConfig:
         """The template, the few-shot examples before every question, and whether that has a passage."""
         prompt = {} if self.provenance is None else self.provenance.prompt
@@ -367,6 +359,10 @@ class Calibration(_Contents):
         features = features_of(rows_at, self.answer_kind, self.requested)
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.features}
         values = lacking | dict(features.values)
+        columns = {
+            name: [None if math.isnan(value) else value for value in column.tolist()]
+            for name, column in features.values.items()
+        }
         return [
             CalibratedAnswer(
                 text=text,
@@ -378,14 +374,16 @@ class Calibration(_Contents):
                 map=self.map.candidate.name,
                 decision=self.decide(-math.inf if text is None else score),
                 like=None if text is None else self.report.like_answers(score),
+                features=dict(zip(columns, by_name)),
             )
-            for text, meaning, p, score, share, row in zip(
+            for text, meaning, p, score, share, row, *by_name in zip(
                 features.answers,
                 features.meanings,
                 self.map.predict(values).tolist(),
                 self.map.scores(values).tolist(),
                 features.values["E-SC"].tolist(),
                 rows_at[first],
+                *columns.values(),
             )
         ]
 
@@ -453,6 +451,8 @@ class Calibration(_Contents):
                 del contents[name]
         if self.answer_kind == "modal":
             del contents["answer_kind"]
+        if not self.merge_refusals:
+            del contents["merge_refusals"]
         contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
         return write_contents(folder, CALIBRATION, contents)
 
@@ -501,281 +501,6 @@ def as_calibration(calibration: object) -> Calibration:
     )
 
 
-def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> None:
-    """Refuse settings that a calibration makes itself: UsageError that names them.
-
-    `settings` maps names, such as "m" or "--m", to values, None where they were left out. Few-shot examples
-    are free where the calibration is of stored samples and does not know them, and so is `abstain_below`
-    where it has no threshold.
-    """
-    free = {"few_shot", "system", "template"} if calibration.provenance is None else set()
-    free |= {"abstain_below"} if calibration.threshold is None else set()
-    names = [
-        name
-        for name, value in settings.items()
-        if value is not None and name.removeprefix("--").replace("-", "_") not in free
-    ]
-    if names:
-        pronoun = "it" if len(names) == 1 else "them"
-        raise UsageError(
-            f"{', '.join(names)} given beside a calibration, which sets {pronoun} itself; leave {pronoun} "
-            f"out, or calibrate again with {pronoun}"
-        )
-
-
-def check_answer_kind(calibration: Calibration | None, kind: AnswerKind | None) -> None:
-    """Raise UsageError if a calibration was learnt for answers of another kind; None is that of it."""
-    learnt = kind if calibration is None else calibration.answer_kind
-    if kind not in (None, learnt):
-        raise UsageError(
-            f"the calibration was learnt for {learnt} answers, not {kind} ones, of which its probabilities "
-            f"do not hold; calibrate again with answer={kind!r} (--answer {kind})"
-        )
-
-
-def check_answer_format(calibration: Calibration, name: str | None, whose: str = "--answer-format") -> None:
-    """Raise UsageError if answers were read by another format than those of the calibration; None is that."""
-    learned = calibration.answer_format
-    if name not in (None, learned):
-        raise UsageError(
-            f"{whose}: answers are read by the format {shown(name)}, and the calibration was learned with "
-            f"{shown(learned)}. Sample or import with --answer-format {learned}, or calibrate again on "
-            "answers that are read by the other format"
-        )
-
-
-def equivalence_of(
-    calibration: Calibration, equivalence: Equivalence | str | Path | None = None
-) -> Equivalence | str | Path:
-    """Return the equivalence of a calibration: the one that is given if it has its name, else the name.
-
-    Directories go by their last part. UsageError if the names differ, or if nothing is given and the
-    directory is not there.
-    """
-    name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
-    if equivalence is not None:
-        address = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
-        if not is_same_equivalence(address, name):
-            raise UsageError(
-                f"the calibration was made with the equivalence {shown(name)}, not {shown(address)}, which "
-                "would find other meanings; leave it out, or calibrate again with it"
-            )
-        return equivalence
-    is_name = needs_no_model(name) or name in embedded or names_a_server(name) or is_hub_id(name)
-    if not is_name and not Path(name).is_dir():
-        raise UsageError(
-            f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "
-            "as the equivalence (--equivalence)"
-        )
-    return name
-
-
-def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bool = False) -> None:
-    """Raise UsageError if it was made with another revision of the equivalence; with `force` warn.
-
-    Where its revision was not recorded nothing is said.
-    """
-    revision = calibration.equivalence_revision
-    if revision in (None, judge.revision):
-        return
-    differs = (
-        f"the calibration was made with revision {shown(revision)} of the equivalence {shown(judge.name)}, "
-        f"not {shown(judge.revision)}, which may find other meanings"
-    )
-    if not force:
-        raise UsageError(f"{differs}; give that revision, or calibrate again with this one")
-    warnings.warn(f"{differs}: its probabilities may not hold here", SemcalWarning, stacklevel=3)
-
-
-def is_made_for(calibration: Calibration, model: Sampler) -> bool:
-    """Whether it was made with these weights and this prompt, as far as one knows."""
-    try:
-        _check_made_for(calibration, model)
-    except UsageError:
-        return False
-    return True
-
-
-def _check_made_for(calibration: Calibration, model: Sampler) -> None:
-    if (provenance := calibration.provenance) is not None:
-        prompt = calibration.asking.hash(model)
-        provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
-
-
-def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
-    """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows.
-
-    With `force` another model or prompt is warned about, and a calibration of stored samples passes.
-    """
-    provenance = calibration.provenance
-    if provenance is None:
-        text = (
-            f"the calibration was made from stored samples: whether they came from {model.name}, with this "
-            "prompt and at this temperature, cannot be checked, and for others its probabilities do not hold"
-        )
-        if not force:
-            warnings.warn(text, SemcalWarning, stacklevel=3)
-        return
-    try:
-        _check_made_for(calibration, model)
-    except UsageError:
-        if not force:
-            raise
-        same_weights = provenance.revision == model.revision
-        differs = "prompt" if same_weights else f"model ({provenance.model}, not {model.name})"
-        lost = "its probabilities" if calibration.threshold is None else "its probabilities and threshold"
-        text = f"the calibration was made for another {differs}: {lost} do not hold here"
-        warnings.warn(text, SemcalWarning, stacklevel=3)
-
-
-def what_cannot_be_checked(
-    calibration: Calibration, *, sampled_by: bool = False, clustered_by: bool = False
-) -> str:
-    """Say what stored rows must be for its probabilities to hold, as they do not tell; "" if they tell all.
-
-    With `sampled_by` they tell what they were sampled by, and where the calibration knows its model that was
-    checked; with `clustered_by` what made their clusters.
-    """
-    provenance, answer_at = calibration.provenance, calibration.temperature
-    clustered = "" if clustered_by else f"clustered with {calibration.equivalence} ({calibration.linkage})"
-    if sampled_by and provenance is not None:
-        return clustered and f"the rows are taken to be {clustered}, as the calibration was made"
-    source = "the model of the calibration" if provenance is None else provenance.model
-    at = "at the same temperature" if answer_at is None else f"at T = {answer_at:g}"
-    at = at if calibration.recalibrator is None else "under its recalibrator"
-    also = "".join(f" and {t:g}" for t in calibration.temperatures)
-    at += f" and at T = {also.removeprefix(' and ')}" if also and answer_at is None else also
-    return (
-        f"the rows do not tell whether they were sampled from {source} with its prompt {at}"
-        f"{clustered and ', and '}{clustered}; if not, the probabilities do not hold"
-    )
-
-
-#: What the options of `semcal sample` call what stands in `sampled_by`.
-OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}
-
-
-def check_sampled_by(
-    row: Row,
-    provenance: Provenance | None,
-    recalibrator: AnyRecalibrator | None,
-    calibration: Calibration | None = None,
-    *,
-    reference: str = "the calibration",
-) -> None:
-    """Raise UsageError if a row says that it was sampled otherwise than what is to be used with it.
-
-    `provenance` names the model and the prompt, `recalibrator` took the place of a temperature, and a
-    `calibration` has its number of draws, temperature and token limit. What the row does not say is not
-    checked; what it is compared with, the `reference`, stands in the message.
-    """
-    by = row.sampled_by
-    if provenance and by.model is not None and by.revision is not None and by.prompt_hash is not None:
-        try:
-            provenance.check(
-                model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what="calibration"
-            )
-        except UsageError:
-            differs = f"{_revision(by.model, by.revision)}, and {reference} is of "
-            differs += _revision(provenance.model, provenance.revision)
-            if by.revision == provenance.revision:
-                differs = f"another prompt ({_difference(row, provenance)}) than {reference}"
-            raise _sampled_otherwise(row, differs) from None
-    expected: dict[str, object] = {}
-    if calibration is not None:
-        limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
-        expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
-        asking = PromptConfig(open_book=calibration.open_book)
-        if by.prompt_hash is not None and asking.differs_in_passage(row):  # else the row may lack it now
-            kinds = ("no 'context'", "one") if asking.open_book else ("a 'context'", "none")
-            raise _sampled_otherwise(row, f"{kinds[0]}, and {reference} was learnt with {kinds[1]}")
-        check_answer_format(calibration, row.answer_format, f"question {row.id!r}")
-    if recalibrator is not None:
-        if by.temperature is not None and temperature_of(recalibrator) is not None:
-            expected["temperature"] = temperature_of(recalibrator)
-        else:
-            expected["recalibrator"] = fingerprint(recalibrator)
-    if expected.get("temperature") is None or row.has("temperatures"):
-        expected.pop("temperature", None)
-    for key, value in expected.items():
-        stated = getattr(by, key)
-        if stated is None and (by.temperature is None or key != "recalibrator"):
-            continue  # the row does not say
-        if stated != value:
-            differs = f"{OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of {shown(value)}"
-            raise _sampled_otherwise(row, differs)
-
-
-def _difference(row: Row, provenance: Provenance) -> str:
-    """What is other in the template of a row's messages than in a prompt, as far as one knows."""
-    question, template = row.to_question(), PromptConfig.from_description(provenance.prompt).template
-    difference = template and question.messages and template.difference(Template.of(question), question)
-    return difference or "system message, few-shot examples or template"
-
-
-def _revision(model: str, revision: str) -> str:
-    return f"{model} (revision {shown(revision[:20])})"
-
-
-def _sampled_otherwise(row: Row, differs: str) -> UsageError:
-    return UsageError(f"question {row.id!r} was sampled with {differs}; use what sampled it, or sample anew")
-
-
-def check_calibratable(row: Row, calibration: Calibration) -> None:
-    """Raise InputError unless `CalibrationStep` can measure the row."""
-    kind = calibration.answer_kind
-    check_measurable(row)
-    _ = row.samples, row.sampled_by
-    if kind != "modal":
-        _ = row.stated_answer(kind)
-    _ = row.signals_of(""), [column.value(row) for column in calibration.columns]
-    check_unanswered(row, calibration)
-
-
-def check_unanswered(row: Row, calibration: Calibration) -> None:
-    """Raise InputError for an answer, of others, that the calibrated one would take the place of."""
-    if calibration.answer_kind == "given":
-        return
-    if row.has("answer") and not row.has("probability") and row.get("calibration") != calibration.id:
-        answer = shown(row.json["answer"])
-        raise InputError(
-            f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
-            "it, to 'answers' if it is the reference; or calibrate for given answers (--answer given)"
-        )
-    if row.has("probability") and row.get("calibration") != calibration.id:
-        raise InputError(
-            f"'probability' is there already, of the calibration {shown(row.get('calibration'))}, and this "
-            f"is {calibration.id}; use the rows as they were before, or rename 'answer' and 'probability'"
-        )
-
-
-def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Split rows into those at each temperature that the calibration reads, that of the answer first.
-
-    UsageError if a row lacks one.
-    """
-    first = calibration.temperature
-    rows_at: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
-    for row in rows:
-        split = rows_by_temperature([row])
-        if calibration.recalibrator is not None and None not in split:
-            raise UsageError(
-                f"question {row.id!r} has draws at temperatures, and the answer of the calibration is "
-                "sampled under its recalibrator; leave 'temperatures' out where the draws are"
-            )
-        of_answer = None if None in split else next(iter(split)) if first is None else first
-        for t, chosen_rows in rows_at.items():
-            chosen = of_answer if t == first else t
-            if chosen not in split:
-                raise UsageError(
-                    f"question {row.id!r} has no draws at T = {chosen:g}, and the calibration reads "
-                    "some; calibrate again for draws at one temperature (--temperatures 1), or use "
-                    "`semcal ask`, which draws at all of them"
-                )
-            chosen_rows.append(split[chosen][0])
-    return rows_at
-
-
 def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
     """Return the part of a row that an answer with its probability is."""
     return Decision(
@@ -789,7 +514,7 @@ def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
 
 
 @dataclass(frozen=True)
-class CalibrationStep:
+class CalibrationStep(Step):
     """Measures clustered rows, and adds `answer`, `probability`, `threshold` and `abstained`.
 
     UsageError if a row has another number of draws than the calibration was made with, lacks a temperature,
@@ -807,8 +532,7 @@ class CalibrationStep:
         calibration = self.calibration
         for row in rows:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
-        learned = calibration.equivalence, calibration.equivalence_revision, calibration.linkage
-        check_clustered_by(rows, *learned)
+        check_clustered_by(rows, calibration.cluster, calibration.equivalence_revision)
         options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
         try:
             measured = measure_at(draws_for(calibration, rows), options)

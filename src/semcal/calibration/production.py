@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.arrays import Floats
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.configuration import APART
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
-from semcal.calibration.learning import APART
 from semcal.calibration.report import AddedLabels
 from semcal.databases import as_store_errors, merged_logs, reader
 from semcal.errors import InputError, StoreError, shown
@@ -149,7 +149,7 @@ _AFTER_ANOTHER = (
 )
 _UNLABELED = (
     "no added label is for the threshold, since {} of {} audited replies have no label; label these, however "
-    "young they are, or let each count as wrong (--allow-unlabeled)"
+    "young they are, or let each count as wrong (--config calibration.allow_unlabeled=true)"
 )
 
 

@@ -1,0 +1,110 @@
+"""The configuration of a calibration: its answers, features and risks, and how answers are graded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from semcal.arrays import Floats, as_option
+from semcal.calibration.features import AnswerFeatures, ColumnFeature, Feature
+from semcal.calibration.signals import signals_named
+from semcal.errors import UsageError, shown
+from semcal.grading.grade import grade_answer, grade_together
+from semcal.grading.rules import Grader
+from semcal.rows import AnswerKind, Row, RowsAt, as_answer_kind
+
+#: The share of the labels that is held out for a threshold.
+APART = 0.4
+
+
+@dataclass(frozen=True, init=False)
+class CalibrationConfig:
+    """How the probability that an answer is correct is learned, and the risks that thresholds keep.
+
+    Attributes
+    ----------
+    answer : {"modal", "greedy", "given"}
+        The answer that the probability is for: the most frequent meaning of the samples, the model's answer
+        at T = 0, or the `answer` of each row, from any program.
+    features : sequence of str
+        Numeric columns of the rows as further features: "NAME", or "NAME:falling" if more of it never raises
+        the probability.
+    signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
+        Statements of the model about its answer as further features (`semcal.calibration.signals`).
+    risks : float or sequence of float
+        Largest shares of wrong answers among those above a threshold. Two in five of the labeled questions
+        (whole groups of them) are held out for the thresholds.
+    delta : float
+        Probability that any of the risks is exceeded.
+    grader : Grader, {"rules", "exact", "letter", "nli"} or "judge:openai:URL#MODEL", optional
+        Decides whether an answer is correct: by default the rules, or equality if answers are labels.
+
+    Raises
+    ------
+    UsageError
+        If a share is not between 0 and 1, or there is no such answer or signal, or a feature stands twice.
+    """
+
+    answer: AnswerKind
+    features: tuple[ColumnFeature, ...]
+    signals: tuple[str, ...]
+    risks: tuple[float, ...]  # the smallest first
+    delta: float
+    grader: Grader | str | None
+
+    def __init__(
+        self,
+        answer: AnswerKind = "modal",
+        features: Sequence[str | ColumnFeature] = (),
+        signals: Sequence[str] = (),
+        risks: float | Sequence[float] = (),
+        delta: float = 0.05,
+        grader: Grader | str | None = None,
+    ) -> None:
+        columns = (one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in features)
+        as_option(delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
+        for risk in (shares := _as_tuple(risks)):
+            as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
+        for name, value in (
+            *(("answer", as_answer_kind(answer)), ("features", tuple(columns)), ("signals", tuple(signals))),
+            *(("risks", tuple(sorted(set(shares)))), ("delta", delta), ("grader", grader)),
+        ):
+            object.__setattr__(self, name, value)
+        _ = self.requested
+
+    @property
+    def requested(self) -> list[Feature]:
+        """The features of columns and signals; UsageError for a name that stands twice."""
+        return requested_features(self.features, self.signals)
+
+
+def _as_tuple(values: Any) -> tuple[Any, ...]:
+    return tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else (values,)
+
+
+def requested_features(columns: Sequence[ColumnFeature], signals: Sequence[str]) -> list[Feature]:
+    """Return the features of columns and signals; UsageError for a name that stands twice."""
+    features = [column.feature for column in columns]
+    features += [feature for signal in signals_named(signals) for feature in signal.features]
+    names = [feature.name for feature in features]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"the feature {shown(name)} is asked for twice; rename the column")
+    return features
+
+
+def answering_temperatures(rows: RowsAt, *, fixed: bool = False) -> list[float | None]:
+    """Return the temperatures that the answer may come from: the first alone if it is `fixed` or is not 1."""
+    first = next(iter(rows))
+    return [first] if fixed or first != 1.0 else list(rows)
+
+
+def grade_answers(features: AnswerFeatures, rows: Sequence[Row], grader: Grader, kind: AnswerKind) -> Floats:
+    """Return whether each answer is correct: by the verdict on a given one, else by references."""
+    answered = list(zip(rows, features.answers))
+    return np.array(
+        grade_together(grader, lambda marks: [float(grade_answer(marks, *pair, kind)) for pair in answered])
+    )

@@ -1,0 +1,163 @@
+"""Questions that users give in Python: files, DataFrames, dicts or texts, made uniform or refused by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from semcal.data.datasets import load_questions, questions_from_rows
+from semcal.data.question import Question
+from semcal.data.sources import check_different, json_value
+from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.files import TOO_DEEP, JsonLine, row_of
+
+_Item = TypeVar("_Item")
+
+
+class DataFrameLike(Protocol):
+    """A pandas or polars DataFrame."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of its columns."""
+
+
+Questions: TypeAlias = (
+    "str | Path | DataFrameLike "
+    "| Iterable[Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]]"
+)
+"""A file, a DataFrame, dicts, texts, lists of messages or `semcal.Question` objects."""
+
+
+def as_questions(
+    questions: object, name: str = "questions", *, labelled: bool = False, given: bool = False
+) -> list[Question]:
+    """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
+
+    `name` is that of the argument in errors, which name the first bad row and what to do. `labelled`
+    questions need answers; none at all, and `Question`s without, are left to who says how many are needed.
+    With `given` the key "answer" is no reference, but an answer that is checked.
+    """
+    argument = Argument(questions, name)
+    if isinstance(questions, str | Path):
+        argument.check_path()
+        return load_questions(questions, answers_needed=labelled, labelled=not given)
+    items = argument.items("texts, dicts or Questions", may_be_empty=labelled)
+    items = [{"messages": item} if _are_messages(item) else item for item in items]
+    texts = [item for item in items if isinstance(item, str)]
+    if items and len(texts) == len(items):
+        if labelled:
+            raise InputError(
+                f"{name} are texts without reference answers; give dicts such as "
+                '{"question": "Who?", "answers": ["Ada"]}'
+            )
+        return _from_texts(texts, name)
+    ready = [item for item in items if isinstance(item, Question)]
+    if len(ready) == len(items):
+        return ready
+    rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=not given)
+    return list(map(argument.usable, rows))
+
+
+def _are_messages(item: object) -> bool:
+    return isinstance(item, list | tuple) and bool(item) and all(isinstance(turn, Mapping) for turn in item)
+
+
+def _from_texts(texts: list[str], name: str) -> list[Question]:
+    """Questions whose ids are their texts; a repeated one is numbered."""
+    copies = Counter[str]()
+    questions: dict[str, Question] = {}
+    for place, text in enumerate(map(str, texts)):
+        if not text.strip():
+            raise InputError(f"{name}[{place}] is empty; leave it out")
+        copies[text] += 1
+        question_id = f"{text} ({copies[text]})" if text in questions else text
+        questions[question_id] = Question(question_id, text)
+    return list(questions.values())
+
+
+def name_of(questions: object) -> str:
+    """Return where questions come from, for the record."""
+    return Path(questions).name if isinstance(questions, str | Path) else "questions given in Python"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument that holds rows, and its name in messages."""
+
+    value: Any
+    name: str
+
+    def check_path(self) -> None:
+        """Refuse a question where the name of a file goes."""
+        path = self.value
+        if isinstance(path, str) and (not path.strip() or (" " in path.strip() and not Path(path).exists())):
+            raise UsageError(
+                f'{self.name} is {shown(path)}, and there is no such file; texts go in a list: ["…"]'
+            )
+
+    def items(self, kinds: str, *, may_be_empty: bool = False) -> list[Any]:
+        """What a list, an iterator or a DataFrame holds."""
+        value = self.value
+        if hasattr(value, "to_dicts"):  # polars
+            items: list[Any] = value.to_dicts()
+        elif hasattr(value, "to_dict") and hasattr(value, "columns"):  # pandas
+            check_different([str(name) for name in value.columns], self.name)
+            items = value.to_dict(orient="records")
+        elif isinstance(value, bytes | Mapping | type) or not isinstance(value, Iterable):
+            raise UsageError(
+                f"{self.name} is {kind_of(value)}; expected a file, a list of {kinds}, or a DataFrame"
+            )
+        else:
+            items = list(value)
+        if not items and not may_be_empty:
+            raise InputError(f"{self.name} is empty; give at least one row")
+        return items
+
+    def rows(self, items: list[Any]) -> Iterator[JsonLine | RowError]:
+        """The items as rows of a file, without NumPy; what pandas calls missing is None."""
+        for place, item in enumerate(items):
+            if not isinstance(item, Mapping):
+                raise InputError(
+                    f"{self.name}[{place}] is {kind_of(item)}; expected all of one kind, such as dicts: "
+                    '{"question": "Who?", …}'
+                )
+            try:
+                cells = {str(key): _cell(value) for key, value in item.items()}
+            except TypeError as error:
+                raise InputError(f"{self.at(place)}: {error}; leave it out, or give its text") from None
+            except RecursionError:
+                raise InputError(f"{self.at(place)}: {TOO_DEEP}") from None
+            yield row_of(place + 1, cells)
+
+    def at(self, index: int) -> str:
+        """A row, as Python names it."""
+        return f"{self.name}.iloc[{index}]" if hasattr(self.value, "iloc") else f"{self.name}[{index}]"
+
+    def usable(self, item: _Item | RowError) -> _Item:
+        """The item; an error is raised with its place."""
+        if isinstance(item, RowError):
+            raise self.error(item)
+        return item
+
+    def error(self, error: RowError) -> InputError:
+        """The error with the row's place: the line of a file, the index of a list."""
+        if isinstance(self.value, str | Path):
+            return error
+        named = "" if error.row_id is None else f" (id {shown(error.row_id)})"
+        return InputError(f"{self.at(error.line - 1)}{named}: {error.reason}")
+
+
+def _cell(value: Any) -> Any:
+    missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return None if missing else json_value(value)
+
+
+def kind_of(value: object) -> str:
+    """What something is, for a message: "None", "the class Foo", "of type list"."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "None" if value is None else f"of type {type(value).__name__}"
