@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.template import TemplateLike
@@ -180,6 +180,7 @@ def fit(
     few_shot: Questions = (),
     system: str | None = None,
     template: TemplateLike | None = None,
+    prompt: PromptConfig | None = None,
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
@@ -213,6 +214,8 @@ def fit(
         `system`, and `user` with {question} and {context}: the form of the prompt.
     few_shot : file, DataFrame, dicts or Questions
         Examples that stand before every question, while fitting and afterwards.
+    prompt : PromptConfig, optional
+        In place of `few_shot`, `system` and `template`.
     loss : {"NLL", "SS", "any"}
         Negative log-likelihood, selective smoothing with its `alpha`, or −log of the probability that one of
         a question's references is said (exact TS of a local model; a mean over questions, not tokens).
@@ -268,7 +271,7 @@ def fit(
     chosen = check_method(method, solver, loss, alpha)
     kind = FITTED[method]
     model = as_model(model)
-    asking, with_answers = PromptConfig(few_shot, system, template).settled(
+    asking, with_answers = (prompt or PromptConfig(few_shot, system, template)).settled(
         as_questions(questions, labelled=True), on_bad_question
     )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)
@@ -307,6 +310,16 @@ def fit(
     result = _fit_stored(reader, method, task)
     report = {**result.report, "n_tokens": len(features.targets)}
     return Fit(result.recalibrator, provenance(labelled.questions), asking, report)
+
+
+def fit_estimator(
+    estimator: Fitted, model: ModelLike, labeled: Questions, prompt: PromptConfig | None, **options: Any
+) -> Fit:
+    """Fit a recalibrator by its method, its loss and its α; it takes on all that is learned."""
+    how: dict[str, Any] = {"method": estimator.method, "loss": estimator.loss, "alpha": estimator.alpha}
+    fitted = fit(model, labeled, prompt=prompt, **how, **options)
+    vars(estimator).update(vars(fitted.recalibrator))
+    return replace(fitted, recalibrator=estimator)
 
 
 # ---- To stored states

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +27,15 @@ from semcal.files import file_checksum, part_folder
 from semcal.hub_names import RECALIBRATOR
 from semcal.models.features import BlockShape
 from semcal.recalibration.files import Contents, Strict
+from semcal.recalibration.fit import Fit, fit_estimator
 from semcal.recalibration.records import T_MAX, T_MIN, GradientSteps, check_loss
 from semcal.rows import Json
+
+if TYPE_CHECKING:
+    from semcal.data.arguments import Questions
+    from semcal.inputs import ModelLike
+    from semcal.models.prompting import PromptConfig
+    from semcal.recalibration.records import Fitted
 
 FILE = RECALIBRATOR.file
 
@@ -43,6 +50,15 @@ class TrainedModule(nn.Module):
         super().__init__()
         check_loss(loss, alpha)
         self.loss, self.alpha = loss, alpha
+
+    def fit(
+        self, model: ModelLike, labeled: Questions, *, prompt: PromptConfig | None = None, **options: Any
+    ) -> Fit:
+        """Train on labeled questions by the paper's schedule, and return the fit as `semcal.fit` does.
+
+        `options` are further keywords of `semcal.fit`: `weight_decay`, `learning_rate`, `seed`, …
+        """
+        return fit_estimator(cast("Fitted", self), model, labeled, prompt, **options)
 
     def freeze(self, sgd: GradientSteps | None) -> Self:
         """End the training that `sgd` records: weights on the CPU, without gradients."""
@@ -61,7 +77,8 @@ class Platt(TrainedModule):
     """softmax(w ⊙ z + b), w = 1 and b = 0 before training.
 
     A logit of −inf stays −inf whatever w and b are: what the model rules out cannot come back. `weight` and
-    `bias` are w and b, (V,) float32; `loss` and `alpha` are what it is fitted with.
+    `bias` are w and b, (V,) float32; they exist from `fit` on if no size of the `vocabulary` is given. `loss`
+    and `alpha` are what it is fitted with.
 
     Examples
     --------
@@ -73,10 +90,13 @@ class Platt(TrainedModule):
 
     method = "Platt"
 
-    def __init__(self, vocabulary: int, *, loss: str = "NLL", alpha: float | None = None) -> None:
+    def __init__(
+        self, vocabulary: int | None = None, *, loss: str = "NLL", alpha: float | None = None
+    ) -> None:
         super().__init__(loss, alpha)
-        self.weight = nn.Parameter(torch.ones(vocabulary))
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        if vocabulary is not None:
+            self.weight = nn.Parameter(torch.ones(vocabulary))
+            self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return log softmax(w ⊙ logits + b) in float32, shape (..., V) unchanged, on the logits' device."""
@@ -87,7 +107,8 @@ class Platt(TrainedModule):
 
     def extra_repr(self) -> str:
         """Return what its repr shows."""
-        return f"vocabulary={len(self.weight)}, loss={self.loss!r}, alpha={self.alpha}"
+        size = f"vocabulary={len(self.weight)}, " if self._parameters else ""
+        return f"{size}loss={self.loss!r}, alpha={self.alpha}"
 
 
 class _Weights(Strict):
@@ -231,8 +252,8 @@ class _Clip(torch.autograd.Function):
 class ATS(TrainedModule):
     """softmax(z_t / T_t), 1/T_t = exp(psi(h_1 … h_t)).
 
-    `shape` is usually that of the model's own block, `loss` (with its `alpha`) what it is fitted with, and
-    `seed` that of the block's initial weights.
+    `shape` is usually that of the model's own block, which `fit` takes. `loss` (with its `alpha`) is what ATS
+    is fitted with. `seed` is that of the block's initial weights, if a shape is given.
 
     The read-out starts at zero, so T = 1 exactly at every position: the fit starts from the model itself.
     A random read-out would start it from random temperatures, which the paper's learning rate of 1e-5
@@ -244,10 +265,16 @@ class ATS(TrainedModule):
 
     method = "ATS"
 
+    shape: BlockShape
+
     def __init__(
-        self, shape: BlockShape, *, loss: str = "NLL", alpha: float | None = None, seed: int = 0
+        self, shape: BlockShape | None = None, *, loss: str = "NLL", alpha: float | None = None, seed: int = 0
     ) -> None:
         super().__init__(loss, alpha)
+        if shape is not None:
+            self._build(shape, seed)
+
+    def _build(self, shape: BlockShape, seed: int) -> None:
         self.shape = shape
         d, inner = shape.hidden_size, shape.intermediate_size
         wide, narrow = shape.heads * shape.head_dim, shape.key_value_heads * shape.head_dim
@@ -261,7 +288,11 @@ class ATS(TrainedModule):
         self.up = nn.Linear(d, inner, bias=False)
         self.down = nn.Linear(inner, d, bias=False)
         self.readout = nn.Linear(d, 1)
-        self._initialise(seed)
+        generator = torch.Generator().manual_seed(seed)
+        for matrix in (self.query, self.key, self.value, self.out, self.gate, self.up, self.down):
+            nn.init.normal_(matrix.weight, std=SPREAD, generator=generator)
+        nn.init.zeros_(self.readout.weight)
+        nn.init.zeros_(self.readout.bias)
 
     @property
     def device(self) -> torch.device:
@@ -277,13 +308,6 @@ class ATS(TrainedModule):
     def bytes_per_token(self) -> int:
         """Size of the key and the value of one token."""
         return 2 * self.key.weight.shape[0] * self.key.weight.element_size()
-
-    def _initialise(self, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        for matrix in (self.query, self.key, self.value, self.out, self.gate, self.up, self.down):
-            nn.init.normal_(matrix.weight, std=SPREAD, generator=generator)
-        nn.init.zeros_(self.readout.weight)
-        nn.init.zeros_(self.readout.bias)
 
     def keys_values(self, states: Tensor, positions: Tensor) -> KeysValues:
         """Return what later positions attend to: keys and values of last hidden states (B, n, d).
@@ -365,7 +389,8 @@ class ATS(TrainedModule):
 
     def extra_repr(self) -> str:
         """Return what its repr shows before the layers."""
-        return f"{self.shape}, loss={self.loss!r}, alpha={self.alpha}"
+        shape = f"{self.shape}, " if self._modules else ""
+        return f"{shape}loss={self.loss!r}, alpha={self.alpha}"
 
 
 class ATSContents(ModuleContents):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from pydantic import PositiveFloat
 
@@ -16,6 +16,7 @@ from semcal.measures import MEASURES
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.protocols import AnyRecalibrator
 from semcal.recalibration.files import Contents, StoredCount
+from semcal.recalibration.fit import Fit, fit_estimator
 from semcal.recalibration.records import (
     CHOSEN_BY,
     Certificate,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
+    from semcal.data.arguments import Questions
+    from semcal.inputs import ModelLike
+    from semcal.models.prompting import PromptConfig
     from semcal.recalibration.exact_solver import LossBatch
 
 
@@ -117,19 +121,44 @@ class TemperatureScaling:
         ts.sgd_, ts.exact_ = sgd, exact
         return ts
 
+    @overload
+    def fit(  # type: ignore[overload-overlap]
+        self, model: ModelLike, labeled: Questions, *, prompt: PromptConfig | None = None, **options: Any
+    ) -> Fit: ...
+
+    @overload
     def fit(
-        self, logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, *, weights: ArrayLike | None = None
-    ) -> Self:
-        """Fit T to the frozen model's logits at answer positions and the reference tokens there.
+        self, model: ArrayLike | Tensor, labeled: ArrayLike | Tensor, *, weights: ArrayLike | None = None
+    ) -> Self: ...
+
+    def fit(
+        self,
+        model: Any,
+        labeled: Any,
+        *,
+        weights: ArrayLike | None = None,
+        prompt: PromptConfig | None = None,
+        **options: Any,
+    ) -> Fit | Self:
+        """Fit T to labeled questions, or to logits and the reference tokens at their positions.
 
         Parameters
         ----------
-        logits : array or tensor, shape (N, V)
-            Before recalibration.
-        targets : array or tensor, shape (N,)
-            Token ids.
+        model : LanguageModel, ServerModel, str or Path; or array or tensor, shape (N, V)
+            The frozen model as `semcal.fit` takes it; or its logits at answer positions.
+        labeled : file, DataFrame, dicts or Questions; or array or tensor, shape (N,)
+            Labeled questions; or with logits the token ids.
         weights : array, shape (N,), optional
-            Non-negative weight of each token; all 1 by default.
+            With logits, the non-negative weight of each token; all 1 by default.
+        prompt : PromptConfig, optional
+            The template, and the examples before every question.
+        **options
+            Further keywords of `semcal.fit`: `solver`, `seed`, `learning_rate`, …
+
+        Returns
+        -------
+        Fit or TemperatureScaling
+            The fit with its prompt and model, as `semcal.fit` returns it; or with logits this object.
 
         Raises
         ------
@@ -138,10 +167,12 @@ class TemperatureScaling:
         FitError
             If there is no token of positive weight.
         """
+        if isinstance(model, str | Path) or hasattr(model, "capabilities"):
+            return fit_estimator(self, model, labeled, prompt, **options)
         with naming_extra("TemperatureScaling.fit"):
             from semcal.recalibration.exact_solver import as_batch
 
-        batch = as_batch(logits, targets, weights)
+        batch = as_batch(model, labeled, weights)
         return self.fit_batches(lambda: [batch])
 
     def fit_batches(self, batches: Callable[[], Iterable[LossBatch]]) -> Self:
