@@ -226,24 +226,11 @@ BINNED_FROM, WIDTH, NEAREST, FARTHEST = 8192, 0.02, 1e-6, 1e4
 
 
 def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
-    """Log-partition functions log Σ exp(β (z − max z)) of every row at every temperature.
+    """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,), or (N, K) for each row.
 
-    Parameters
-    ----------
-    logits : torch.Tensor
-        (N, V).
-    beta : torch.Tensor
-        (K,), inverse temperatures 1/T, positive; or (N, K), different for each row.
+    Within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of (nearly) equal logits, which all
+    round the same way. Logits of NaN or +inf, or rows of −inf alone, give NaN.
 
-    Returns
-    -------
-    torch.Tensor
-        (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of
-        (nearly) equal logits, which all round the same way. Logits of NaN or +inf, or rows of −inf alone,
-        give NaN.
-
-    Examples
-    --------
     Two tokens, 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
 
     >>> logits = torch.tensor([[3.0, 1.0]]).log()
@@ -266,22 +253,10 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
 
 
 def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
-    """As `log_partitions` at K temperatures, in one pass over the vocabulary instead of K.
+    """Return `log_partitions` at β (K,), from 0.05 to 20, in one pass over the vocabulary: within 2e-5.
 
     The distances from a row's largest logit are counted in bins of 2 % in width, with mean and variance in
-    each, and exp(β z) is summed over bins by its second-order expansion around the mean: within 2e-5.
-
-    Parameters
-    ----------
-    logits : torch.Tensor
-        (N, V), finite or −inf, with a finite one in each row.
-    beta : torch.Tensor
-        (K,), inverse temperatures 1/T, from 0.05 to 20.
-
-    Returns
-    -------
-    torch.Tensor
-        (N, K) float64.
+    each, and exp(β z) is summed over bins by its second-order expansion around the mean.
     """
     z = logits.float()
     distance = (z.amax(1, keepdim=True) - z).clamp_(NEAREST, FARTHEST)
@@ -460,25 +435,10 @@ def tabulate(
 ) -> LogPartitionTable:
     """Read the logits of every position that predicts an answer token once; keep what losses need of them.
 
-    The table takes 4 K + 16 bytes for each position, about 400 by default, and 17 for each token.
-
-    Parameters
-    ----------
-    features, head
-        The calibration set, and the map of states (n, d) to logits (n, V).
-    nodes : int
-        K, Chebyshev nodes for each position.
-    low, high : float
-        The range of β = 1/T; by default all that a recalibrator may choose.
-    tolerance : float
-        Largest error in nats of the log-partition function.
-
-    Raises
-    ------
-    FitError
-        If there is no answer token, or the error on a sample of positions exceeds the tolerance.
-    InputError
-        If logits hold NaN or +inf, or a target lies outside the vocabulary.
+    The table has K = `nodes` Chebyshev nodes for each position over β = 1/T from `low` to `high`, and takes
+    4 K + 16 bytes for each position and 17 for each token. FitError if there is no answer token, or the error
+    of the log-partition function on a sample of positions is above the `tolerance` in nats; InputError if
+    logits hold NaN or +inf, or a target lies outside the vocabulary.
     """
     if not len(features.targets):
         raise FitError("there is no answer token to fit to; give labelled questions")
@@ -751,12 +711,12 @@ def fit_temperatures(
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[TemperatureFit, ...]:
-    """Fit TS exactly for several losses at once.
+    """Fit TS exactly for several losses at once; the references of a question count equally.
 
     Parameters
     ----------
     features, head
-        As in `tabulate`; all references of a question count equally and add up to one.
+        Labeled questions, and the map of states (n, d) to logits (n, V).
     losses : sequence of (str, float or None)
         Losses and their α; by default the paper's five.
     table : LogPartitionTable, optional
@@ -765,10 +725,8 @@ def fit_temperatures(
         global one; but any is not, and takes all T.
     groups : array_like of int, shape (Q,), optional
         A label for each question; those of one group are not taken as independent. Each its own by default.
-    resamples : int
-        Calibration sets to resample, question by question; they need no pass over the logits.
-    seed : int
-        Random seed of the resampling.
+    resamples, seed : int
+        Sets to resample, question by question, and the random seed of that.
 
     Returns
     -------
@@ -780,10 +738,6 @@ def fit_temperatures(
     FitError
         If there is no answer token, there are fewer than 5 labelled questions, or exact sums do not confirm
         an optimum.
-    InputError
-        If logits, targets or a loss of −inf cannot be used.
-    UsageError
-        If a loss does not exist.
 
     Warns
     -----

@@ -229,15 +229,8 @@ def solver_of(recalibrator: AnyRecalibrator) -> str | None:
 def single_temperature(recalibrator: AnyRecalibrator) -> float:
     """Return the one T by which a recalibrator divides every logit.
 
-    Raises
-    ------
-    UsageError
-        If it has none: ATS and Platt change each token's logits in their own way.
-    FitError
-        If it is not fitted yet.
+    UsageError if it has none, as ATS and Platt; FitError if it is not fitted yet.
 
-    Examples
-    --------
     >>> from semcal.recalibration import SE
     >>> single_temperature(SE())
     0.5

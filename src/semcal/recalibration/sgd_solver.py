@@ -169,39 +169,12 @@ def fit_ts(
     table: LogPartitionTable | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train TS on log T, from T = 1.
+    """Train TS on log T, from T = 1; the exact solution is beside it.
 
-    Parameters
-    ----------
-    features, head
-        The calibration set, and the map of states (n, d) to logits (n, V).
-    loss, alpha
-        NLL, or SS with its α.
-    schedule : Schedule, optional
-        The paper's by default.
-    table : LogPartitionTable, optional
-        From `tabulate`, where it exists already; made otherwise.
-    progress : callable, optional
-        Called with the number of finished steps and of all steps.
-
-    Returns
-    -------
-    Training
-        With the exact solution beside it. The certificate of the recalibrator is that of the T reached, with
-        sums from the table.
-
-    Raises
-    ------
-    FitError
-        If there is no answer token.
-    UsageError
-        If loss and α do not go together.
-
-    Warns
-    -----
-    SemcalWarning
-        If so many steps cannot carry log T to the exact solution. The bound is the sum of the learning
-        rates: a step of AdamW is about one learning rate long when gradients keep their sign.
+    The paper's `schedule` by default. The certificate is that of the T reached, with sums from the `table`,
+    which is made if there is none. Warns if so many steps cannot carry log T to the exact solution. The bound
+    is the sum of the learning rates: a step of AdamW is about one learning rate long when gradients keep
+    their sign.
     """
     check_loss(loss, alpha)
     schedule = schedule or paper_schedule("TS")
