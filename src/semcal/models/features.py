@@ -227,7 +227,7 @@ def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix
 
 @torch.no_grad()
 def inverse_temperatures(reader: StateReader, features: FitFeatures) -> Tensor:
-    """Return 1/T (N,) float32 of every token of a calibration set, in the order of its targets."""
+    """Return 1/T (N,) float32 of every token of features, in the order of their targets."""
     device = reader.device
     parts = [
         batch_inverse_temperatures(reader, features.sequences(answers, device=device), features.prefix).cpu()

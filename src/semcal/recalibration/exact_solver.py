@@ -503,7 +503,7 @@ class ExactSums:
 
 @dataclass(frozen=True)
 class TabulatedLoss:
-    """One loss of a calibration set as a function of β, question by question, from a table."""
+    """One loss of labeled questions as a function of β, question by question, from a table."""
 
     weight: Tensor  # (S,) float64, the factor of each position's L(β), summed over the tokens it predicts
     question: Tensor  # (S,), the question of each position

@@ -111,7 +111,7 @@ def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
     for question in questions:
         if not question.answers:
             raise FitError(
-                f"question {question.id!r} has no reference answer; every calibration question needs one"
+                f"question {question.id!r} has no reference answer; every labeled question needs one"
             )
 
 

@@ -107,7 +107,7 @@ def _module(name: str) -> Any:
 def _fit_ts(task: FitTask) -> Sequence[FitResult]:
     """Fit TS by all losses together exactly, or by each in gradient steps."""
     if task.solver == "sgd":
-        results: Sequence[FitResult] = _module("sgd_solver").fit_all_ts(task)
+        results: Sequence[FitResult] = _module("sgd_solver").fit_all(task, "TS")
         return results
     groups, seed = task.groups, task.schedule.seed
     fits = _module("exact_solver").fit_temperatures(
@@ -188,7 +188,7 @@ RECALIBRATORS = Catalogue(
             colour="#009e73",
             dark="#1fb98c",
             line=(0, (6, 1, 1, 1)),
-            fit=lambda task: _module("sgd_solver").fit_all_ats(task),
+            fit=lambda task: _module("sgd_solver").fit_all(task, "ATS"),
             solvers=("sgd",),
             tabulated=True,
             contents=lambda: _module("modules").ATSContents,
@@ -201,7 +201,7 @@ RECALIBRATORS = Catalogue(
             colour="#e69f00",
             dark="#f0b030",
             line=(0, (3, 1, 1, 1, 1, 1)),
-            fit=lambda task: _module("sgd_solver").fit_all_platt(task),
+            fit=lambda task: _module("sgd_solver").fit_all(task, "Platt"),
             solvers=("sgd",),
             contents=lambda: _module("modules").PlattContents,
             keeps_top=False,

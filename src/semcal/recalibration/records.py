@@ -144,7 +144,7 @@ class Schedule:
     learning_rate: float  # highest learning rate, reached at the end of the warm-up
     weight_decay: float = 0.0  # of AdamW, decoupled
     max_norm: float | None = None  # gradients are clipped to this norm; None leaves them as they are
-    epochs: int = 2  # passes over the calibration set
+    epochs: int = 2  # passes over the labeled questions
     batch_size: int = 4  # questions per step; the paper does not state it
     warm_up: float = 0.1  # share of the first epoch in which the learning rate rises linearly
     #: One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
@@ -236,7 +236,7 @@ class TemperatureFit:
     certificate: Certificate  # from exact sums
     log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
     standard_error: float
-    resampled: tuple[float, ...] = field(repr=False)  # T of calibration sets with questions drawn again
+    resampled: tuple[float, ...] = field(repr=False)  # T of sets of questions drawn again
     curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int

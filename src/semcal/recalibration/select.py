@@ -517,9 +517,9 @@ def fit_and_select(
 ) -> FittedSelection:
     """Fit every candidate, sample the validation questions under each, and choose for every measure by gain.
 
-    One pass of the model over the calibration set, one over the validation questions. `progress` maps a label
-    and a total to a function that gets the number of finished items. `keep` is a folder for finished blocks
-    of questions: the same call samples only the others, with identical results.
+    The model reads the labeled questions once, and samples the validation questions once. `progress` maps a
+    label and a total to a function that gets the number of finished items. `keep` is a folder for finished
+    blocks of questions: the same call samples only the others, with identical results.
     """
     from semcal.recalibration.fit_data import fit_features
 

@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -299,31 +298,14 @@ def _with_logits(
             waiting = []
 
 
-def fit_all_ts(task: FitTask) -> list[FitResult]:
-    """Train TS by each loss of a task."""
-    return _fit_all(task, partial(fit_ts, table=task.table))
-
-
-def fit_all_ats(task: FitTask) -> list[FitResult]:
-    """Train ATS by each loss of a task, its block of the shape of the model's own."""
-    return _fit_all(task, partial(fit_ats, shape=task.model.block_shape, table=task.table))
-
-
-def fit_all_platt(task: FitTask) -> list[FitResult]:
-    """Train Platt by each loss of a task."""
-    return _fit_all(task, fit_platt)
-
-
-def _fit_all(task: FitTask, fit: Callable[..., Training]) -> list[FitResult]:
-    """One training for each loss of a task."""
+def fit_all(task: FitTask, method: str) -> list[FitResult]:
+    """Train "TS", "ATS" (its block of the shape of the model's own) or "Platt" by each loss of a task."""
+    how: dict[str, Any] = {} if method == "Platt" else {"table": task.table}
+    if method == "ATS":
+        how["shape"] = task.model.block_shape
+    fits: dict[str, Callable[..., Training]] = {"TS": fit_ts, "ATS": fit_ats, "Platt": fit_platt}
+    how |= {"schedule": task.schedule, "progress": task.progress}
     return [
-        fit(
-            task.features,
-            task.model.logits,
-            loss=loss,
-            alpha=alpha,
-            schedule=task.schedule,
-            progress=task.progress,
-        ).result()
+        fits[method](task.features, task.model.logits, loss=loss, alpha=alpha, **how).result()
         for loss, alpha in task.losses
     ]
