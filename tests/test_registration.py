@@ -17,8 +17,8 @@ from torch import Tensor
 
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.report.build import glossary
-from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section
-from semcal.experiment.report.tables import Field, in_order, measures_in_order, metric_title
+from semcal.experiment.report.report_tables import REPORT_TABLES, SECTIONS, ReportTable, Section
+from semcal.experiment.report.tables import Field, in_order, metric_title
 from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric
@@ -129,7 +129,7 @@ MIXTURE = Method(
 )
 BOLDEST = ReportTable(
     name="boldest",
-    section=Section("boldness", "Who is bold", link="Boldness"),
+    section="boldness",
     caption="Bold answers of each method",
     analysis="confidence",
     rows=lambda _, rows: [row for row in rows if row["measure"] == "S-SC"],
@@ -144,9 +144,11 @@ def registered() -> Iterator[None]:
     MEASURES.register(SQUARED)
     METRICS.register(BOLDNESS)
     RECALIBRATORS.register(MIXTURE)
+    SECTIONS.register(Section("boldness", "Who is bold", link="Boldness"))
     REPORT_TABLES.register(BOLDEST)
     yield
     del MEASURES["S-SC"], METRICS["boldness"], RECALIBRATORS["Mixture"], REPORT_TABLES["boldest"]
+    del SECTIONS["boldness"]
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +262,7 @@ def test_tables_figures_glossary_and_servers_know_them() -> None:
     terms = {code: text for codes in glossary().values() for code, text in codes.items()}
     assert (terms["S-SC"], terms["Mixture"]) == (SQUARED.meaning, MIXTURE.meaning)
     assert terms["bold"] == BOLDNESS.meaning
-    assert measures_in_order(["S-SC", "T-SC", "IC-SC", "unknown"]) == [*("IC-SC", "T-SC", "S-SC", "unknown")]
+    assert in_order(["S-SC", "T-SC", "IC-SC", "unknown"], MEASURES) == [*("IC-SC", "T-SC", "S-SC", "unknown")]
     assert metric_title("boldness") == "bold"
     assert in_order(["Mixture", "ATS", "Base"]) == ["Base", "ATS", "Mixture"]
     assert (method_colour("Mixture"), method_line("Mixture")) == ("#123456", ":")

@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, str, str, str], ...] = (
     ("calibration", "calibrated.py", "", "learn.py"),
     (
         "recalibration,\ngrading, servers,\nmodels, steps, store",
-        "run_steps · sample.py\ncausal_lm.py · decoding.py\nclustering.py · nli.py",
+        "run_stages · sample.py\ncausal_lm.py · decoding.py\nclustering.py · nli.py",
         "fit_data.py · fit.py\nexact_solver.py\nmethods.py · files.py",
         "fit.py · select.py\nclustering.py · grade.py\nsample.py · store.py",
     ),

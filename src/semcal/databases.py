@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-from semcal.errors import InputError, StoreError
+from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout.
-REPLY_LOG = 0x736D6C67
-REPLY_LOG_SCHEMA = 2
-#: Rows of a log that are copied in one transaction.
-COPIED = 1000
-#: What becomes of a row that two of several logs hold: a label that is struck in one of them is struck.
-_MERGE = {
-    "replies": "DO NOTHING",
-    "labels": "(id, correct, key) DO UPDATE SET struck = ifnull(struck, excluded.struck)",
-}
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -43,10 +27,15 @@ UNUSABLE = {
 class DatabaseLayout:
     """What files of one kind hold, and how messages call one."""
 
-    noun: str  # "log"
+    noun: str  # "log of replies"
+    remedy: str  # what to do about a file of another program or layout
     owner: int  # the `application_id`
     schema: int
     tables: Mapping[str, str]  # the statements that make them and their indexes, by name and in order
+
+    def refusal(self, path: Path) -> StoreError:
+        """The error of a file that another program made."""
+        return StoreError(f"{path} is no {self.noun}, but of another program; {self.remedy}")
 
 
 def make_folder(path: Path, name: str) -> None:
@@ -102,14 +91,12 @@ def prepare(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) ->
 
 def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
     """Check that a file is whole, and of this layout; errors as of `prepare`."""
-    owner, schema = layout_of(database)
+    (owner,) = database.execute("PRAGMA application_id").fetchone()
+    (schema,) = database.execute("PRAGMA user_version").fetchone()
     if owner != layout.owner:
-        raise StoreError(f"{path} is a database of another program; give the {layout.noun} a file of its own")
+        raise layout.refusal(path)
     if schema != layout.schema:
-        raise StoreError(
-            f"{path} has layout {schema}, this version reads {layout.schema}; give the {layout.noun} a new "
-            "file"
-        )
+        raise StoreError(f"{path} has layout {schema}, this version reads {layout.schema}; {layout.remedy}")
     found = [(kind, name, statement.strip()) for kind, name, statement in tables_of(database)]
     made = [(text.split()[1].lower(), name, text.strip()) for name, text in layout.tables.items()]
     if found != made:
@@ -119,79 +106,13 @@ def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> N
         raise sqlite3.DatabaseError(" ".join(state.split()))
 
 
-def check_log(path: Path) -> None:
-    """Raise InputError unless there is a file, and StoreError unless it is a log of this version."""
-    if not path.is_file():
-        raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
-    owner, schema = 0, 0
-    with as_store_errors(f"the log {path}", "give a copy from before"):
-        if is_database(path):
-            with closing(reader(path)()) as database:
-                owner, schema = layout_of(database)
-    if owner != REPLY_LOG:
-        raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
-    if schema != REPLY_LOG_SCHEMA:
-        raise StoreError(
-            f"{path} has layout {schema}, this version reads {REPLY_LOG_SCHEMA}; give a log of this version"
-        )
-
-
-@contextmanager
-def merged_logs(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield a log as it is, or for several the path of a log that holds the rows of all of them for a while.
-
-    Replies and labels stand in order of time, and those of one log in its order. A label may be in another
-    log than its reply. InputError or StoreError for a file that `check_log` refuses.
-    """
-    paths = list(dict.fromkeys(paths))
-    for path in paths:
-        check_log(path)
-    if len(paths) == 1:
-        yield paths[0]
-        return
-    with TemporaryDirectory(prefix="semcal-") as folder:
-        path = Path(folder) / "logs.sqlite"
-        with closing(connect(path)) as database, closing(reader(paths[0])()) as first:
-            database.execute("PRAGMA synchronous = OFF")
-            database.execute(f"PRAGMA application_id = {REPLY_LOG}")
-            database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
-            for *_, statement in tables_of(first):
-                database.execute(statement)
-            for table, on_conflict in _MERGE.items():
-                copy_rows(database, table, paths, on_conflict, without=("texts",))
-        yield path
-
-
-def copy_rows(
-    database: sqlite3.Connection,
-    table: str,
-    paths: Sequence[Path],
-    on_conflict: str = "DO NOTHING",
-    without: Sequence[str] = (),
-) -> None:
-    """Add the rows of a table of logs, `without` some columns, to that of another log, in order of time."""
-    names = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")][1:]
-    insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    columns = ["NULL" if name in without else name for name in names]
-    rows = heapq.merge(*(_rows_in_order(path, table, columns) for path in paths), key=itemgetter(0))
-    while some := [row for _, row in islice(rows, COPIED)]:
-        with transaction(database):
-            database.executemany(f"{insert} ON CONFLICT {on_conflict}", some)
-
-
-def _rows_in_order(path: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[float, tuple[Any, ...]]]:
-    """The rows of a log in its order, each with a time that is never before that of an earlier row."""
-    at, query = -math.inf, f"SELECT time, {', '.join(columns)} FROM {table} ORDER BY number"
-    with as_store_errors(f"the log {path}", "give a copy from before"), closing(reader(path)()) as database:
-        for time_of, *row in database.execute(query):
-            at = max(at, time_of)
-            yield at, tuple(row)
-
-
 def is_locked(error: sqlite3.Error) -> bool:
     """Return whether another process holds a lock."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
 
 
 def is_database(path: Path) -> bool:
@@ -211,7 +132,7 @@ def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> It
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        code = _code(error)
         if code in UNUSABLE:
             raise StoreError(
                 f"cannot use {name}: {error}; see that no other program has locked it, that there is space "
@@ -233,13 +154,6 @@ def close_whole(database: sqlite3.Connection) -> None:
 def tables_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
     """Everything that a database declares by a statement: type, name and statement."""
     return database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-
-
-def layout_of(database: sqlite3.Connection) -> tuple[int, int]:
-    """Which program made a database, and in which layout."""
-    (owner,) = database.execute("PRAGMA application_id").fetchone()
-    (schema,) = database.execute("PRAGMA user_version").fetchone()
-    return owner, schema
 
 
 @contextmanager

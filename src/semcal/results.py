@@ -142,7 +142,7 @@ class Answer:
     calibration : str, optional
         The id of the calibration that made the probability (`Calibration.id`).
     features : mapping of str to float
-        The features that the calibration has computed of the answer, None for one that the question lacks.
+        The features that the calibration has computed, None for one that is unknown; none of no answer.
 
     Examples
     --------

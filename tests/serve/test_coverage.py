@@ -144,12 +144,6 @@ def test_another_template_is_refused_by_what_differs_or_answered_without_a_proba
     assert reply.headers["x-semcal-probability"] == "null"
 
 
-def test_images_are_refused_in_any_case(server: Running, lenient: Running) -> None:
-    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
-    for one in (server, lenient):
-        assert "covers text alone" in one.chat(image).json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     "messages",
     [

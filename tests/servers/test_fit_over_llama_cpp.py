@@ -96,10 +96,6 @@ def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_
     without = ServerModel(server.client, server.profile)
     with pytest.raises(UsageError, match=r"token ids.*messages"):
         recalibrator_and_prompt(without, tmp_path, None)
-    with pytest.raises(UsageError, match=r"server\.tokenizer"):
-        fit(without, QUESTIONS[:6], progress=False)
-    with pytest.raises(UsageError, match=r"ATS.*hidden states"):
-        fit(server, QUESTIONS[:6], method="ATS", progress=False)
 
 
 def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:

@@ -12,6 +12,7 @@ from semcal.experiment.fit_steps import CheckStep
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration.fit_data import FitData
+from semcal.rows import Row
 from semcal.steps import WorkerState
 
 
@@ -55,8 +56,9 @@ def test_a_fit_leaves_them_out(model: Picky) -> None:
 
 
 def test_a_grid_leaves_them_out(model: Picky) -> None:
-    job = CheckStep(PromptConfig(), {"validation": QUESTIONS, "test": QUESTIONS[:1]}, {}, max_new_tokens=4)
-    _, *bad = job((), WorkerState(model), lambda _: None)
+    parts = {"validation": QUESTIONS, "test": QUESTIONS[:1]}
+    rows = [Row.of(question).set(part=part) for part, of_part in parts.items() for question in of_part]
+    _, *bad = CheckStep(PromptConfig(), max_new_tokens=4)(rows, WorkerState(model), lambda _: None)
     assert bad == [
         {"part": "validation", "id": "marked", "reason": "the text spells <s>"},
         {"part": "validation", "id": "answered", "reason": "the answer spells <s>"},

@@ -145,7 +145,7 @@ class CalibratedAnswer:
     map: str  # what made the probability: "none(E-SC)" is the share itself
     decision: DecisionWord | None = None  # where several risks have thresholds
     like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
-    features: Mapping[str, float | None] = field(default_factory=dict)  # None if the question lacks one
+    features: Mapping[str, float | None] = field(default_factory=dict)  # None for one that is unknown
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,7 @@ class Calibration(_Contents):
                 map=self.map.candidate.name,
                 decision=self.decide(-math.inf if text is None else score),
                 like=None if text is None else self.report.like_answers(score),
-                features=dict(zip(columns, by_name)),
+                features={} if text is None else dict(zip(columns, by_name)),
             )
             for text, meaning, p, score, share, row, *by_name in zip(
                 features.answers,

@@ -46,6 +46,11 @@ class CalibrationConfig:
     ------
     UsageError
         If a share is not between 0 and 1, or there is no such answer or signal, or a feature stands twice.
+
+    Examples
+    --------
+    >>> CalibrationConfig(risks=[0.2, 0.1], features=["length:falling"]).risks
+    (0.1, 0.2)
     """
 
     answer: AnswerKind

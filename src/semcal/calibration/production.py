@@ -15,7 +15,6 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -29,8 +28,8 @@ from semcal.calibration.calibration import Calibration
 from semcal.calibration.configuration import APART
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.report import AddedLabels
-from semcal.databases import as_store_errors, merged_logs, reader
 from semcal.errors import InputError, StoreError, shown
+from semcal.reply_log import reading_logs
 
 #: The share of the audited replies that must be labeled before a threshold is set on them.
 ENOUGH = 0.95
@@ -93,12 +92,8 @@ def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
     its reply. InputError if a file is missing, StoreError if it is no log, is locked or damaged.
     """
     names = " and ".join(map(str, paths))
-    with (
-        as_store_errors(f"the log {names}", "give a copy from before"),
-        merged_logs(paths) as merged,
-        closing(reader(merged)()) as database,
-    ):
-        return [_reply(names, row) for row in database.execute(_REPLIES).fetchall()]
+    with reading_logs(paths) as log:
+        return [_reply(names, row) for row in log.rows(_REPLIES)]
 
 
 def _reply(name: str, row: Sequence[Any]) -> LoggedReply:

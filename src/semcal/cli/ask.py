@@ -224,19 +224,12 @@ def _ways(
         if calibration.threshold is not None and is_made_for(calibration, state.model):
             for threshold in calibration.all_thresholds:
                 info(f"ask: {promise(threshold)}")
-        few_shot = opt.open_few_shot(options.few_shot)
-        brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
-        brought |= {"system": options.system, "template": options.template}
-        return (cast("AskKeywords", options.settings() | brought),)
+        brought = {name: getattr(options, name) for name in ("few_shot", "system", "template", "force")}
+        return (cast("AskKeywords", options.settings() | brought | {"calibration": calibration}),)
     from semcal.models.distribution import SE, temperature_of
 
-    method, asking = opt.open_recalibrator(
-        *(state.model, options.recalibrator, options.temperature, options.few_shot),
-        system=options.system,
-        template=options.template,
-        force=options.force,
-    )
-    prompt = {"few_shot": asking.few_shot, "template": asking.template, "force": options.force}
+    method, asking = opt.open_recalibrator(state.model, options)
+    prompt = {"prompt": asking, "force": options.force}
     if not asking.few_shot:
         info("ask: no few-shot examples: models answer in sentences without them; give some ten (--few-shot)")
     usual = (SE(),) if options.compare and temperature_of(method) != SE().temperature else ()

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
-    from semcal.models.prompting import PromptConfig
-    from semcal.models.protocols import AnyRecalibrator, Sampler
+    from semcal.models.protocols import Sampler
 
 #: The columns that are read of stored samples.
 FIELDS = (
@@ -374,7 +373,6 @@ def _from_samples(
     from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
-    from semcal.models.clustering import ClusterConfig
 
     rows = _read_samples(options, bad)
     origin = _origin(rows, options, models)
@@ -383,7 +381,7 @@ def _from_samples(
         return None
     kept_seed = 0 if origin.provenance is None else origin.provenance.seed
     seed = kept_seed if options.seed is None else options.seed
-    cluster = ClusterConfig(models.open_equivalence(), options.linkage, options.merge_refusals)
+    cluster = opt.cluster_config(options, models.open_equivalence())
     if addition is not None:
         check_equivalence(addition.calibration, cluster.judge, force=options.force)
         cluster = replace(cluster, merge_refusals=addition.calibration.merge_refusals)
@@ -449,7 +447,8 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
     from semcal.installation import versions
     from semcal.recalibration.fit_data import provenance_of
 
-    model, recalibrator, asking = _open_sampling(options, models)
+    model = models.open_model()
+    recalibrator, asking = opt.open_recalibrator(model, options)
     provenance = partial(
         provenance_of,
         model,
@@ -463,23 +462,9 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
     return origin_of(rows, options.file, provenance=provenance, recalibrator=fitted)
 
 
-def _open_sampling(
-    options: CalibrateOptions, models: opt.ModelOptions
-) -> tuple[Sampler, AnyRecalibrator, PromptConfig]:
-    """The model, what it is sampled under, and the prompt."""
-    model = models.open_model()
-    return model, *opt.open_recalibrator(
-        *(model, options.recalibrator),
-        few_shot=options.few_shot,
-        system=options.system,
-        template=options.template,
-        force=options.force,
-    )
-
-
 def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
     """Read labelled questions and load the model that answers them; None if that is all to be done."""
-    file, m, seed = options.file, options.m or 10, options.seed or 0
+    file = options.file
     read = read_labelled if options.kind != "given" else _read_given
     questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
     if any(_is_kept(Row(question.extra)) for question in questions):
@@ -490,11 +475,11 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
-    from semcal.models.clustering import ClusterConfig
     from semcal.models.distribution import Temperature
-    from semcal.models.sample import Sampling, SamplingConfig, plan_sampling
+    from semcal.models.sample import Sampling, plan_sampling
 
-    model, recalibrator, asking = _open_sampling(options, models)
+    model = models.open_model()
+    recalibrator, asking = opt.open_recalibrator(model, options)
     if options.show_prompt:
         opt.show_prompt(model, asking, questions)
         return None
@@ -502,14 +487,8 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
     asking, questions = asking.settled(questions, leave_out)
-    sampling = SamplingConfig(
-        m,
-        seed,
-        tuple(dict.fromkeys((1.0, *(options.temperatures or (0.5,))))),
-        options.max_new_tokens,
-        answer_format=options.answer_format or "auto",
-    )
-    temperatures = sampling.temperatures
+    sampling = opt.sampling_config(options)
+    m, temperatures = sampling.m, sampling.temperatures
     if options.dry_run:
         under = ", ".join(f"{t:g}" for t in temperatures)
         answers = f"{m} answers to each of {len(questions)} questions at T = {under}"
@@ -541,7 +520,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         questions,
         prompt=asking,
         sampling=sampling,
-        cluster=ClusterConfig(equivalence, options.linkage, options.merge_refusals),
+        cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
         m_curve=options.m_curve,
     )

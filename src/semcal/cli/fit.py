@@ -62,10 +62,10 @@ class FitOptions:
     model: str | None = opt.MODEL
     out: Path = opt.folder_option("Directory of the recalibrator.", ...)
     overwrite: bool = opt.OVERWRITE
-    method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
-    loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")
+    method: str = Option("TS", help=f"Method: {', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
+    loss: str = Option("NLL", help="Loss: NLL, SS, or any (TS), the NLL of saying one of the references.")
     alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
-    solver: str | None = Option(None, help="exact (TS), or sgd, the paper's schedule of gradient steps.")
+    solver: str | None = Option(None, help="Solver: exact (TS), or sgd, the paper's gradient steps.")
     weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
     learning_rate: float | None = setting(
         min=0, help="Learning rate of sgd: by default the paper's, 1e-4 for TS, 1e-5 for ATS and Platt."
@@ -74,7 +74,7 @@ class FitOptions:
         None,
         metavar="DIR",
         callback=opt.out_path,
-        help="Keep the hidden states here for further fits.",
+        help="Folder that keeps the hidden states for further fits.",
     )
     select: bool = Option(
         False,
@@ -84,7 +84,7 @@ class FitOptions:
     )
     by: str | None = Option(
         None,
-        help="What --select and TS-grid choose by: gain (accuracy less Brier score; the default), or "
+        help="Rule by which --select and TS-grid choose: gain (accuracy less Brier score; by default), or "
         "brier, the paper's rule, which prefers answers that are nearly all wrong and known to be.",
     )
     validation: str | None = Option(None, metavar="FILE", help="Labelled questions to choose on.")
@@ -261,12 +261,9 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
-        from semcal.models.prompting import PromptConfig
-
-        examples = opt.open_few_shot(options.few_shot) or ()
-        asking = PromptConfig(examples, options.system, options.template)
+        asking = opt.prompt_config(options)
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
-        check_apart(questions, examples, roles="a few-shot example and a question to fit on")
+        check_apart(questions, asking.few_shot, roles="a few-shot example and a question to fit on")
         validation = options.validation
         held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
         check_apart(questions, held_out, roles="a validation question and one to fit to")
@@ -304,11 +301,9 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sample import Sampling, SamplingConfig
+        from semcal.models.sample import Sampling
 
-        options = self.options
-        config = SamplingConfig(options.m, options.seed, max_new_tokens=options.max_new_tokens)
-        return Sampling((), self.asking, config)
+        return Sampling((), self.asking, opt.sampling_config(self.options))
 
     def key(self) -> Json:
         """Everything that the result depends on."""
@@ -346,7 +341,7 @@ class FitWork:
             under = f"each of {count} candidates"
         if options.samples:
             parts.append(f"sample {options.m} answers to each of {len(questions)} questions under {under}")
-        path = options.out / "recalibrator.json"
+        path = options.out / "calibration.json"
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
 
     def _reading(self, labelled: FitData) -> str:
@@ -504,7 +499,7 @@ class FitWork:
         tried = len({row.get("candidate", row.get("temperature")) for row in table})
         place = out / SELECTION
         info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
-        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "recalibrator.json")}
+        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "calibration.json")}
 
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""
@@ -529,7 +524,7 @@ def _remove_choices(out: Path) -> None:
 
     (out / SELECTION).unlink(missing_ok=True)
     for folder in (out / measure for measure in MEASURES):
-        if (folder / "recalibrator.json").is_file():
+        if (folder / "calibration.json").is_file():
             rmtree(folder)
 
 

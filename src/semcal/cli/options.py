@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
+    from semcal.models.clustering import ClusterConfig
     from semcal.models.equivalence import Equivalence
     from semcal.models.prompting import PromptConfig
     from semcal.models.protocols import AnyRecalibrator, Sampler
+    from semcal.models.sample import SamplingConfig
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
@@ -302,18 +304,7 @@ def with_settings(
 ) -> dict[str, Any]:
     """Return the options of a command, completed from `--config` and, for `serve`, from the environment.
 
-    Parameters
-    ----------
-    name : str
-        The name of the command.
-    command : callable
-        The function of the command.
-    options : mapping
-        The options as the command line has them, with defaults.
-    sources : sequence of str
-        The values of `--config`.
-    given : collection of str
-        The names of the options that stand on the command line, which come first.
+    The `given` options stand on the command line and come first.
     """
     parameters = parameters_of(command)
     found = read_settings(name, sources, os.environ if name == "serve" else {}, parameters)
@@ -380,7 +371,8 @@ class ModelOptions:
     @classmethod
     def of(cls, options: object, server: ServerOptions, *names: str) -> ModelOptions:
         """Those that the options of a command name; `names` are further ones, which servers may have."""
-        values = {field.name: vars(options).get(field.name) for field in fields(cls)}
+        names_of_fields = [field.name for field in fields(cls)]
+        values = dict(zip(names_of_fields, _named(options, *names_of_fields)))
         settings = server.settings(values["model"], values["equivalence"], *names)
         return replace(cls(**values), settings=settings)
 
@@ -502,18 +494,6 @@ def _folder(place: Location) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
-def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
-    """Read answered examples from a file; None without one."""
-    if path is None:
-        return None
-    from semcal.data.datasets import load_questions
-
-    try:
-        return tuple(load_questions(path, answers_needed=True))
-    except RowError as error:
-        raise UsageError(f"the few-shot examples in {path}: {error}") from error
-
-
 def open_calibration(name: str) -> Calibration:
     """Load a calibration."""
     with loading():
@@ -522,25 +502,49 @@ def open_calibration(name: str) -> Calibration:
         return Calibration.from_pretrained(name)
 
 
-def open_recalibrator(
-    model: Sampler,
-    name: str | None,
-    temperature: float | None = None,
-    few_shot: Path | None = None,
-    *,
-    system: str | None = None,
-    template: Path | None = None,
-    force: bool,
-) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
+def prompt_config(options: object) -> PromptConfig:
+    """Return the prompt that the options of a command name: `few_shot`, `system`, `template`, `force`."""
     from semcal.models.prompting import PromptConfig
+
+    few_shot, system, template, force = _named(options, "few_shot", "system", "template", "force")
+    try:
+        return PromptConfig(few_shot or (), system, template, force=bool(force))
+    except RowError as error:
+        raise UsageError(f"the few-shot examples in {few_shot}: {error}") from error
+
+
+def sampling_config(options: object) -> SamplingConfig:
+    """Return how answers are sampled, as the options of a command say."""
+    from semcal.models.sample import SamplingConfig
+
+    names = ("m", "seed", "temperatures", "max_new_tokens", "answer_format")
+    given = {name: value for name, value in zip(names, _named(options, *names)) if value is not None}
+    if "temperatures" in given:
+        given["temperatures"] = tuple(dict.fromkeys((1.0, *given["temperatures"])))
+    return SamplingConfig(**given)
+
+
+def cluster_config(options: object, equivalence: Equivalence) -> ClusterConfig:
+    """Return how answers are clustered by an equivalence, as the options of a command say."""
+    from semcal.models.clustering import ClusterConfig
+
+    linkage, merge_refusals = _named(options, "linkage", "merge_refusals")
+    return ClusterConfig(equivalence, linkage or "components", bool(merge_refusals))
+
+
+def open_recalibrator(model: Sampler, options: object) -> tuple[AnyRecalibrator, PromptConfig]:
+    """Return the recalibrator that the options name, checked against the model, and the prompt."""
     from semcal.recalibration.fit import recalibrator_and_prompt
 
+    name, temperature = _named(options, "recalibrator", "temperature")
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
-    recalibrator = temperature if name is None else name
-    prompt = PromptConfig(open_few_shot(few_shot) or (), system, template, force=force)
-    return recalibrator_and_prompt(model, recalibrator, prompt)
+    return recalibrator_and_prompt(model, temperature if name is None else name, prompt_config(options))
+
+
+def _named(options: object, *names: str) -> list[Any]:
+    """Return the options of these names, None for those that the command does not have."""
+    return [getattr(options, name, None) for name in names]
 
 
 def show_prompt(model: Sampler, asking: PromptConfig, questions: Iterable[Question]) -> None:

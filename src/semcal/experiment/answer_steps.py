@@ -418,4 +418,6 @@ class ApplyStep(Step):
 def _decided(row: Row, decided: CalibratedAnswer, grader: Grader) -> Row:
     grade = grade_texts(grader, row["question"], [decided.text], row["answers"])
     share = len(row["clusters"][decided.meaning]) / len(row["samples"])
-    return Row({"id": row["id"], **asdict(decided), "share": share, "correct": grade.correct})
+    stored = asdict(decided)
+    del stored["features"]  # which the row's samples tell
+    return Row({"id": row["id"], **stored, "share": share, "correct": grade.correct})

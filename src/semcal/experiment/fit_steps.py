@@ -94,32 +94,30 @@ class GridState(WorkerState):
         super().__init__(folder=folder)
         self._load_model, self._load_equivalence = load_model, load_equivalence
         self._chosen: tuple[Model | None, str] = None, "exact"
-        self._loaded: tuple[Model | None, str | None] = None, None
         self._calibration: CalibrationTables | None = None
         self._fitted: dict[str, AnyRecalibrator] = {}
 
     def choose(self, models: tuple[Model, str]) -> None:
         """Take up the model and the equivalence of the next job; each is loaded when it is used."""
-        self._chosen = models
+        (model, equivalence), self._chosen = self._chosen, models
+        if models[0] != model:
+            self._clear_model()
+        if models[1] != equivalence:
+            self._equivalence = None
 
     @property
     def model(self) -> Sampler:
         """The language model that was chosen, or a server."""
-        chosen, _ = self._chosen
-        if self._loaded[0] != chosen or self._language_model is None:
-            assert chosen is not None
-            self._clear_model()  # the old model goes before the new one comes
-            self._language_model = self._load_model(chosen)
-            self._loaded = chosen, self._loaded[1]
+        if self._language_model is None:
+            assert self._chosen[0] is not None
+            self._language_model = self._load_model(self._chosen[0])
         return self._language_model
 
     @property
     def equivalence(self) -> Equivalence:
         """The equivalence that was chosen."""
-        _, chosen = self._chosen
-        if self._loaded[1] != chosen or self._equivalence is None:
-            self._equivalence = self._load_equivalence(chosen)
-            self._loaded = self._loaded[0], chosen
+        if self._equivalence is None:
+            self._equivalence = self._load_equivalence(self._chosen[1])
         return self._equivalence
 
     def clear(self) -> None:
@@ -243,28 +241,27 @@ class IdentifyStep(Step):
 
 @dataclass(frozen=True)
 class CheckStep(Step):
-    """The prompt of the first test question, and every question that the model cannot be asked."""
+    """The prompt of the first test question, and every question that the model cannot be asked.
+
+    The rows say to which `part` of the data each belongs.
+    """
 
     name: ClassVar[str] = "check"
     needs: ClassVar[tuple[str, ...]] = ("model",)
     asking: PromptConfig
-    parts: Mapping[str, Sequence[Question]]
-    hashes: Mapping[str, str]  # of the parts
     max_new_tokens: int
 
-    def key(self) -> Json:
-        """What its rows depend on beside the model."""
-        return {"longest": self.max_new_tokens, "hashes": self.hashes}
-
-    def __call__(self, _: object, models: WorkerState, *__: object) -> list[Row]:
-        model = models.model
+    def __call__(self, rows: Sequence[Row], models: WorkerState, *_: object) -> list[Row]:
+        model, parts = models.model, dict[str, list[Question]]()
+        for row in rows:
+            parts.setdefault(row["part"], []).append(row.to_question())
         invalid = self._unreadable if model.capabilities.states else self._unaskable
         refused = [
             Row({"part": part, "id": error.question_id, "reason": error.reason})
-            for part, questions in self.parts.items()
+            for part, questions in parts.items()
             for error in invalid(models, questions)
         ]
-        first = self.parts["test"][:1]
+        first = parts.get("test", ())[:1]
         return [Row({"prompt": self._written(model, first[0]) if first else ""}), *refused]
 
     def _unreadable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:

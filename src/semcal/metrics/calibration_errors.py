@@ -146,22 +146,17 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     Parameters
     ----------
     end_weight : float
-        Weight of confidences at the ends, 0 and 1. It reaches 1/1024 inwards, the cell of the grid on which
-        residuals are shared out: in between the weight goes linearly to 1. The formula says 1. The authors'
-        package (relplot), with which published values are computed, reflects its grid without doubling the
-        end points and so weighs them 0.5: the default, for values that compare. The two differ where much of
-        the data has confidence 1.
+        Weight of confidences at the ends, 0 and 1; 1/1024 inwards the weight is 1, and linear in between. The
+        formula says 1. The default 0.5 is the weight in the authors' package (relplot), with which published
+        values are computed.
 
     Notes
     -----
-    The reflected Gaussian is diagonal in the cosine basis, so the residuals are shared out on a grid of 1025
-    points and each width costs one cosine transform, on fewer points where it is wide; the fixed point is
-    found to 2^-15. The error of the grids is below 1e-4.
+    The residuals are shared out on a grid of 1025 points and smoothed in the cosine basis, where the
+    reflected kernel is diagonal; the fixed point is found to 2^-15. The error of the grid is below 1e-4.
 
-    The kernel is the whole Gaussian, as the formula has it. relplot cuts it off at a distance of 0.5 and
-    divides by what is left of it. Below a width of about 0.2 that makes no difference; above, its value is
-    the larger one: by up to .03 where confidences have little to do with the outcomes, by more where they
-    are the wrong way round (docs/metrics.md).
+    The kernel is the whole Gaussian. relplot cuts it off at a distance of 0.5, which makes its value larger
+    where the width is above about 0.2 (docs/metrics.md).
 
     Examples
     --------

@@ -6,7 +6,7 @@ matplotlib is loaded when something is drawn.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,9 @@ from semcal.metrics.frequencies import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+#: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
+BLUE, VERMILION = "#0072b2", "#d55e00"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,17 @@ class ReliabilityDiagram:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw bins, isotonic fit and band on a matplotlib Axes, a new one by default, and return it."""
-        return _plot_reliability(self, ax)
+        ax = _unit_axes(ax, "confidence", "share correct")
+        ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+        band = (self.confidence, self.band_low, self.band_high)
+        ax.fill_between(*band, color="0.9", linewidth=0, label=f"{self.level:.0%} band if calibrated")
+        ax.plot(self.confidence, self.recalibrated, color=BLUE, linewidth=2, label="isotonic fit")
+        dots: dict[str, Any] = {"color": VERMILION, "alpha": 0.6, "linewidth": 0}
+        ax.scatter([], [], s=40, label="bins", **dots)
+        sizes = 20 + 400 * self.bin_count / self.bin_count.sum()
+        ax.scatter(self.bin_confidence, self.bin_accuracy, s=sizes, clip_on=False, zorder=3, **dots)
+        ax.set_aspect("equal")
+        return _with_legend(ax, "upper left")
 
 
 @both_names
@@ -145,7 +158,18 @@ class SelectiveAccuracy:
 
         A `threshold` that is in use is marked.
         """
-        return _plot_selective(self, ax, threshold)
+        by_threshold = self.by == "threshold"
+        ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
+        order = np.argsort(self.points)
+        points, marker = self.points[order], "." if len(order) < 30 else ""
+        lines = [(self.accuracy, BLUE, "correct among the answered"), (self.coverage, VERMILION, "answered")]
+        for share, colour, label in lines if by_threshold else lines[:1]:
+            ax.plot(points, share[order], color=colour, label=label, linewidth=2, marker=marker)
+        if by_threshold and len(points) and not 0 <= points[0] <= points[-1] <= 1:
+            ax.set_xlim(points[0], points[-1])
+        if by_threshold and threshold is not None:
+            ax.axvline(threshold, color="0.4", linestyle=":", label=f"threshold {threshold:.2f}")
+        return _with_legend(ax, "lower left")
 
 
 @both_names
@@ -195,81 +219,27 @@ def selective_accuracy(
     t = score_table(score, correct)
     if (threshold is None) == (rejection is None):
         raise UsageError("give either threshold or rejection, and not both")
-    if threshold is not None:
-        points = _points(threshold, "threshold")
-        if np.isnan(points).any():
-            raise UsageError("threshold holds NaN; expected numbers")
+    argument, given = ("rejection", rejection) if threshold is None else ("threshold", threshold)
+    points = np.atleast_1d(as_numbers(given, argument))
+    if points.ndim != 1:
+        raise UsageError(f"{argument} has shape {points.shape}; expected one number, or several as a vector")
+    in_range = ~np.isnan(points) if rejection is None else (points >= 0) & (points <= 1)
+    if not in_range.all():
+        expected = "numbers" if rejection is None else "rates in [0, 1]"
+        raise UsageError(f"{argument} holds {points[~in_range][0]}; expected {expected}")
+    if rejection is None:
         answered, right = t.at_least(points)
-    elif rejection is not None:
-        points = _points(rejection, "rejection")
-        answered = t.n - _rejected(t.n, points)
+    else:
+        answered = t.n - np.floor(t.n * points + 1e-9)  # N r within 1e-9 of a whole number is whole
         right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered[None])[0]
     if not answered.all():
         warn_undefined(
             "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
         )
     accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
-    by: Literal["threshold", "rejection"] = "rejection" if threshold is None else "threshold"
-    return SelectiveAccuracy(points, answered / t.n, accuracy, by)
-
-
-def _rejected(n: Floats, rates: Floats) -> Floats:
-    """floor(n r), with n r whole when within 1e-9 of a whole number."""
-    outside = rates[~((rates >= 0) & (rates <= 1))]
-    if len(outside):
-        raise UsageError(f"rejection holds {outside[0]}; expected rates in [0, 1]")
-    return np.floor(n * rates + 1e-9)
-
-
-def _points(values: ArrayLike, argument: str) -> Floats:
-    """Points of a curve: one number, or a vector of them."""
-    points = np.atleast_1d(as_numbers(values, argument))
-    if points.ndim != 1:
-        raise UsageError(f"{argument} has shape {points.shape}; expected one number, or several as a vector")
-    return points
-
-
-#: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
-BLUE, VERMILION = "#0072b2", "#d55e00"
-
-
-def _plot_reliability(diagram: ReliabilityDiagram, ax: Axes | None) -> Axes:
-    """Bins as dots of the size of their share, the CORP curve, and the band of calibrated confidences."""
-    ax = _unit_axes(ax, "confidence", "share correct")
-    ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    band = (diagram.confidence, diagram.band_low, diagram.band_high)
-    ax.fill_between(*band, color="0.9", linewidth=0, label=f"{diagram.level:.0%} band if calibrated")
-    ax.plot(diagram.confidence, diagram.recalibrated, color=BLUE, linewidth=2, label="isotonic fit")
-    share = diagram.bin_count / diagram.bin_count.sum()
-    ax.scatter([], [], s=40, color=VERMILION, alpha=0.6, linewidth=0, label="bins")
-    ax.scatter(
-        diagram.bin_confidence,
-        diagram.bin_accuracy,
-        s=20 + 400 * share,
-        color=VERMILION,
-        alpha=0.6,
-        linewidth=0,
-        clip_on=False,
-        zorder=3,
+    return SelectiveAccuracy(
+        points, answered / t.n, accuracy, "threshold" if rejection is None else "rejection"
     )
-    ax.set_aspect("equal")
-    return _with_legend(ax, "upper left")
-
-
-def _plot_selective(curve: SelectiveAccuracy, ax: Axes | None, threshold: float | None = None) -> Axes:
-    """Accuracy among the answered by threshold, with the share answered, or by rejection rate."""
-    by_threshold = curve.by == "threshold"
-    ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
-    order = np.argsort(curve.points)
-    points, marker = curve.points[order], "." if len(order) < 30 else ""
-    lines = [(curve.accuracy, BLUE, "correct among the answered"), (curve.coverage, VERMILION, "answered")]
-    for share, colour, label in lines if by_threshold else lines[:1]:
-        ax.plot(points, share[order], color=colour, label=label, linewidth=2, marker=marker)
-    if by_threshold and len(points) and not 0 <= points[0] <= points[-1] <= 1:
-        ax.set_xlim(points[0], points[-1])
-    if by_threshold and threshold is not None:
-        ax.axvline(threshold, color="0.4", linestyle=":", label=f"threshold {threshold:.2f}")
-    return _with_legend(ax, "lower left")
 
 
 def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:

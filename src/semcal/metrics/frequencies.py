@@ -64,30 +64,26 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
     True
     >>> brier(y_true=[1, 0])
     Traceback (most recent call last):
-    semcal.errors.UsageError: brier got y_true alone; give y_prob and y_true, or confidence and correct
+    semcal.errors.UsageError: brier got y_true; give y_prob and y_true, or confidence and correct
     """
     first, second = list(signature(function).parameters.values())[:2]
-    name = getattr(function, "__name__", "this function")
     firsts = ("y_prob", "y_score") if first.name == "score" else ("y_prob",)
-    hint = f"give {' or '.join(firsts)} and y_true, or {first.name} and {second.name}"
-
-    def check(aliases: Sequence[str], has_own_names: bool) -> None:
-        if has_own_names:
-            raise UsageError(f"{name} got {' and '.join(aliases)} beside arguments of its own names; {hint}")
-        if "y_score" in aliases and "y_score" not in firsts:
-            raise UsageError(f"{name} takes probabilities, not any score: give them as y_prob, not y_score")
-        if len(aliases) == 3:
-            raise UsageError(f"{name} got y_prob and y_score; {hint}")
-        if aliases == ["y_true"] or ("y_true" not in aliases and second.default is Parameter.empty):
-            raise UsageError(f"{name} got {aliases[0]} alone; {hint}")
+    names = dict.fromkeys(firsts, first.name) | {"y_true": second.name}
+    needs_both = second.default is Parameter.empty
 
     @wraps(function)
     def with_both(*args: Any, **options: Any) -> Any:
         aliases = [alias for alias in ("y_prob", "y_score", "y_true") if alias in options]
-        if aliases:
-            check(aliases, bool(args) or first.name in options or second.name in options)
-        renamed = dict.fromkeys(firsts, first.name) | {"y_true": second.name}
-        return function(*args, **{renamed.get(key, key): value for key, value in options.items()})
+        own = bool(args) or first.name in options or second.name in options
+        values = [alias for alias in aliases if alias in firsts]
+        complete = len(values) == 1 and ("y_true" in aliases or not needs_both)
+        if aliases and (own or not complete or not set(aliases) <= set(names)):
+            raise UsageError(
+                f"{getattr(function, '__name__', 'this function')} got {' and '.join(aliases)}"
+                f"{' beside arguments of its own names' * own}; give {' or '.join(firsts)} and y_true, or "
+                f"{first.name} and {second.name}"
+            )
+        return function(*args, **{names.get(key, key): value for key, value in options.items()})
 
     return with_both
 
@@ -180,15 +176,20 @@ class ScoredRuns:
     ) -> Self:
         """Check arrays of shape (N,) or (R, N), and weights (R,)."""
         outcomes = [as_correct(row) for row in _rows(correct, "correct")]
-        ranked_by = confidence if score is None else score
-        scores = [as_scores(row, "score") for row in _rows(ranked_by, "score")]
-        _check_pairs(scores, outcomes)
+        scores = [as_scores(row, "score") for row in _rows(confidence if score is None else score, "score")]
+        probabilities = scores
+        if not any_score:
+            probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
+            scores = probabilities if score is None else scores
+        for values in (scores, probabilities):
+            if len(values) != len(outcomes):
+                raise InputError(
+                    f"there are confidences of {len(values)} runs, outcomes of {len(outcomes)}; give as many"
+                )
+            for pair in zip(values, outcomes):
+                check_same_length(*pair)
         shares = None if weights is None else _shares(weights, len(outcomes))
-        if any_score:
-            return cls(scores, scores, outcomes, shares)
-        probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
-        _check_pairs(probabilities, outcomes)
-        return cls(probabilities, scores if score is not None else probabilities, outcomes, shares)
+        return cls(probabilities, scores, outcomes, shares)
 
     @property
     def n(self) -> int:
@@ -215,16 +216,6 @@ def _shares(weights: ArrayLike, runs: int) -> Floats:
         )
     shares: Floats = values / values.sum()
     return shares
-
-
-def _check_pairs(values: Sequence[Floats], correct: Sequence[Floats]) -> None:
-    """Refuse outcomes that cannot belong to the values, run by run."""
-    if len(values) != len(correct):
-        raise InputError(
-            f"there are confidences of {len(values)} runs, outcomes of {len(correct)}; give as many"
-        )
-    for pair in zip(values, correct):
-        check_same_length(*pair)
 
 
 def _vector(values: ArrayLike, argument: str) -> Floats:

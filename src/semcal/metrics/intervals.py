@@ -157,7 +157,13 @@ class JointBootstrap(Generic[_Key]):
         if kind.of_outcomes:
             return at_least_wilsons(interval, self.units, kind.least)
         if kind.of_area is not None:
-            return self._at_least_newcombes(interval, self.right[key] * self.units / self.n, *kind.of_area)
+            right = self.right[key] * self.units / self.n
+            wrong = self.units - right
+            if np.isnan(interval.low) or min(right, wrong) >= FEW_OF_A_CLASS:
+                return interval
+            scale, shift = kind.of_area  # of AUROC, or of PRR = 2 AUROC - 1
+            ends = area_interval((interval.estimate + shift) / scale, right, wrong, self.level)
+            return interval.holding(*(scale * end - shift for end in ends))
         if not kind.zero_if_calibrated or not interval.low > 0:
             return interval
         null = self.if_calibrated(key, metric)
@@ -168,15 +174,6 @@ class JointBootstrap(Generic[_Key]):
             return interval
         least = 2 * estimate - interval.high - float(null.mean())
         return replace(interval, low=min(interval.low, max(least, 0.0)))
-
-    def _at_least_newcombes(self, interval: Interval, right: float, scale: float, shift: float) -> Interval:
-        """The interval of AUROC, or of PRR = 2 AUROC - 1, widened where a class is of few units."""
-        wrong = self.units - right
-        if np.isnan(interval.low) or min(right, wrong) >= FEW_OF_A_CLASS:
-            return interval
-        area = (interval.estimate + shift) / scale
-        low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
-        return interval.holding(low, high)
 
     def contrast(self, key: _Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""
@@ -291,26 +288,21 @@ def bootstrap(
     .. math:: [\,q_\text{low} - b,\; q_\text{high} - b\,].
 
     Chance scatter of the outcomes raises ECE, ACE, SmoothECE, MCB, DSC, reliability and resolution, and
-    resampling raises them again: their plain percentile interval lies too high, and on calibrated data it can
-    miss the estimate itself. For these the scatter in the estimate is taken off the lower end as well,
+    resampling raises them again. For these the scatter in the estimate is taken off the lower end as well,
 
     .. math:: [\,2\hat\theta - q_\text{high},\; q_\text{high} - b\,],
 
-    and for the errors of calibration (all but DSC and resolution) the lower end is 0 if the outcomes do not
-    contradict calibration: if the estimate is not above the upper quantile of the metric when outcomes are
-    drawn from the confidences themselves (with groups: from one uniform number a group, which makes members
-    right together). That is the test that inverts to an interval at the one value, 0, where a bootstrap is
-    not consistent. Chance raises an error of calibration by at most its noise floor
-    (:func:`noise_floor`): with fewer than 200 questions (or groups), where resamples show too little of that,
-    the lower end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the floor's mean.
+    and for the errors of calibration (all but DSC and resolution) the lower end is 0 if the estimate is not
+    above the upper quantile of the metric when outcomes are drawn from the confidences themselves (with
+    groups: from one uniform number a group): a bootstrap is not consistent at the value 0. With fewer than
+    200 questions (or groups) their lower end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the
+    mean of the noise floor (:func:`noise_floor`).
 
-    Where all of few questions are right, they are in every resample. Intervals of accuracy, Brier score and
-    gain hold Wilson's as well, for the latter two with the range and the standard error of their values: as
-    if z² more questions (or groups) had been seen, half of them at each end of the range. With fewer than 30
-    right or 30 wrong answers (a group counts as one) the interval of AUROC (and of PRR, 2 AUROC - 1) holds
-    Newcombe's as well. In simulation 95 % intervals of these and of ACE, ECE and SmoothECE then hold the true
-    value in 89 to 100 % of data sets of 10 to 500 questions (docs/decisions/few-questions.md). Ends are kept
-    within the range of the metric, and the estimate within the interval.
+    Intervals of accuracy, Brier score and gain hold Wilson's as well, for the latter two with the range and
+    the standard error of their values. With fewer than 30 right or 30 wrong answers (a group counts as one)
+    the interval of AUROC (and of PRR, 2 AUROC - 1) holds Newcombe's as well. Simulations of 10 to 500
+    questions are in docs/decisions/few-questions.md. Ends are kept within the range of the metric, and the
+    estimate within the interval.
 
     Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and
     Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes

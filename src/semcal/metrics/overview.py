@@ -294,9 +294,9 @@ def noise_floor(
     metric : str
         An error of calibration: "ace", "ece", "smooth_ece", "reliability" or "mcb".
     groups : sequence of N labels, optional
-        Questions of a group may be right together, which outcomes drawn one by one are not. The p value is
-        then that of outcomes :math:`c_i = [U_g < p_i]`, one uniform number a group: of members that are right
-        together as far as their confidences allow. Mean and quantile stay those of independent questions.
+        Questions of a group may be right together. The p value is then that of outcomes
+        :math:`c_i = [U_g < p_i]` with one uniform number for each group; mean and quantile stay those of
+        independent questions.
     draws : int
         At least 1.
     seed : int or numpy.random.Generator
@@ -309,11 +309,9 @@ def noise_floor(
 
     Notes
     -----
-    Confidences that are all 0 or 1 leave nothing to chance: the floor is 0, and p is 1 if they are right and
-    1 / (1 + draws) if not. p is valid for any number of questions, one included (it is never too often
-    small), exact to its steps where the error takes many values. With groups it is so where members are
-    right together, and too large where they are not (simulated from 10 groups on:
-    ``python -m benchmarks.cluster_coverage sizes``).
+    If all confidences are 0 or 1, the floor is 0, and p is 1 if they are right and 1 / (1 + draws) if not. p
+    is valid for any number of questions. With groups it is valid if members are right together, and too large
+    otherwise (``python -m benchmarks.cluster_coverage sizes``).
 
     Examples
     --------

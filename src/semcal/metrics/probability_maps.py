@@ -54,18 +54,10 @@ class _Kind(NamedTuple):
     predict: Callable[[Floats, Mapping[str, Floats]], Floats]
 
 
-def _fit_constant(_: Floats, correct: Floats, __: Floats) -> tuple[Floats, ...]:
-    return (np.array([(correct.sum() + 1) / (len(correct) + 2)]),)
-
-
 def _fit_isotonic(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
     """Distinct values (U,), and the isotonic regression of the outcomes at each (U,)."""
     table = probability_table(values[:, 0], correct)
     return table.value, table.isotonic[0]
-
-
-def _predict_isotonic(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
-    return np.asarray(np.interp(values[:, 0], parameters["thresholds"], parameters["values"]))
 
 
 def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[Floats, ...]:
@@ -154,10 +146,16 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "none": _Kind((), lambda *_: (), lambda values, _: values[:, 0]),
         "constant": _Kind(
-            ("value",), _fit_constant, lambda values, parameters: 0 * values[:, 0] + parameters["value"]
+            ("value",),
+            lambda _, correct, __: (np.array([(correct.sum() + 1) / (len(correct) + 2)]),),
+            lambda values, parameters: 0 * values[:, 0] + parameters["value"],
         ),
         "beta": _Kind(("a", "b", "c"), _fit_beta, _predict_beta),
-        "isotonic": _Kind(("thresholds", "values"), _fit_isotonic, _predict_isotonic),
+        "isotonic": _Kind(
+            ("thresholds", "values"),
+            _fit_isotonic,
+            lambda values, at: np.asarray(np.interp(values[:, 0], at["thresholds"], at["values"])),
+        ),
         "logistic": _Kind(("slopes", "intercept"), _fit_logistic, _predict_logistic),
     }
 )
@@ -296,17 +294,14 @@ class ProbabilityMap:
 
     def predict(self, features: Features) -> Floats:
         """Return the probabilities (N,) that answers are right."""
-        own = (1 - sum(self.weights)) * self._alone(features)
-        return sum((w * other.predict(features) for w, other in zip(self.weights, self.others)), own)
-
-    def _alone(self, features: Features) -> Floats:
-        """Return the probabilities (N,) of this map without the others."""
         candidate = self.candidate
         columns = candidate.columns(features)
         values = np.where(np.isnan(columns), self.unknown, columns)
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
         f = np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
-        return f if self.support is None else self.support.clip(f)
+        f = f if self.support is None else self.support.clip(f)
+        others = ((w, other.predict(features)) for w, other in zip(self.weights, self.others))
+        return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
 
     def scores(self, features: Features) -> Floats:
         """Return what orders the answers (N,): the probabilities; under a constant its feature."""
@@ -514,7 +509,7 @@ def _scores(
 
 
 def _units(correct: Floats, groups: Groups | None) -> int:
-    """How many questions, or groups of them, can be told apart."""
+    """How many questions, or groups of them, there are."""
     return len(correct) if groups is None else len(np.unique(groups))
 
 

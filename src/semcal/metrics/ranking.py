@@ -230,11 +230,6 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
         raise InputError(
             f"{table.shape[1]} questions have no null confidence; a correlation needs at least two"
         )
-    return Correlations(names, _pearson(table, names), table.shape[1])
-
-
-def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:
-    """Correlation of the rows; NaN for constant ones."""
     constant = table.max(axis=1) == table.min(axis=1)
     if constant.any():
         flat = ", ".join(name for name, flag in zip(names, constant) if flag)
@@ -245,4 +240,4 @@ def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:
     scale = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
     matrix: Floats = np.clip((centred / scale[:, None]) @ (centred / scale[:, None]).T, -1.0, 1.0)
     np.fill_diagonal(matrix, np.where(constant, np.nan, 1.0))
-    return matrix
+    return Correlations(names, matrix, table.shape[1])

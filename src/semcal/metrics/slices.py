@@ -14,7 +14,6 @@ from semcal.arrays import Floats, as_option
 from semcal.errors import InputError
 from semcal.metrics.frequencies import (
     GroupLabels,
-    Groups,
     as_correct,
     as_groups,
     as_pairs,
@@ -125,14 +124,20 @@ def slices(
             seed=seed,
         )
         excess, is_tested = p[part] - c[part], name in tested
+        mean, excess_interval = float(excess.mean()), None
+        if is_tested:  # Wilson's of a mean of values from -1 to 1, whose units are independent
+            sums = np.bincount(np.unique(units[part], return_inverse=True)[1], excess - mean)
+            n_units = len(sums)
+            error = float(np.sqrt(np.sum(sums**2) * n_units / max(1, n_units - 1)) / len(excess))
+            excess_interval = wilson_interval(mean, error, n_units, 1 - alpha, least=-1.0)
         found.append(
             Slice(
                 value=name,
                 n=len(part),
                 accuracy=float(c[part].mean()),
                 mean_confidence=float(p[part].mean()),
-                excess=float(excess.mean()),
-                excess_interval=_interval(excess, units[part], 1 - alpha) if is_tested else None,
+                excess=mean,
+                excess_interval=excess_interval,
                 ace=floor.observed,
                 ace_floor=floor.mean,
                 ace_p=floor.p_value,
@@ -143,14 +148,6 @@ def slices(
             )
         )
     return found
-
-
-def _interval(excess: Floats, units: Groups, level: float) -> tuple[float, float]:
-    """Wilson's of a mean of values from −1 to 1, whose units are independent."""
-    sums = np.bincount(np.unique(units, return_inverse=True)[1], excess - excess.mean())
-    n_units = len(sums)
-    error = float(np.sqrt(np.sum(sums**2) * n_units / max(1, n_units - 1)) / len(excess))
-    return wilson_interval(float(excess.mean()), error, n_units, level, least=-1.0)
 
 
 def _promise(correct: Floats, limit: float | None, alpha: float, is_tested: bool) -> dict[str, Any]:

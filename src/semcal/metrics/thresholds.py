@@ -15,7 +15,6 @@ from semcal.arrays import Floats, as_numbers, as_option
 from semcal.errors import UsageError
 from semcal.metrics.frequencies import (
     GroupLabels,
-    Groups,
     as_correct,
     as_groups,
     as_probabilities,
@@ -94,16 +93,15 @@ class _Promise:
         """How many it would take instead of n, at thresholds (strictest first) of which `strict` count."""
         count, wrong, enough = answered[strict], errors[strict], answered >= self.fewest
         needed = self._least_number(count, wrong, wrong, n)
-        if needed is not None or self._is_hopeless(answered[enough], errors[enough]):
+        if needed is not None:
             return needed
+        if enough.any():  # the thresholds that could pass may show the surest to be wrong too often
+            surest = int(enough.argmax())
+            count_there = answered[surest].astype(np.int64)
+            too_many = scipy.special.bdtrc(errors[surest] - 1, count_there, self.risk) <= self.delta
+            if too_many or answered[-1] >= PLENTY * self.fewest:
+                return None
         return self._least_number(count, 0 * wrong, wrong if enough.any() else 0 * wrong, n)
-
-    def _is_hopeless(self, answered: Floats, errors: Floats) -> bool:
-        """Whether the thresholds that could pass (strictest first) show the surest to be wrong too often."""
-        if not len(answered):
-            return False
-        too_many = scipy.special.bdtrc(errors[0] - 1, answered[0].astype(np.int64), self.risk) <= self.delta
-        return bool(too_many or answered[-1] >= PLENTY * self.fewest)
 
     def _least_number(self, answered: Floats, errors: Floats, spent: Floats, n: int) -> int | None:
         """The least number at which one of some thresholds passes with its present coverage and error rate.
@@ -178,11 +176,10 @@ def risk_controlled_threshold(
 
     .. math:: \mathrm{Beta}^{-1}(1 - \delta;\; e + 1,\, n - e) \le r.
 
-    Testing begins at a threshold that was fixed before these questions were looked at, and stops at the first
-    that fails; the last that passed is the answer. As each is tested only after all stricter ones passed, no
-    correction for the number of thresholds is needed (fixed-sequence testing). A start chosen by the tested
-    questions themselves, even by their confidences alone, breaks it: they then hold more of the surer answers
-    above it than new questions do.
+    Testing begins at a threshold that was fixed before these questions were seen, and stops at the first that
+    fails; the last that passed is the answer. Each is tested only after all stricter ones passed, so the
+    number of thresholds needs no correction (fixed-sequence testing). A start chosen from the tested
+    questions, even from their confidences alone, would break the guarantee.
 
     Source: Bauer (1991), Multiple testing in clinical trials, Statistics in Medicine 10. Angelopoulos, Bates,
     Candès, Jordan and Lei (2025), Learn then Test: Calibrating predictive algorithms to achieve risk control,
@@ -201,25 +198,21 @@ def risk_controlled_threshold(
     thresholds : array_like of float, optional
         A grid chosen without looking at `correct`; 0, 0.01, ..., 1 by default.
     start : float, optional
-        Testing begins at the strictest threshold up to this, which other questions or none have settled (see
-        `likeliest_start`). By default a fifth of the questions, drawn by `seed`, is set aside: where their
-        answers say that the others are likeliest to pass, testing begins.
+        Testing begins at the strictest threshold up to this, which must not come from these questions (see
+        `likeliest_start`). By default a fifth of them, drawn by `seed`, is set aside to choose the start.
     groups : sequence of N labels, optional
-        Questions with one label are not independent of each other. One question of each group is then drawn
-        (by `seed`) and counts, so that the bound is exact: for a random question of a new group.
+        Labels of questions that are not independent. One question of each group, drawn by `seed`, counts, so
+        that the bound is exact for a random question of a new group.
 
     Returns
     -------
     RiskControlledThreshold
-        Its threshold may be None: these questions do not show any threshold to be safe. `questions_needed`
-        is then how many it takes at the least: so many that the bound is r at some threshold, with the share
-        answered and the error rate as they are there now (of those not looser than the first that was tested,
-        as that one failed). Without errors that is :math:`\ln \delta / \ln(1 - r)` answered. Where all these
-        error rates are r or more (or so close below that it would take 1000 errors to tell), it is None if
-        the questions can show that even the surest are wrong too often: there are 3 times that many, or
-        among the surest that many the error rate is above r at level δ (exact binomial test). Else it is the
-        least that could do: that many answered where there are fewer questions, or as many as pass if
-        no further answer is wrong.
+        Its threshold is None if these questions show no threshold to be safe. `questions_needed` is then the
+        least number of questions with which some threshold would pass, if the share answered and the error
+        rate there stay as they are: without errors, :math:`\ln \delta / \ln(1 - r)` answered. If all these
+        error rates are r or more, it is None where the questions show that even the surest answers are wrong
+        too often (3 times that many answered, or an exact binomial test at level δ); otherwise it is the
+        least number with which a threshold could pass at all.
 
     Raises
     ------
@@ -247,7 +240,8 @@ def risk_controlled_threshold(
     outcomes = as_correct(correct)
     check_same_length(values, outcomes)
     if (labels := as_groups(groups, len(values))) is not None:
-        chosen = _one_of_each(labels, seed)
+        mixed = np.random.default_rng([seed, 4]).permutation(len(labels))
+        chosen = np.sort(mixed[np.unique(labels[mixed], return_index=True)[1]])  # a random one of each group
         values, outcomes = values[chosen], outcomes[chosen]
     grid = _strictest_first(GRID if thresholds is None else thresholds)
     aside = np.zeros(len(values), dtype=bool)
@@ -257,7 +251,10 @@ def risk_controlled_threshold(
         if aside.any():
             of_aside = values[aside], 1 - outcomes[aside], len(values) - int(aside.sum())
             start = likeliest_start(*of_aside, risk_limit=risk_limit, delta=delta, thresholds=grid)
-    first = _place_of(start, grid)
+    below = np.flatnonzero(grid <= as_option(start, "start", "a number, such as 0.9"))
+    if not len(below):
+        raise UsageError(f"the start {start} is below all thresholds; the loosest is {grid[-1]:g}")
+    first = int(below[0])
     tested = int((~aside).sum())
     answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
     errors, nonempty, promise = answered - right, answered > 0, _Promise(risk_limit, delta)
@@ -313,20 +310,6 @@ def likeliest_start(
     chance = scipy.special.bdtr(allowed, answered.astype(np.int64), rates)
     chance = np.where(answered >= _Promise(risk_limit, delta).fewest, chance, 0.0)
     return float(grid[np.flatnonzero(chance >= chance.max() - 1e-12)[-1]])
-
-
-def _place_of(start: float, grid: Floats) -> int:
-    """The place of the strictest threshold up to `start`."""
-    places = np.flatnonzero(grid <= as_option(start, "start", "a number, such as 0.9"))
-    if not len(places):
-        raise UsageError(f"the start {start} is below all thresholds; the loosest is {grid[-1]:g}")
-    return int(places[0])
-
-
-def _one_of_each(groups: Groups, seed: int) -> Groups:
-    """The places of one random question of each group."""
-    mixed = np.random.default_rng([seed, 4]).permutation(len(groups))
-    return np.sort(mixed[np.unique(groups[mixed], return_index=True)[1]])
 
 
 def _short(threshold: float) -> str:

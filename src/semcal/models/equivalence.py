@@ -432,7 +432,9 @@ WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
 SELECT question, premise, hypothesis, margin FROM wanted JOIN verdicts USING (question, premise, hypothesis)
 WHERE model = ?
 """
-_LAYOUT = DatabaseLayout("cache", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE})
+_LAYOUT = DatabaseLayout(
+    "verdict cache", "give the cache a file of its own", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE}
+)
 
 
 class CachedEquivalence:

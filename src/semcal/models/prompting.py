@@ -63,6 +63,12 @@ class PromptConfig:
         If an example has no answer.
     UsageError
         If both `system` and `template` are given, or the template has no {question}.
+
+    Examples
+    --------
+    >>> prompt = PromptConfig([{"question": "Who built it?", "answers": "Ana"}], system="Answer briefly.")
+    >>> len(prompt.few_shot), prompt.template.system
+    (1, 'Answer briefly.')
     """
 
     few_shot: tuple[Question, ...]

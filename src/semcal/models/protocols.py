@@ -105,7 +105,7 @@ class StateReader(Protocol):
 
 AnyRecalibrator: TypeAlias = "TokenDistribution | StateReader"
 """A map of logits alone, or of logits and hidden states."""
-#: Enough to keep a server busy, and few to ask again after a stop.
+#: Enough to keep a server busy; their replies fit into memory.
 REQUESTS_A_BLOCK = 128
 
 
@@ -334,7 +334,7 @@ def requests_a_question(model: Sampler, m: int, ways: int) -> int:
 def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
     """How many questions are sampled, each in `ways` ways, before they are kept: `usual` at most.
 
-    Of a server as many as make about 128 requests: what a stop may lose.
+    Of a server as many as make about 128 requests, whose replies are in memory at the same time.
     """
     requests = requests_a_question(model, m, ways)
     return max(1, min(usual, REQUESTS_A_BLOCK // requests)) if requests else usual

@@ -78,6 +78,11 @@ class SamplingConfig:
     ------
     UsageError
         If a value is out of range, which the message names.
+
+    Examples
+    --------
+    >>> SamplingConfig(m=5, temperatures=1).temperatures
+    (1.0,)
     """
 
     m: int

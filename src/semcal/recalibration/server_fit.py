@@ -84,7 +84,7 @@ def choose_route_by(model: ServerModel, loss: str, route: Route | None = None) -
     too little.
     """
     if model.format is None:
-        raise UsageError("T is fitted to the tokens of answers; give the model's tokenizer: --tokenizer DIR")
+        raise UsageError("T is fitted to tokens; give the model's tokenizer (--config server.tokenizer=DIR)")
     if loss == "NLL":
         return choose_route(model.profile, route)
     try:

@@ -170,7 +170,7 @@ class ServerModel:
         self.client, self.profile, self.format = client, profile, chat
         self.replies = ReplyCount()
         if chat is not None and not profile.token_ids_in:
-            raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (server.tokenizer)")
+            raise ServerError(f"{profile.url} takes no token ids; leave server.tokenizer out")
 
     @property
     def name(self) -> str:
@@ -210,9 +210,7 @@ class ServerModel:
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once; UsageError without a tokenizer."""
         if self.format is None:
-            raise UsageError(
-                "answers become tokens by the model's tokenizer; give it with --config server.tokenizer=DIR"
-            )
+            raise UsageError("answers become tokens by a tokenizer; give --config server.tokenizer=DIR")
         return self.format.encode_answer(chat, answer)
 
     def invalid_prompts(

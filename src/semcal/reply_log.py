@@ -9,6 +9,7 @@ them, so that a clock that is put back changes nothing.
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import sqlite3
@@ -17,51 +18,60 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from semcal import databases
-from semcal.databases import as_store_errors, connect, transaction
+from semcal.errors import InputError
 from semcal.files import dumps
 
 #: Seconds to wait once for another program that has locked the file; until a write works no other waits.
 PATIENCE = 1.0
-#: Rows that are read at a time.
+#: Rows that are read, or copied, at a time.
 PAGE = 1000
+LAYOUT_NUMBER = 2
 
-_REPLIES = """\
+_TABLES = {
+    "replies": """\
 CREATE TABLE replies (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, template TEXT NOT NULL,
     features TEXT NOT NULL, answer TEXT, probability REAL, threshold REAL, abstained INTEGER NOT NULL,
     route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT, calibration TEXT NOT NULL,
     content INTEGER
 )
-"""
-_LABELS = """\
+""",
+    "labels": """\
 CREATE TABLE labels (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL REFERENCES replies (id), correct INTEGER NOT NULL,
     time REAL NOT NULL, key TEXT NOT NULL, struck REAL, subject TEXT NOT NULL, audited INTEGER NOT NULL,
     UNIQUE (id, correct, key)
 )
-"""
-#: What makes it quick to find the labels of one subject, however many there are.
-_INDEXES = {
-    name: f"CREATE INDEX {name} ON labels ({columns}) WHERE struck IS NULL"
-    for name, columns in (
-        ("subjects", "subject, number"),
-        ("audits", "subject, audited, number"),
-        ("sides", "subject, correct"),
-    )
+""",
+    # the labels of one subject are found quickly, however many there are
+    "subjects": "CREATE INDEX subjects ON labels (subject, number) WHERE struck IS NULL",
+    "audits": "CREATE INDEX audits ON labels (subject, audited, number) WHERE struck IS NULL",
+    "sides": "CREATE INDEX sides ON labels (subject, correct) WHERE struck IS NULL",
+    "strikes": """\
+CREATE TABLE strikes (number INTEGER PRIMARY KEY, time REAL NOT NULL, labels INTEGER NOT NULL)
+""",
 }
-_STRIKES = "CREATE TABLE strikes (number INTEGER PRIMARY KEY, time REAL NOT NULL, labels INTEGER NOT NULL)"
 _LAYOUT = databases.DatabaseLayout(
-    "log",
-    databases.REPLY_LOG,
-    databases.REPLY_LOG_SCHEMA,
-    {"replies": _REPLIES, "labels": _LABELS, **_INDEXES, "strikes": _STRIKES},
+    "log of replies",
+    "give the FILE of semcal serve --log FILE, or a file of its own",
+    owner=0x736D6C67,  # "smlg" in ASCII
+    schema=LAYOUT_NUMBER,
+    tables=_TABLES,
 )
+#: What becomes of a row that two of several logs hold: a label that is struck in one of them is struck.
+_MERGED = {
+    "replies": "DO NOTHING",
+    "labels": "(id, correct, key) DO UPDATE SET struck = ifnull(struck, excluded.struck)",
+}
 #: A label is about a reply, and about all replies by one calibration with its question and answer.
 _LABEL = """\
 INSERT OR IGNORE INTO labels (id, correct, time, key, subject, audited)
@@ -75,16 +85,20 @@ _COUNTS_AUDITED = (
     f"AND NOT EXISTS ({_RIVALS} AND rival.audited = 1 AND rival.number < labels.number)"
 )
 _CONFLICTS = f"labels.struck IS NULL AND EXISTS ({_RIVALS} AND rival.correct = 1 - labels.correct)"
-_LABELLED = """\
-SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited, labels.number
-FROM labels JOIN replies ON replies.id = labels.id
-WHERE labels.number > :last AND (:calibrations IS NULL
-    OR calibration IN (SELECT value FROM json_each(:calibrations)))
-AND {} ORDER BY labels.number LIMIT :page
-"""
 _COUNTING = f"""\
 SELECT id, number, correct FROM labels
 WHERE id IN (SELECT value FROM json_each(?)) AND key = ? AND {_COUNTS} ORDER BY number
+"""
+#: The replies by some calibrations.
+_BY = "(:calibrations IS NULL OR calibration IN (SELECT value FROM json_each(:calibrations)))"
+_LABELLED = """\
+SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited, labels.number
+FROM labels JOIN replies ON replies.id = labels.id
+WHERE labels.number > :last AND {by} AND {counts} ORDER BY labels.number LIMIT :page
+"""
+_PROBABILITIES = f"""\
+SELECT number, probability FROM replies
+WHERE number > :last AND {_BY} AND probability IS NOT NULL ORDER BY number LIMIT :page
 """
 #: The labels that an operator chooses.
 _CHOSEN = """\
@@ -97,12 +111,6 @@ FROM labels WHERE labels.number > :last AND {_CHOSEN} ORDER BY labels.number LIM
 """
 _STRIKE = f"""\
 UPDATE labels SET struck = :struck WHERE (struck IS NULL) = (:struck IS NOT NULL) AND {_CHOSEN}
-"""
-_PROBABILITIES = """\
-SELECT number, probability FROM replies
-WHERE number > :last AND (:calibrations IS NULL
-    OR calibration IN (SELECT value FROM json_each(:calibrations)))
-AND probability IS NOT NULL ORDER BY number LIMIT :page
 """
 
 
@@ -124,6 +132,11 @@ class Reply:
     texts: Mapping[str, Any] | None = None  # the question and the draws, with --log-texts
     calibration: str = ""  # the id of the one that the probability is by
     content: int | None = None  # hash of question and answer; None where no other reply equals this one
+
+
+_COLUMNS = [column.name for column in fields(Reply)]
+_ADD = f"INSERT INTO replies ({', '.join(_COLUMNS)}) VALUES (:{', :'.join(_COLUMNS)})"
+_REPLY = f"SELECT {', '.join(_COLUMNS)} FROM replies WHERE id = :id"
 
 
 @dataclass(frozen=True)
@@ -170,8 +183,8 @@ class LabelChoice:
 class ReplyLog:
     """Replies and their labels in a file, which is made where there is none; of all threads.
 
-    With `read_only` nothing of the file is changed, and there must be one. Processes of one machine may share
-    the file. StoreError if it is damaged, no log of replies, or cannot be written.
+    With `read_only` nothing of the file is changed, and InputError is raised if there is none. Processes of
+    one machine may share the file. StoreError if it is damaged, no log of replies, or cannot be written.
 
     Examples
     --------
@@ -185,33 +198,82 @@ class ReplyLog:
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self.path = Path(path)
-        self._connect = databases.reader(self.path) if read_only else partial(connect, self.path, PATIENCE)
+        self.path = path = Path(path)
+        self._remedy = "give a copy from before" if read_only else "give the log a new file"
         self._lock = threading.Lock()
         self._is_locked = False  # by another program, when this one last wrote
         if not read_only:
-            databases.make_folder(self.path, "the log")
+            databases.make_folder(path, "the log")
+        elif not path.is_file():
+            raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
+        elif not databases.is_database(path):
+            raise _LAYOUT.refusal(path)
         with self._as_store_error():
-            self._database = self._connect() if read_only else connect(self.path)
+            self._connect = (
+                databases.reader(path) if read_only else partial(databases.connect, path, PATIENCE)
+            )
+            self._database = self._connect() if read_only else databases.connect(path)
             self._close = weakref.finalize(self, databases.close_whole, self._database)
-            (databases.check if read_only else databases.prepare)(self._database, self.path, _LAYOUT)
+            (databases.check if read_only else databases.prepare)(self._database, path, _LAYOUT)
+
+    def close(self) -> None:
+        """Close with everything in the file itself."""
+        with self._lock:
+            self._close()
+
+    # ---- Replies
 
     def add(self, reply: Reply) -> None:
         """Write a reply down; StoreError if that cannot be done."""
-        values = vars(reply) | {
-            "features": dumps(dict(reply.features)),
-            "texts": None if reply.texts is None else dumps(dict(reply.texts)),
-        }
-        columns = ", ".join(values)
-        places = ", ".join(f":{name}" for name in values)
+        texts = None if reply.texts is None else dumps(dict(reply.texts))
+        values = vars(reply) | {"features": dumps(dict(reply.features)), "texts": texts}
         with self._writing() as database:
-            database.execute(f"INSERT INTO replies ({columns}) VALUES ({places})", values)
+            database.execute(_ADD, values)
 
     def take_over(self, path: Path) -> None:
         """Add the replies and labels of another log that this one lacks."""
+        self.merge([path], dict.fromkeys(_MERGED, "DO NOTHING"))
+
+    def merge(
+        self, paths: Sequence[Path], on_conflict: Mapping[str, str] = _MERGED, *, without: Sequence[str] = ()
+    ) -> None:
+        """Add the rows of other logs, `without` some columns, in order of time; those of one in its order."""
         with self._lock, self._as_store_error():
-            for table in ("replies", "labels"):
-                databases.copy_rows(self._database, table, [path])
+            for table, rule in on_conflict.items():
+                names = [name for _, name, *_ in self._database.execute(f"PRAGMA table_info({table})")][1:]
+                insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+                columns = ["NULL" if name in without else name for name in names]
+                rows = heapq.merge(*(_in_order(path, table, columns) for path in paths), key=itemgetter(0))
+                while some := [row for _, row in islice(rows, PAGE)]:
+                    with databases.transaction(self._database):
+                        self._database.executemany(f"{insert} ON CONFLICT {rule}", some)
+
+    def reply(self, id: str) -> Reply | None:
+        """Return the reply with an id; None if there is none."""
+        found = self.rows(_REPLY, {"id": id})
+        if not found:
+            return None
+        values = dict(zip(_COLUMNS, found[0]))
+        values |= {name: bool(values[name]) for name in ("abstained", "audited")}
+        values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
+        return Reply(**values)
+
+    def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
+        """Yield the probabilities by these calibrations, by default all, in the order of the replies."""
+        for (probability,) in self._pages(_PROBABILITIES, _of(calibrations)):
+            yield probability
+
+    @property
+    def n_routes(self) -> int:
+        """The number of models that gave replies."""
+        return int(self.rows("SELECT count(DISTINCT route) FROM replies")[0][0])
+
+    def calibrations(self) -> dict[str, int]:
+        """Return the ids of all calibrations that answered, and how many labels of their replies count."""
+        joined = f"replies LEFT JOIN labels ON replies.id = labels.id AND {_COUNTS}"
+        return dict(self.rows(f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"))
+
+    # ---- Labels
 
     def label(self, labels: Mapping[str, bool], key: str = "") -> dict[str, bool]:
         """Write down, all of them or none, which answers proved right.
@@ -227,10 +289,23 @@ class ReplyLog:
         return {id: number > last for id, number, correct in counting if correct == labels[id]}
 
     def labels(self, choice: LabelChoice | None = None) -> Iterator[LoggedLabel]:
-        """The chosen labels in the order in which they came, struck ones too."""
+        """Yield the chosen labels in the order in which they came, struck ones too."""
         values = (choice or LabelChoice()).values
         for id, at, key, correct, counts, conflicts, struck in self._pages(_LISTED, values):
             yield LoggedLabel(id, at, key, bool(correct), bool(counts), bool(conflicts), struck is not None)
+
+    def labelled(
+        self, calibrations: Sequence[str] | None = None, *, audited: bool = False, after: int = 0
+    ) -> Iterator[LabelledReply]:
+        """Yield the replies by these calibrations, by default all, whose label counts, in order of labels.
+
+        With `audited` those of audited replies, of which the first of a subject counts; only those whose
+        label has a place `after` this one.
+        """
+        statement = _LABELLED.format(by=_BY, counts=_COUNTS_AUDITED if audited else _COUNTS)
+        for id, p, threshold, *flags, number in self._pages(statement, _of(calibrations), after):
+            abstained, correct, is_audited = map(bool, flags)
+            yield LabelledReply(id, p, threshold, abstained, correct, is_audited, number)
 
     def strike(self, choice: LabelChoice, *, restore: bool = False) -> int:
         """Strike the chosen labels, or restore struck ones; return how many."""
@@ -243,62 +318,19 @@ class ReplyLog:
     @property
     def n_strikes(self) -> int:
         """The number of times that labels were struck or restored, by any process."""
-        with self._reading() as database:
-            return int(database.execute("SELECT ifnull(max(number), 0) FROM strikes").fetchone()[0])
+        return int(self.rows("SELECT ifnull(max(number), 0) FROM strikes")[0][0])
 
-    def reply(self, id: str) -> Reply | None:
-        """The reply with an id; None if there is none."""
-        with self._reading() as database:
-            names = list(Reply.__dataclass_fields__)
-            row = database.execute(f"SELECT {', '.join(names)} FROM replies WHERE id = ?", [id]).fetchone()
-        if row is None:
-            return None
-        values = dict(zip(names, row))
-        values |= {name: bool(values[name]) for name in ("abstained", "audited")}
-        values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
-        return Reply(**values)
+    # ---- The file
 
-    def calibrations(self) -> dict[str, int]:
-        """The ids of all calibrations that answered, and how many labels of their replies count."""
-        joined = f"replies LEFT JOIN labels ON replies.id = labels.id AND {_COUNTS}"
-        with self._reading() as database:
-            query = f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"
-            return dict(database.execute(query).fetchall())
-
-    def labelled(
-        self, calibrations: Sequence[str] | None = None, *, audited: bool = False, after: int = 0
-    ) -> Iterator[LabelledReply]:
-        """The replies by these calibrations, by default all, whose label counts, in the order of labels.
-
-        With `audited` those of audited replies, of which the first of a subject counts; only those whose
-        label has a place `after` this one.
-        """
-        statement = _LABELLED.format(_COUNTS_AUDITED if audited else _COUNTS)
-        for id, p, threshold, *flags, number in self._pages(statement, _of(calibrations), after):
-            abstained, correct, is_audited = map(bool, flags)
-            yield LabelledReply(id, p, threshold, abstained, correct, is_audited, number)
-
-    def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
-        """The probabilities by these calibrations, by default all, in the order of the replies."""
-        for (probability,) in self._pages(_PROBABILITIES, _of(calibrations)):
-            yield probability
-
-    @property
-    def n_routes(self) -> int:
-        """How many models gave replies."""
-        with self._reading() as database:
-            return int(database.execute("SELECT count(DISTINCT route) FROM replies").fetchone()[0])
-
-    def close(self) -> None:
-        """Close with everything in the file itself."""
-        with self._lock:
-            self._close()
+    def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement that reads."""
+        with self._as_store_error(), closing(self._connect()) as database:
+            return database.execute(statement, values or {}).fetchall()
 
     def _pages(self, statement: str, values: Mapping[str, Any], last: int = 0) -> Iterator[tuple[Any, ...]]:
-        """The rows of a statement, without the number that they are ordered by, and which is above `last`."""
+        """Yield rows without the number that they are ordered by, and which is above `last`."""
         while True:
-            with self._reading() as database:
-                page = database.execute(statement, {**values, "last": last, "page": PAGE}).fetchall()
+            page = self.rows(statement, {**values, "last": last, "page": PAGE})
             for row in page:
                 yield row[1:]
             if len(page) < PAGE:
@@ -311,22 +343,51 @@ class ReplyLog:
             patience = 0 if self._is_locked else round(1000 * PATIENCE)
             self._database.execute(f"PRAGMA busy_timeout = {patience}")
             try:
-                with transaction(self._database):
+                with databases.transaction(self._database):
                     yield self._database
             except sqlite3.Error as error:
                 self._is_locked = databases.is_locked(error)
                 raise
             self._is_locked = False
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(self._connect()) as database:
-            yield database
-
     def _as_store_error(self) -> AbstractContextManager[None]:
-        return as_store_errors(f"the log {self.path}", "give the log a new file")
+        return databases.as_store_errors(f"the log {self.path}", self._remedy)
 
 
 def _of(calibrations: Sequence[str] | None) -> dict[str, str | None]:
     """The parameter of statements about some calibrations, None for all."""
     return {"calibrations": None if calibrations is None else dumps(list(calibrations))}
+
+
+def _in_order(path: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[float, tuple[Any, ...]]]:
+    """The rows of a log in its order, each with a time that is never before that of an earlier row."""
+    at, query = -math.inf, f"SELECT time, {', '.join(columns)} FROM {table} ORDER BY number"
+    with (
+        databases.as_store_errors(f"the log {path}", "give a copy from before"),
+        closing(databases.reader(path)()) as database,
+    ):
+        for time_of, *row in database.execute(query):
+            at = max(at, time_of)
+            yield at, tuple(row)
+
+
+@contextmanager
+def reading_logs(paths: Sequence[Path]) -> Iterator[ReplyLog]:
+    """Yield a log, or for several one that holds the rows of all of them for a while, without texts.
+
+    Replies and labels stand in order of time, and those of one log in its order. A label may be in another
+    log than its reply. Errors are those of `ReplyLog`.
+    """
+    first, *others = dict.fromkeys(paths)
+    if not others:
+        with closing(ReplyLog(first, read_only=True)) as log:
+            yield log
+        return
+    for path in (first, *others):
+        ReplyLog(path, read_only=True).close()
+    with (
+        TemporaryDirectory(prefix="semcal-") as folder,
+        closing(ReplyLog(Path(folder) / "logs.sqlite")) as log,
+    ):
+        log.merge([first, *others], without=("texts",))
+        yield log
