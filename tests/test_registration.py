@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from semcal.models.protocols import Sampler
 from torch import Tensor
 
 from semcal.calibration.signals import SIGNALS, Assessment, register_signal
@@ -25,7 +26,6 @@ from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric
 from semcal.models.equivalence import EQUIVALENCES, NamedEquivalence, Triple
-from semcal.models.language_model import Sampler
 from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,
@@ -36,7 +36,7 @@ from semcal.recalibration import (
     Method,
     from_pretrained,
 )
-from semcal.recalibration.losses import token_losses
+from semcal.recalibration.exact_solver import token_losses
 from semcal.recalibration.methods import SERVED
 from semcal.registry import PLUGINS, load_plugins
 from semcal.workers import ProcessExecutor
@@ -268,7 +268,7 @@ def test_fit_saves_it_and_sample_draws_under_it(questions: str, tmp_path: Path) 
     code, rows, _ = semcal("sample", questions, "--recalibrator", out, *options)
     assert code == 0
     assert [row["sampled_by"]["recalibrator"] for row in rows] == [f"Mixture({mixture.share})"] * 2
-    path = out / "calibration.json"
+    path = out / "recalibrator.json"
     content = {**json.loads(path.read_text()), "share": 2.0}
     del content["sha256"]
     path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
@@ -296,7 +296,7 @@ def test_fit_chooses_from_its_candidates(questions: str, tmp_path: Path) -> None
 
 
 def test_a_grid_fits_selects_and_samples_and_its_results_and_tables_have_them(run_folder: Path) -> None:
-    (fit,) = run_folder.glob("recalibrators/atlas/trivia/*/calibration.json")
+    (fit,) = run_folder.glob("recalibrators/atlas/trivia/*/recalibrator.json")
     assert json.loads(fit.read_text())["method"] == "Mixture"
     selection = json.loads((run_folder / "selection" / "atlas" / "trivia.json").read_text())
     assert selection["methods"]["Mixture"]["S-SC"]["candidate"] == "Mixture NLL"

@@ -27,12 +27,12 @@ from semcal.models.equivalence import (
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import Capabilities
-from semcal.models.loading import load_cross_encoder, load_model
+from semcal.models.load import load_cross_encoder, load_model
+from semcal.models.protocols import Capabilities
 from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
-    from semcal.models.language_model import Sampler
+    from semcal.models.protocols import Sampler
     from semcal.servers.settings import ServerSettings
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tiny_engine import assert_same, ats, flat, sample, token_ids
 
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.decoding import Scheduler, TreeSizes
-from semcal.models.tree_cache import ThreeLevelCache
+from semcal.models.engine.decoding import Scheduler, TreeSizes
+from semcal.models.engine.tree_cache import ThreeLevelCache
 from semcal.recalibration import SE, Base, Temperature
 
 HEAD = (*range(5, 12), *range(5, 12), 5)

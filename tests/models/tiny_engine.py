@@ -11,7 +11,7 @@ import tiny_models
 import torch
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, BlockShape
 
 #: Family and options of its configuration: heads that do more than multiply, and local attention, among them.

@@ -15,7 +15,7 @@ import pytest
 
 from semcal.errors import UsageError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest, questions_a_block
+from semcal.models.protocols import SampleRequest, questions_a_block
 from semcal.recalibration import Platt
 from semcal.servers import client
 from semcal.servers.client import ServerClient

@@ -23,7 +23,7 @@ from semcal.experiment.grid_settings import GridSettings, Model, claim_folder
 from semcal.experiment.report import build
 from semcal.experiment.report.build import write_tables
 from semcal.experiment.report.explorer import explorer_blocks
-from semcal.models.language_model import Sampler
+from semcal.models.protocols import Sampler
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.settings import ServerSettings
 from semcal.workers import PRELOAD, SerialExecutor, start_context

@@ -8,7 +8,7 @@ import pytest
 
 from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.models.language_model import Prompt, SampleRequest
+from semcal.models.protocols import Prompt, SampleRequest
 from semcal.recalibration import Base
 from semcal.servers.sampler import check_tokenizer
 from tests.servers import fake_model

@@ -22,9 +22,10 @@ from semcal.models.equivalence import (
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import PromptConfig, Sampler
-from semcal.models.sampling import default_max_new_tokens
-from semcal.recalibration.provenance import Provenance
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Sampler
+from semcal.models.sample import default_max_new_tokens
+from semcal.recalibration.files import Provenance
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -33,7 +34,7 @@ from semcal.rows import (
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
 #: What the options of `semcal sample` call what stands in `sampled_by`.
 OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}

@@ -18,15 +18,8 @@ from semcal.calibration.features import AnsweredRow, Feature, answered_rows
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError, shown
 from semcal.measuring import representative
-from semcal.models.language_model import (
-    LanguageModel,
-    ListsTokens,
-    Prompt,
-    PromptConfig,
-    Sampler,
-    SampleRequest,
-    common_prefix,
-)
+from semcal.models.prompting import PromptConfig, common_prefix
+from semcal.models.protocols import LanguageModel, ListsTokens, Prompt, Sampler, SampleRequest
 from semcal.registry import Catalogue, check_name
 from semcal.rows import AnswerKind, Row, RowsAt
 from semcal.steps import Stage, Step, WorkerState, run_stages
