@@ -166,7 +166,7 @@ class SemanticUQ:
             "cluster": cluster,
         }
         known = options_of(PromptConfig, SamplingConfig, ClusterConfig)
-        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "force", "answer"]
+        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "answer", "calibration", "recalibrator"]
         check_options(rest, known, of="SemanticUQ")
         force = bool(rest.pop("force", False))
         self.model = model = inputs.as_model(model)

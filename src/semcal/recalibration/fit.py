@@ -74,6 +74,10 @@ class Fit:
     asking: PromptConfig
     report: Json = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        origin = f"{self.provenance.n_questions} labeled questions, {self.provenance.model}"
+        return f"Fit({self.recalibrator!r}, {origin})"
+
     @property
     def temperature(self) -> float:
         """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
