@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from semcal.models.protocols import Sampler
 from torch import Tensor
 
 from semcal.calibration.signals import SIGNALS, Assessment, register_signal
@@ -26,6 +25,7 @@ from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric
 from semcal.models.equivalence import EQUIVALENCES, NamedEquivalence, Triple
+from semcal.models.protocols import Sampler
 from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,

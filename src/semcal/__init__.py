@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.calibrator import Calibrator, calibrate
     from semcal.calibration.configuration import CalibrationConfig
+    from semcal.calibration.scores import ScoreCalibrator
     from semcal.data.arguments import Questions
     from semcal.data.question import Question
     from semcal.inputs import EquivalenceLike, ModelLike, Samples, load_equivalence
@@ -47,6 +48,7 @@ _ADDRESSES = {
     "RecalibratorLike": "recalibration.fit",
     "Results": "results",
     "Samples": "inputs",
+    "ScoreCalibrator": "calibration.scores",
     "SamplingConfig": "models.sample",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
@@ -79,6 +81,7 @@ __all__ = [
     "Results",
     "Samples",
     "SamplingConfig",
+    "ScoreCalibrator",
     "SemanticUQ",
     "__version__",
     "ask_many",
