@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from semcal.arrays import as_option
 from semcal.data.arguments import Argument, DataFrameLike, kind_of
@@ -34,9 +34,6 @@ from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
 if TYPE_CHECKING:
     from semcal.models.protocols import Sampler
     from semcal.servers.settings import ServerSettings
-
-
-_Item = TypeVar("_Item")
 
 
 ModelLike: TypeAlias = "Sampler | str | Path"

@@ -32,11 +32,9 @@ class TokenDistribution(Protocol):
     @property
     def method(self) -> str:
         """The paper's name of the method: "Base", "SE", "TS"."""
-        ...
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Map logits (..., V) of any float dtype to float32 log-probabilities (..., V)."""
-        ...
 
 
 @runtime_checkable
@@ -49,34 +47,27 @@ class StateReader(Protocol):
     @property
     def method(self) -> str:
         """The paper's name of the method: "ATS"."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        ...
 
     @property
     def head_dim(self) -> int:
         """Width of an attention head."""
-        ...
 
     @property
     def bytes_per_token(self) -> int:
         """Size of the key and the value of one token."""
-        ...
 
     def queries(self, states: Tensor, positions: Tensor) -> Tensor:
         """Return the queries (B, heads, n, head_dim) of states (B, n, d)."""
-        ...
 
     def keys_values(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values (B, key-value heads, n, head_dim) of states (B, n, d)."""
-        ...
 
     def inverse_temperature_from(self, states: Tensor, gathered: Tensor) -> Tensor:
         """Return 1/T (B, n) from states (B, n, d) and the attention output (B, n, heads * head_dim)."""
-        ...
 
     def inverse_temperature(
         self,
@@ -92,15 +83,12 @@ class StateReader(Protocol):
 
         `shared` are keys and values of a prefix that all rows have in common.
         """
-        ...
 
     def log_probs(self, logits: Tensor, inverse_temperature: Tensor) -> Tensor:
         """Return log softmax(logits / T) in float32, for logits (..., V) and 1/T (...)."""
-        ...
 
     def to(self, device: torch.device) -> Self:
         """Move the weights to a device."""
-        ...
 
 
 AnyRecalibrator: TypeAlias = "TokenDistribution | StateReader"

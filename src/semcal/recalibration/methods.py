@@ -38,11 +38,9 @@ class FrozenModel(Protocol):
     @property
     def block_shape(self) -> BlockShape:
         """The shape of a decoder block like the model's own."""
-        ...
 
     def logits(self, states: Tensor) -> Tensor:
         """States (n, d) → logits (n, V)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -279,12 +279,10 @@ class _Fitted(Protocol):
     @property
     def loss(self) -> str:
         """The loss or score that it was fitted or chosen by."""
-        ...
 
     @property
     def alpha(self) -> float | None:
         """The α of selective smoothing."""
-        ...
 
 
 class FittedMap(_Fitted, TokenDistribution, Protocol):
