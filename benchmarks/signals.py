@@ -39,7 +39,7 @@ from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
 from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
 from semcal.models.clustering import ClusterConfig
-from semcal.models.loading import load_model
+from semcal.models.load import load_model
 from semcal.rows import Row
 from semcal.store import Store
 

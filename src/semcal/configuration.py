@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semcal.data.template import TemplateLike
     from semcal.grading.rules import Grader
     from semcal.inputs import EquivalenceLike
-    from semcal.models.drawing import Truncation
+    from semcal.models.engine.draw import Truncation
     from semcal.rows import AnswerKind
 
 _Config = TypeVar("_Config")

@@ -7,8 +7,8 @@ from typing import Self
 
 from semcal.errors import naming_extra
 from semcal.models.distribution import Temperature
-from semcal.recalibration.saving import from_pretrained
-from semcal.recalibration.temperature import single_temperature
+from semcal.recalibration.files import from_pretrained
+from semcal.recalibration.recalibrators import single_temperature
 
 with naming_extra("semcal.export"):
     from torch import Tensor

@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
-#: The files of a recalibrator; nothing else is fetched.
-RECALIBRATOR_FILES = ("calibration.json", "model.safetensors")
 #: Seconds to wait for a connection to the hub; its own client tries for half a minute.
 TIMEOUT = 3.0
 
@@ -65,7 +63,7 @@ NLI_MODEL = NamedKind(
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
-    RECALIBRATOR_FILES[0],
+    "recalibrator.json",
     Registry("recalibrator", {"atlas": "semcal.demo.paths:recalibrator_dir"}),
     "give the directory that `semcal fit` wrote or a hub id such as owner/name",
     error=UsageError,
@@ -73,7 +71,7 @@ RECALIBRATOR = NamedKind(
 )
 CALIBRATION = NamedKind(
     "calibration",
-    RECALIBRATOR_FILES[0],
+    "calibration.json",
     Registry("calibration", {"atlas": "semcal.demo.paths:calibration_dir"}),
     "give the directory that `semcal calibrate` wrote or a hub id such as owner/name",
     error=UsageError,
@@ -160,6 +158,12 @@ def llama_cpp_line(path: Path) -> str:
 
 def _directory(path: Path, kind: NamedKind) -> Location:
     if not (path / kind.file).is_file():
+        for other in (RECALIBRATOR, CALIBRATION) if kind.made_by else ():
+            if (path / other.file).is_file():
+                raise kind.error(
+                    f"{path} holds a {other.what}, not a {kind.what}; give it with --{other.what}, or make a "
+                    f"{kind.what} with `semcal {kind.made_by}`"
+                )
         raise kind.error(
             f"no {kind.what} in {path}: it holds no {kind.file}; {_hint(path, kind)}{kind.advice}"
         )

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from semcal.arrays import as_option
 from semcal.data.arguments import Argument, DataFrameLike, kind_of
@@ -17,6 +17,7 @@ from semcal.files import JsonLine, JsonObject, fault
 from semcal.models.clustering import ClusterConfig, check_clusterable
 from semcal.models.equivalence import (
     DEFAULT,
+    EQUIVALENCES,
     LETTER,
     CachedEquivalence,
     EmbeddedEquivalence,
@@ -26,16 +27,13 @@ from semcal.models.equivalence import (
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import Capabilities
-from semcal.models.loading import load_cross_encoder, load_model
+from semcal.models.load import load_cross_encoder, load_model
+from semcal.models.protocols import Capabilities
 from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
-    from semcal.models.language_model import Sampler
+    from semcal.models.protocols import Sampler
     from semcal.servers.settings import ServerSettings
-
-
-_Item = TypeVar("_Item")
 
 
 ModelLike: TypeAlias = "Sampler | str | Path"
@@ -90,7 +88,8 @@ def load_equivalence(
     name_or_dir : str or Path
         "default", the model for real text that comes with the package; "exact", equality of normal forms;
         "among:spam,ham", that of labels, where any other answer is invalid and counts as none;
-        "atlas", the NLI model of the invented world; the directory or hub id of a sequence-classification
+        "atlas", the NLI model of the invented world; the name of one that was registered
+        (`semcal.models.equivalence.EQUIVALENCES`); the directory or hub id of a sequence-classification
         checkpoint with a label "entailment" (such as those trained on MNLI); "openai:URL#MODEL", a language
         model that is asked in words.
     device : str, optional
@@ -124,6 +123,8 @@ def load_equivalence(
     equivalence: Equivalence
     if str(name_or_dir) == DEFAULT:
         equivalence = EmbeddedEquivalence()
+    elif str(name_or_dir) in EQUIVALENCES:
+        equivalence = EQUIVALENCES[str(name_or_dir)].load()
     elif names_a_server(name_or_dir):
         from semcal.servers.entailment import load_verdicts
 

@@ -37,8 +37,9 @@ from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_at
 from semcal.models.equivalence import count_invalid
-from semcal.models.language_model import PromptConfig, check_likelihoods
-from semcal.models.sampling import (
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import check_likelihoods
+from semcal.models.sample import (
     Sampled,
     Sampling,
     SamplingConfig,
@@ -47,7 +48,7 @@ from semcal.models.sampling import (
     sample_runs,
 )
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
+from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
 from semcal.results import Answer, Results, answers_of
 from semcal.rows import (
@@ -66,7 +67,7 @@ from semcal.steps import Step, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
 #: Fewer draws than this are warned about.
 FEW = 5
@@ -108,7 +109,7 @@ class SemanticUQ:
     calibration : Calibration, str or Path, optional
         Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
         recalibrator, sampling, clustering and threshold, which are refused beside it.
-    recalibrator : Fit, Recalibrator, ATS, float, str or Path, optional
+    recalibrator : Fit, TokenDistribution, ATS, float, str or Path, optional
         From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
         the model's own distribution (T = 1) by default.
     prompt : PromptConfig, optional
@@ -165,7 +166,7 @@ class SemanticUQ:
             "cluster": cluster,
         }
         known = options_of(PromptConfig, SamplingConfig, ClusterConfig)
-        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "force", "answer"]
+        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "answer", "calibration", "recalibrator"]
         check_options(rest, known, of="SemanticUQ")
         force = bool(rest.pop("force", False))
         self.model = model = inputs.as_model(model)

@@ -118,7 +118,7 @@ def test_interrupted_before_the_first_block_nothing_is_left(
 
     one = load_set("atlas-reading")
     file = write(tmp_path / "q.jsonl", [question.row() for question in one.calibration_train[:20]])
-    monkeypatch.setattr("semcal.recalibration.choosing.sample_candidates", interrupted)
+    monkeypatch.setattr("semcal.recalibration.select.sample_candidates", interrupted)
     code, _, err = semcal("calibrate", file, "--model", "atlas", "--m", 4, "--out", tmp_path / "c")
     assert code == 130
     assert "nothing is kept" in err

@@ -16,7 +16,7 @@ from semcal.data.template import Template, as_template
 from semcal.errors import InputError, QuestionError, RowError, UsageError
 from semcal.files import JsonLine
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.rows import Row
 from tests.cli.invoking import write
 

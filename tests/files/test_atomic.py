@@ -114,7 +114,7 @@ def test_a_link_under_the_name_itself_is_replaced_and_its_target_stays(tmp_path:
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
 def test_files_have_the_permissions_that_the_umask_leaves(mask: int, mode: int, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from semcal.recalibration.trained import write_tensors
+    from semcal.recalibration.modules import write_tensors
 
     before = os.umask(mask)
     try:

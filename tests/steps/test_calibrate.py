@@ -28,7 +28,7 @@ from semcal.inputs import load_equivalence
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
-from semcal.recalibration.saving import write_contents
+from semcal.recalibration.files import write_contents
 from semcal.uncertainty import SemanticUQ
 from tests.json_rows import (
     answer_of,
@@ -589,7 +589,7 @@ def test_a_model_is_asked_at_one_and_a_half_and_the_record_says_which_model() ->
 
 
 def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the_map(tmp_path: Path) -> None:
-    from semcal.recalibration.fitting import fit
+    from semcal.recalibration.fit import fit
 
     model, labelled = questions(80)
     fitted = fit(model, labelled).recalibrator

@@ -15,8 +15,8 @@ from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
 from semcal.files import write_rows
 from semcal.models.fakes import FakeLanguageModel
-from semcal.recalibration.choosing import fit_grid
-from semcal.recalibration.fitted import as_recalibrator
+from semcal.recalibration.fit import as_recalibrator
+from semcal.recalibration.select import fit_grid
 from tests.json_rows import as_sample_rows
 
 polars = pytest.importorskip("polars")

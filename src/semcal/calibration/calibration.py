@@ -33,10 +33,10 @@ from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, fingerprint
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SamplingConfig
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.saving import (
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SamplingConfig
+from semcal.recalibration.files import (
+    Provenance,
     check_provenance,
     from_pretrained,
     not_finite,
@@ -62,8 +62,8 @@ from semcal.store import write_if_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.attentive import Fitted
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.records import Fitted
 
 DecisionWord = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
@@ -245,7 +245,7 @@ class Calibration(_Contents):
         Model, prompt and data; None where the samples came from a file.
     samples_sha256 : str or None
         Of the file `samples.jsonl` beside it; None where there is none.
-    recalibrator : Recalibrator or ATS, optional
+    recalibrator : TokenDistribution or ATS, optional
         What the answers are sampled under.
     samples : str or None
         What was sampled to make it, as JSON Lines, for `save_pretrained`; None once it was loaded.

@@ -86,11 +86,12 @@ from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import ExactMatch
-from semcal.models.language_model import PromptConfig, Sampler
-from semcal.models.sampling import Sampling, SamplingConfig, add_stated_answers
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Sampler
+from semcal.models.sample import Sampling, SamplingConfig, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.provenance import check_enough, warn_if_few
-from semcal.recalibration.saving import fitted_or_none
+from semcal.recalibration.files import fitted_or_none
+from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -104,8 +105,8 @@ from semcal.rows import (
 from semcal.store import Store
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.fitted import RecalibratorLike
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.fit import RecalibratorLike
 
 #: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
@@ -181,9 +182,9 @@ class Calibrator:
     ) -> Calibration:
         """Sample answers to labeled questions, and learn from them; parameters as of `semcal.calibrate`."""
         # only now, as calibrations of stored samples do without transformers
-        from semcal.recalibration.calibration_set import provenance_of
-        from semcal.recalibration.choosing import sample_candidates
-        from semcal.recalibration.fitted import recalibrator_and_prompt
+        from semcal.recalibration.fit import recalibrator_and_prompt
+        from semcal.recalibration.fit_data import provenance_of
+        from semcal.recalibration.select import sample_candidates
 
         config, record, sampling = self.config, self.record, sampling or SamplingConfig()
         model, questions = inputs.as_model(model), labelled_questions(labeled, config.answer)
@@ -333,7 +334,7 @@ def calibrate(
     labeled : file, DataFrame, dicts or Questions
         `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a
         start, 250 are good.
-    recalibrator : Fit, Recalibrator, float, str or Path, optional
+    recalibrator : Fit, TokenDistribution, float, str or Path, optional
         Takes the place of T = 1: a temperature, or the result of `semcal.fit`, or its directory.
     m_curve : bool
         Also report the gain of fewer samples (`semcal.calibration.draws_curve`).

@@ -15,15 +15,17 @@ from semcal.measuring import (
 )
 from semcal.models.distribution import fingerprint, temperature_of
 from semcal.models.equivalence import (
+    EQUIVALENCES,
     Equivalence,
     address_of,
     is_same_equivalence,
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import PromptConfig, Sampler
-from semcal.models.sampling import default_max_new_tokens
-from semcal.recalibration.provenance import Provenance
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Sampler
+from semcal.models.sample import default_max_new_tokens
+from semcal.recalibration.files import Provenance
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -32,7 +34,7 @@ from semcal.rows import (
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
 #: What the options of `semcal sample` call what stands in `sampled_by`.
 OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}
@@ -98,7 +100,9 @@ def equivalence_of(
                 "would find other meanings; leave it out, or calibrate again with it"
             )
         return equivalence
-    is_name = needs_no_model(name) or name in embedded or names_a_server(name) or is_hub_id(name)
+    is_name = (
+        needs_no_model(name) or name in {*embedded, *EQUIVALENCES} or names_a_server(name) or is_hub_id(name)
+    )
     if not is_name and not Path(name).is_dir():
         raise UsageError(
             f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "

@@ -15,8 +15,8 @@ from semcal.data.question import Ties
 from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Groups
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
-from semcal.models.language_model import PromptConfig
-from semcal.recalibration.provenance import Provenance
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.files import Provenance
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 

@@ -18,9 +18,8 @@ from semcal.files import dumps
 from semcal.hub_names import CALIBRATION
 from semcal.measuring import measure_at
 from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
-from semcal.models.sampling import default_max_new_tokens, row_to_ask
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.saving import fitted_or_none
+from semcal.models.sample import default_max_new_tokens, row_to_ask
+from semcal.recalibration.files import Provenance, fitted_or_none
 from semcal.rows import (
     SAMPLES,
     SIGNALS_KEY,
@@ -36,8 +35,8 @@ from semcal.rows import (
 )
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.attentive import Fitted
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.records import Fitted
 
 T = TypeVar("T")
 #: What is kept of a row beside its draws: answers that are not read of them.

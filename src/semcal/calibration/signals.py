@@ -18,15 +18,8 @@ from semcal.calibration.features import AnsweredRow, Feature, answered_rows
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError, shown
 from semcal.measuring import representative
-from semcal.models.language_model import (
-    LanguageModel,
-    ListsTokens,
-    Prompt,
-    PromptConfig,
-    Sampler,
-    SampleRequest,
-    common_prefix,
-)
+from semcal.models.prompting import PromptConfig, common_prefix
+from semcal.models.protocols import LanguageModel, ListsTokens, Prompt, Sampler, SampleRequest
 from semcal.registry import Catalogue, check_name
 from semcal.rows import AnswerKind, Row, RowsAt
 from semcal.steps import Stage, Step, WorkerState, run_stages
@@ -239,16 +232,22 @@ def parse_stated(text: str) -> float | None:
     return number if "." in stated[1] and not stated[2] and number <= 1 else number / 100
 
 
-def _register(name: str, ask: Ask, *, reads_letters: bool) -> None:
+def register_signal(name: str, ask: Ask, *, reads_letters: bool = False) -> None:
+    """Register a signal of one feature: the value, in [0, 1], that `ask` returns for each answer.
+
+    `reads_letters` says that it needs log-probabilities of the first token of a reply. UsageError if the name
+    is taken.
+    """
+
     def read(answered: AnsweredRow) -> float | None:
         return cast("float | None", answered.row.signals_of(answered.text).get(name))
 
     SIGNALS.register(Signal(name, (Feature(name, read, is_share=True),), ask, reads_letters))
 
 
-_register("self-assessment", ask_self_assessment, reads_letters=True)
-_register("p-true", ask_p_true, reads_letters=True)
-_register("verbalised", ask_verbalised, reads_letters=False)
+register_signal("self-assessment", ask_self_assessment, reads_letters=True)
+register_signal("p-true", ask_p_true, reads_letters=True)
+register_signal("verbalised", ask_verbalised)
 SIGNALS.register(
     Signal(
         "token-scores",
