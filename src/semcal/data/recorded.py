@@ -184,7 +184,7 @@ class _Answers:
         if not self.stated and kind == "given" and len(self.replies) == 1:
             self.stated[0] = self.answer(next(iter(self.replies.values()))), None
         if not self.stated:
-            self.fault = self.fault or f"the log's own answer is missing. Add a reply to ID#{_KEYS[kind]}"
+            self.fault = self.fault or f"its own answer is missing. Add a reply to ID#{_KEYS[kind]}"
             return {}
         text, correct = self.stated[min(self.stated)]
         if text is None and kind == "given":
@@ -585,7 +585,7 @@ def read_recorded(
     """
     if answer == "greedy" and format != "openai-batch":
         raise UsageError(
-            f"--answer greedy: a log of {format} has no answer at T = 0 beside samples. Import a run at T = 0 "
+            f"--answer greedy: {format} logs have no answer at T = 0 beside samples. Import a run at T = 0 "
             "with --answer given, and sample a model as its witness."
         )
     if requests is not None and format != "openai-batch":
