@@ -272,7 +272,7 @@ def test_a_log_compressed_with_zstd_is_read_where_python_can_and_else_names_the_
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("log.eval", b"no zip", "is no inspect log, or damaged"),
+        ("log.eval", b"no zip", "is not an inspect log, or is damaged"),
         ("log.json", b"{", "not JSON"),
         ("log.json", b'{"status": "success"}', "holds no samples"),
         ("log.json", "é".encode("latin-1"), "utf-8"),
@@ -378,7 +378,7 @@ BAD_EPOCHS = [
     ({"output": {"choices": [{"message": {"content": NESTED}}]}}, "expected a text"),
     ({"input": "Another question?"}, "its input is not that of the other epochs"),
     ({"input": [3]}, "expected a text, got None"),
-    ({"epoch": 1}, "draw 1 is there twice"),
+    ({"epoch": 1}, "sample 1 occurs twice"),
     ({"target": 3}, "expected a text, got 3"),
     ({"input": "attachment://ff"}, "expected a text, got 'attachment://ff'"),
 ]
@@ -399,7 +399,7 @@ BAD_REPLIES: list[tuple[dict[str, Any], str]] = [
         ("openai-batch", DRAWN[1:], TWO_EACH, "is not answered in"),
         ("openai-batch", [*DRAWN, DRAWN[0]], TWO_EACH, "is there twice"),
         ("openai-batch", DRAWN, [request("0#0", "Who?"), *TWO_EACH[1:]], "asks something else"),
-        ("openai-batch", DRAWN, TWO_EACH[2:], "its question is not known; give --requests or --questions"),
+        ("openai-batch", DRAWN, TWO_EACH[2:], "its question is unknown. Give --requests or --questions"),
         ("openai-batch", [reply("0#4", "a"), *DRAWN[1:]], TWO_EACH[2:], "those numbered [1, 4]"),
     ],
 )
@@ -788,7 +788,7 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
         "no answer of its own: expected a reply to ID#greedy",
         "the answer is there twice",
         "request 'd#greedy' asks something else than the draws, or not at T = 0",
-        "there is no draw beside the answer",
+        "there is no sample beside the answer",
     ):
         assert reason in stderr
 
@@ -981,7 +981,7 @@ def test_every_way_in_which_unpacking_fails_is_one_clear_error(tmp_path, monkeyp
     monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
     code, rows, stderr = semcal("import", "inspect", log)
     assert (code, rows) == (1, [])
-    assert f"is no inspect log, or damaged or encrypted ({error}); make or copy it again" in stderr
+    assert f"is not an inspect log, or is damaged or encrypted ({error})" in stderr
 
 
 def bomb(path: Path, size: int, *, declared: int | None = None) -> Path:

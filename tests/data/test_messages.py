@@ -213,7 +213,7 @@ def test_braces_that_are_no_placeholders_stand_as_they_are() -> None:
 
 
 def test_a_template_and_its_questions_agree_on_passages() -> None:
-    with pytest.raises(InputError, match=r"no \{context\} in the template"):
+    with pytest.raises(InputError, match="'context'"):
         PromptConfig((), template=Template(None, "{question}")).chat(Question("1", "Who?", context="Ana."))
-    with pytest.raises(InputError, match=r"\{context\}, which the template has"):
+    with pytest.raises(InputError, match="'context'"):
         PromptConfig((), template=Template(None, "{context} {question}")).chat(Question("1", "Who?"))

@@ -131,7 +131,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
     ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*leave it out"),
     ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*give each question its own"),
-    ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id", though rows before have one'),
+    ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id"'),
     (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no question: give it as"),
     (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no question"),
     (
