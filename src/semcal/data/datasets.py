@@ -21,8 +21,10 @@ from semcal.data.sources import (
     ATLAS,
     BUILT_IN,
     COMMON_NAMES,
+    EXAMPLES,
     HubDataset,
     Notify,
+    find_source,
     peek,
     read_hub_rows,
     read_source_rows,
@@ -203,7 +205,7 @@ def read_questions(
         A local file (JSON Lines, JSON, SQuAD's own JSON, CSV, TSV, Parquet; .gz where it is text), "-"
         for JSON Lines on standard input, or a data set on the Hugging Face hub: "triviaqa", "nq-open",
         "squad", or any "owner/name". A file of that name comes first. Or a set of the embedded world:
-        "atlas-trivia", "atlas-rare", "atlas-reading".
+        "atlas-trivia", "atlas-rare", "atlas-reading". Or the example set "real".
     format : str, optional
         If the ending of the file does not say: "jsonl", "json", "csv", "tsv", "parquet".
     subset, split : str, optional
@@ -236,6 +238,7 @@ def read_questions(
     """
     names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
+    source = find_source(source)
     name = _plain_name(source)
     if name in ATLAS.names() and not Path(source).exists():
         if format or subset or columns:
@@ -267,7 +270,8 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    dataset = BUILT_IN[check_name(_plain_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
+    known = [*BUILT_IN, *ATLAS.names(), *EXAMPLES.names()]
+    dataset = BUILT_IN[check_name(_plain_name(source), known, what="file or data set")]
     return dataset if subset is None else replace(dataset, subset=subset)
 
 
