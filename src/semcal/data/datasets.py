@@ -21,8 +21,10 @@ from semcal.data.sources import (
     ATLAS,
     BUILT_IN,
     COMMON_NAMES,
+    EXAMPLES,
     HubDataset,
     Notify,
+    find_source,
     peek,
     read_hub_rows,
     read_source_rows,
@@ -198,8 +200,8 @@ def read_questions(
     source : str or Path
         A local file: JSON Lines, JSON, SQuAD's own JSON, CSV, TSV (all may be gzipped) or Parquet. "-" is
         JSON Lines on standard input. If no file has this name, a data set: "triviaqa", "nq-open", "squad" or
-        any "owner/name" on the Hugging Face hub, or "atlas-trivia", "atlas-rare" or "atlas-reading" of the
-        package.
+        any "owner/name" on the Hugging Face hub, or "atlas-trivia", "atlas-rare", "atlas-reading" or
+        "real" of the package.
     format : str, optional
         Format of the file: "jsonl", "json", "csv", "tsv", "parquet". The default is that of its ending.
     subset, split : str, optional
@@ -234,6 +236,7 @@ def read_questions(
     """
     names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
+    source = find_source(source)
     name = _plain_name(source)
     if name in ATLAS.names() and not Path(source).exists():
         if format or subset or columns:
@@ -264,7 +267,8 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    dataset = BUILT_IN[check_name(_plain_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
+    known = [*BUILT_IN, *ATLAS.names(), *EXAMPLES.names()]
+    dataset = BUILT_IN[check_name(_plain_name(source), known, what="file or data set")]
     return dataset if subset is None else replace(dataset, subset=subset)
 
 

@@ -67,6 +67,15 @@ ATLAS = Registry(
     dict.fromkeys(("atlas-trivia", "atlas-rare", "atlas-reading"), "semcal.demo.questions:load_set"),
 )
 
+#: Questions with stored samples that come with the package; an address is that of the path of their file.
+EXAMPLES = Registry("example set", {"real": "semcal.demo.real:PATH"})
+
+
+def find_source(source: str | Path) -> str | Path:
+    """Return the file of an example set for its name, unless a file of that name exists; else the source."""
+    is_example = str(source) in EXAMPLES.names() and not Path(source).exists()
+    return EXAMPLES.load(str(source)) if is_example else source
+
 
 def find_format(path: Path) -> str:
     """Return the format of a file from its ending; JSON Lines if it has none, InputError if it is unknown.
@@ -92,13 +101,14 @@ def read_source_rows(
     names: Collection[str] = (),
     notify: Notify | None = None,
 ) -> Iterator[JsonLine | RowError]:
-    """Yield the rows of a local file, or of JSON Lines on standard input ("-").
+    """Yield the rows of a local file, of an example set, or of JSON Lines on standard input ("-").
 
     The default `format`, one of `FORMATS`, is that of the ending. `names`, known names of columns in lower
     case, help to find the delimiter of CSV. `notify` is called with notes about the file. InputError if the
     file does not exist, is damaged as a whole, or has an unknown format. UsageError if `format` is unknown.
     MissingExtraError for Parquet without pyarrow.
     """
+    source = find_source(source)
     path, is_stream = Path(source), str(source) == "-"
     if not is_stream and not path.is_file():
         raise InputError(f"no such file: {path}")
