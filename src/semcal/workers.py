@@ -110,10 +110,10 @@ def plan_workers(
 
     The number is the smallest of the processors, the `blocks` of questions (if known), and the copies of the
     models' `weights` (bytes; None: one process) that fit into the free memory. Several processes of one
-    thread were faster than one process of several threads for every tested size (docs/workers.md). A single process
-    with large models uses all processors as threads. A `requested` number of processes has one thread each.
-    If models do not run on a CPU, one process serves the device. `processors` and `memory` default to those
-    of this machine.
+    thread were faster than one process of several threads for every tested size (docs/workers.md). A single
+    process with large models uses all processors as threads. A `requested` number of processes has one thread
+    each. If models do not run on a CPU, one process serves the device. `processors` and `memory` default to
+    those of this machine.
 
     >>> print(plan_workers(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
     2 processes of 1 thread (2 processors, weights of 10 MB)
@@ -507,8 +507,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
     """An executor with one worker process for each thread, each with its own state.
 
     A process starts when it is needed, in a pool of its own, so that its death ends no other job. If a
-    process dies, another does its job again. An interrupted or failed `with` block ends all processes, and so does
-    the end of this process.
+    process dies, another does its job again. An interrupted or failed `with` block ends all processes, and so
+    does the end of this process.
 
     The picklable `load` returns the state of a process. Processes fork from a server that has imported the
     modules of `preload`. With `state`, jobs are done in this process until they have cost as much as the
