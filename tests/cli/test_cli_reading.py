@@ -193,9 +193,7 @@ def test_what_is_held_back_is_told_when_the_command_fails(tmp_path: Path) -> Non
     assert code == 1
     first, second, third = stderr.splitlines()
     assert first == f"fit: {tmp_path / 'q.csv'}: cells are separated by semicolons"
-    assert second.startswith(
-        'lines 2-301 (300 rows): no question: give it as "question" (the row\'s keys: Frage'
-    )
+    assert second.startswith('lines 2-301 (300 rows): no "question" (the row\'s keys: Frage')
     assert third.startswith("error: no questions in ")
 
 
