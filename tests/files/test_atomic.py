@@ -136,7 +136,7 @@ def test_files_of_samples_and_caches_of_verdicts_are_for_their_owner_alone(tmp_p
     before = os.umask(0)
     try:
         (path := Store(tmp_path).path("stage", {})).parent.mkdir(parents=True)
-        Store(tmp_path).keep("stage", {}, ["{}"])
+        Store(tmp_path).rows("stage", {}, lambda: [{}])
         with RowResults("sample", tmp_path / "rows.jsonl"):
             pass
         CachedEquivalence(ExactMatch(), tmp_path / "verdicts.sqlite")

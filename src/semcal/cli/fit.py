@@ -341,7 +341,7 @@ class FitWork:
             under = f"each of {count} candidates"
         if options.samples:
             parts.append(f"sample {options.m} answers to each of {len(questions)} questions under {under}")
-        path = options.out / "calibration.json"
+        path = options.out / "recalibrator.json"
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
 
     def _reading(self, labelled: FitData) -> str:
@@ -499,7 +499,7 @@ class FitWork:
         tried = len({row.get("candidate", row.get("temperature")) for row in table})
         place = out / SELECTION
         info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
-        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "calibration.json")}
+        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "recalibrator.json")}
 
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""
@@ -524,7 +524,7 @@ def _remove_choices(out: Path) -> None:
 
     (out / SELECTION).unlink(missing_ok=True)
     for folder in (out / measure for measure in MEASURES):
-        if (folder / "calibration.json").is_file():
+        if (folder / "recalibrator.json").is_file():
             rmtree(folder)
 
 

@@ -60,7 +60,7 @@ MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 #: Scores this close to the best are tied with it: rounding must not choose.
 TIE = 1e-12
-#: What `calibration.json` keeps of the scores by which it was chosen.
+#: What `recalibrator.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
 #: How TS-grid samples by default: ten answers after no examples.
 TEN_DRAWS = Sampling(())
