@@ -201,7 +201,7 @@ def test_a_dry_run_of_sample_names_bad_rows_too(tmp_path: Path) -> None:
     path = write(tmp_path / "q.jsonl", [{"id": 1, "question": "Who?"}, {"id": 2}])
     code, _, stderr = semcal("sample", path, "--model", "none", "--dry-run")
     assert code == 1
-    assert "line 2 (id 2): no question" in stderr
+    assert 'line 2 (id 2): no "question"' in stderr
     assert "would sample 10 answers to each of 1 questions" in stderr
 
 
