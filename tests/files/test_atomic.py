@@ -94,8 +94,8 @@ def test_a_temporary_name_cannot_be_guessed_and_follows_no_link(
     with atomic_write(tmp_path / "a") as one, atomic_write(tmp_path / "a") as two:
         assert one.name != two.name
         assert str(os.getpid()) not in Path(one.name).name.split(".")
-    monkeypatch.setattr(module, "_random_name", lambda path: path.with_name(".guessed.semcal.part"))
-    (tmp_path / ".guessed.semcal.part").symlink_to(precious)
+    monkeypatch.setattr(module.secrets, "token_hex", lambda _: "guessed")
+    (tmp_path / f".out.guessed{module.PART}").symlink_to(precious)
     with pytest.raises(FileExistsError), atomic_write(tmp_path / "out") as handle:
         handle.write(b"overwritten")
     assert precious.read_text() == "kept"

@@ -622,8 +622,8 @@ class _Questions:
             if len(matches) == 1:
                 return matches[0]
             raise InputError(
-                f"its question is {quoted}; expected one equal question in {source} (without ids), got "
-                f"{len(matches)}"
+                f"its question is {quoted}; expected one equal question in {source} (without ids), found "
+                f"{len(matches) or 'none'}"
             )
         if (question := self._by_id.get(name)) is None:
             raise InputError(f"no question with this id in {source}. Leave all ids out to join by text.")

@@ -172,7 +172,7 @@ class _Lines:
         if self.size > jsonl.LONGEST:
             while line and not line.endswith("\n"):
                 line = self._handle.readline(jsonl.LONGEST)
-            raise csv.Error(f"longer than {jsonl.LONGEST} characters")
+            raise csv.Error(f"longer than {jsonl.LONGEST:,} characters")
         return line
 
 
