@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         raise NotRun("--model and --calibration")
     warnings.simplefilter("ignore", SemcalWarning)
     model, equivalence = load_model(options.model, dtype=options.dtype), as_equivalence(None)
-    asking = Calibration.from_pretrained(options.calibration).asking
+    asking = Calibration.from_pretrained(options.calibration).prompt
     lines = (options.calibration / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     draws = [Row(json.loads(line)) for line in lines]
     print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")
