@@ -111,7 +111,7 @@ def test_devices_and_pipes_stay_what_they_are(rows: str, tmp_path: Path) -> None
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (
             1,
-            f"error: No space left on device: {out}; free some space there and run the same command again\n",
+            f"error: No space left on device: {out}; free some space, and run the same command again\n",
         )
 
 

@@ -306,7 +306,7 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
                 references += [row.answers for row in block.rows if row.is_labelled]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
-    opt.tell_invalid("cluster", equivalence_name, costs)
+    opt.report_invalid("cluster", equivalence_name, costs)
     if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
         info(f"cluster: {suggestion}")
     if costs["none"]:

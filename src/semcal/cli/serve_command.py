@@ -40,7 +40,7 @@ EXAMPLES, READ = 3, 50
 class ServeOptions:
     """The options of `semcal serve`; each may stand in SEMCAL_SERVE_NAME as well."""
 
-    model: str | None = opt.ANSWERING_MODEL
+    model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     fallback: str | None = Option(
         None,
