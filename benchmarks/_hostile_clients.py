@@ -21,7 +21,7 @@ from random import Random
 
 from benchmarks._damage import Ended
 from benchmarks._mutations import changed_bytes
-from semcal.serve.log import ReplyLog
+from semcal.reply_log import ReplyLog
 from tests.serve.serving import SANG, WHERE, WROTE, Running, running
 
 Case = Callable[[Random], tuple[Ended, str, list[str]]]

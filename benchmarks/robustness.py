@@ -41,7 +41,9 @@ from benchmarks._mutations import (
     changed_json,
     changed_text,
 )
-from semcal.cli.app import app
+from semcal.cli.app import COMMANDS, app
+from semcal.cli.config_file import FileSetting, keys_by_option
+from semcal.cli.options import parameters_of
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.files import canonical
 from semcal.store import UnfinishedWork
@@ -51,7 +53,7 @@ QUICK: dict[str, Any] = {}
 #: Of the samples as a table.
 COLUMNS = ("id", "question", "answers", "samples", "log_likelihoods")
 #: Options that say how much to do; a value that large is work, not damage.
-AMOUNTS = {"--m", "--max-new-tokens", "--workers", "--limit", "--bins"}
+AMOUNTS = {"--m", "--max-new-tokens", "--workers", "--limit", "--bins", "model.memory"}
 GRID = """\
 preset: sound
 models: [{name: one, path: atlas}]
@@ -332,13 +334,21 @@ def _option_cases(bench: Bench) -> Case:
         for option in commands.commands[name].params
         if option.param_type_name == "option" and not option.is_flag and option.opts[0] != "--ray"
     ]
+    named += [
+        (name, keys_by_option()[setting])
+        for name, command, _ in COMMANDS
+        if name in base
+        for setting, parameter in parameters_of(command).items()
+        if isinstance(parameter.default, FileSetting)
+    ]
 
     def case(random: Random) -> tuple[Ended, str, list[str]]:
         name, option = random.choice(named)
         value = random.choice([one for one in OPTIONS if option not in AMOUNTS or one not in WORK])
         for made in ("fitted", "again"):
             shutil.rmtree(bench.path(made), ignore_errors=True)
-        ended = semcal(name, *base[name], option, value)
+        words = (option, value) if option.startswith("--") else ("--config", f"{option}={value}")
+        ended = semcal(name, *base[name], *words)
         return ended, f"{name} {option} {value[:30]!r}", faults_of(ended)
 
     return case

@@ -1,36 +1,20 @@
-"""SQLite files of ours: who made them, their tables, transactions, and readers beside a writer."""
+"""SQLite files of this package: their layouts, transactions, and readers beside a writer."""
 
 from __future__ import annotations
 
-import heapq
-import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-from semcal.errors import InputError, StoreError
+from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout.
-REPLY_LOG = 0x736D6C67
-REPLY_LOG_SCHEMA = 2
-#: Rows of a log that are copied in one transaction.
-COPIED = 1000
-#: What becomes of a row that two of several logs hold: a label that is struck in one of them is struck.
-_MERGE = {
-    "replies": "DO NOTHING",
-    "labels": "(id, correct, key) DO UPDATE SET struck = ifnull(struck, excluded.struck)",
-}
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -41,16 +25,21 @@ UNUSABLE = {
 
 @dataclass(frozen=True)
 class DatabaseLayout:
-    """What files of one kind hold, and how messages call one."""
+    """The layout of one kind of file, and its name in messages."""
 
-    noun: str  # "log"
+    noun: str  # "log of replies"
+    remedy: str  # for a file of another program or layout
     owner: int  # the `application_id`
     schema: int
-    tables: Mapping[str, str]  # the statements that make them and their indexes, by name and in order
+    tables: Mapping[str, str]  # statements that create tables and indexes, by name and in order
+
+    def refusal(self, path: Path) -> StoreError:
+        """Return the error for a file of another program."""
+        return StoreError(f"{path} is no {self.noun}, but of another program; {self.remedy}")
 
 
 def make_folder(path: Path, name: str) -> None:
-    """Make the folder of a file, called `name` in messages, where there is none; StoreError if that fails."""
+    """Make the missing folder of a file, called `name` in messages; StoreError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -58,12 +47,12 @@ def make_folder(path: Path, name: str) -> None:
 
 
 def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
-    """A connection of any thread, one at a time; a power cut may cost what came last, not the file.
+    """Return a connection for one thread at a time. A power cut may lose the last writes, not the file.
 
-    It waits for `patience` seconds while other processes write. A new file can be read by its owner alone.
-    One that exists is opened by SQLite alone: to close a descriptor of it drops all locks of this process.
+    The connection waits `patience` seconds while other processes write. Only its owner can read a new file.
+    Only SQLite opens an existing file, because closing another descriptor drops all locks of this process.
     """
-    with suppress(OSError):  # it exists, or SQLite says better what is wrong
+    with suppress(OSError):  # it exists, or the error of SQLite is clearer
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = NORMAL")
@@ -71,12 +60,12 @@ def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
 
 
 def reader(path: Path) -> Callable[[], sqlite3.Connection]:
-    """Return a maker of connections that change nothing, not even beside the file, where readers leave files.
+    """Return a function that opens connections for reading, which leave no files beside the database.
 
-    The file is looked at once, before the first connection: to close a descriptor drops this process's locks.
+    The file is read once, before the first connection: closing a descriptor drops this process's locks.
     """
     log, in_wal = path.with_name(f"{path.name}-wal"), False
-    with suppress(OSError), path.open("rb") as handle:  # of a file that is not there SQLite says so
+    with suppress(OSError), path.open("rb") as handle:  # SQLite reports a missing file
         in_wal = handle.read(20)[18:19] == b"\2"
     settled = "&immutable=1" if in_wal and not (log.is_file() and log.stat().st_size) else ""
     uri = f"{path.resolve().as_uri()}?mode=ro{settled}"
@@ -101,15 +90,13 @@ def prepare(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) ->
 
 
 def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
-    """Check that a file is whole, and of this layout; errors as of `prepare`."""
-    owner, schema = layout_of(database)
+    """Check that a file is whole and has this layout; the errors are those of `prepare`."""
+    (owner,) = database.execute("PRAGMA application_id").fetchone()
+    (schema,) = database.execute("PRAGMA user_version").fetchone()
     if owner != layout.owner:
-        raise StoreError(f"{path} is a database of another program; give the {layout.noun} a file of its own")
+        raise layout.refusal(path)
     if schema != layout.schema:
-        raise StoreError(
-            f"{path} has layout {schema}, this version reads {layout.schema}; give the {layout.noun} a new "
-            "file"
-        )
+        raise StoreError(f"{path} has layout {schema}, this version reads {layout.schema}; {layout.remedy}")
     found = [(kind, name, statement.strip()) for kind, name, statement in tables_of(database)]
     made = [(text.split()[1].lower(), name, text.strip()) for name, text in layout.tables.items()]
     if found != made:
@@ -119,83 +106,17 @@ def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> N
         raise sqlite3.DatabaseError(" ".join(state.split()))
 
 
-def check_log(path: Path) -> None:
-    """Raise InputError unless there is a file, and StoreError unless it is a log of this version."""
-    if not path.is_file():
-        raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
-    owner, schema = 0, 0
-    with as_store_errors(f"the log {path}", "give a copy from before"):
-        if is_database(path):
-            with closing(reader(path)()) as database:
-                owner, schema = layout_of(database)
-    if owner != REPLY_LOG:
-        raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
-    if schema != REPLY_LOG_SCHEMA:
-        raise StoreError(
-            f"{path} has layout {schema}, this version reads {REPLY_LOG_SCHEMA}; give a log of this version"
-        )
-
-
-@contextmanager
-def merged_logs(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield a log as it is, or for several the path of a log that holds the rows of all of them for a while.
-
-    Replies and labels stand in order of time, and those of one log in its order. A label may be in another
-    log than its reply. InputError or StoreError for a file that `check_log` refuses.
-    """
-    paths = list(dict.fromkeys(paths))
-    for path in paths:
-        check_log(path)
-    if len(paths) == 1:
-        yield paths[0]
-        return
-    with TemporaryDirectory(prefix="semcal-") as folder:
-        path = Path(folder) / "logs.sqlite"
-        with closing(connect(path)) as database, closing(reader(paths[0])()) as first:
-            database.execute("PRAGMA synchronous = OFF")
-            database.execute(f"PRAGMA application_id = {REPLY_LOG}")
-            database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
-            for *_, statement in tables_of(first):
-                database.execute(statement)
-            for table, on_conflict in _MERGE.items():
-                copy_rows(database, table, paths, on_conflict, without=("texts",))
-        yield path
-
-
-def copy_rows(
-    database: sqlite3.Connection,
-    table: str,
-    paths: Sequence[Path],
-    on_conflict: str = "DO NOTHING",
-    without: Sequence[str] = (),
-) -> None:
-    """Add the rows of a table of logs, `without` some columns, to that of another log, in order of time."""
-    names = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")][1:]
-    insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    columns = ["NULL" if name in without else name for name in names]
-    rows = heapq.merge(*(_rows_in_order(path, table, columns) for path in paths), key=itemgetter(0))
-    while some := [row for _, row in islice(rows, COPIED)]:
-        with transaction(database):
-            database.executemany(f"{insert} ON CONFLICT {on_conflict}", some)
-
-
-def _rows_in_order(path: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[float, tuple[Any, ...]]]:
-    """The rows of a log in its order, each with a time that is never before that of an earlier row."""
-    at, query = -math.inf, f"SELECT time, {', '.join(columns)} FROM {table} ORDER BY number"
-    with as_store_errors(f"the log {path}", "give a copy from before"), closing(reader(path)()) as database:
-        for time_of, *row in database.execute(query):
-            at = max(at, time_of)
-            yield at, tuple(row)
-
-
 def is_locked(error: sqlite3.Error) -> bool:
-    """Return whether another process holds a lock."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    """Return whether the error is a lock of another process."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is there and begins as those of SQLite do."""
+    """Return whether a file exists and begins like an SQLite file."""
     if not path.is_file():
         return False
     with path.open("rb") as handle:
@@ -204,18 +125,18 @@ def is_database(path: Path) -> bool:
 
 @contextmanager
 def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> Iterator[None]:
-    """Raise what SQLite says of a file as StoreError: it cannot be used, or is damaged, with the remedy.
+    """Raise errors of SQLite as StoreError: the file cannot be used, or is damaged; with the remedy.
 
-    `foreign` is the remedy for a file that is no database at all, where it is another.
+    `foreign` is the remedy for a file that is not a database, by default the same.
     """
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        code = _code(error)
         if code in UNUSABLE:
             raise StoreError(
-                f"cannot use {name}: {error}; see that no other program has locked it, that there is space "
-                "and that it may be written to"
+                f"cannot use {name}: {error}. Check that no other program has locked it, that there is space "
+                "and that it may be written to."
             ) from error
         if foreign is not None and code == sqlite3.SQLITE_NOTADB:
             remedy = foreign
@@ -223,7 +144,7 @@ def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> It
 
 
 def close_whole(database: sqlite3.Connection) -> None:
-    """Close with everything in the file itself, which SQLite leaves undone where two close at once."""
+    """Close with all data in the main file, also if two processes close at once."""
     with suppress(sqlite3.Error):
         database.execute("PRAGMA busy_timeout = 1000")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -231,27 +152,20 @@ def close_whole(database: sqlite3.Connection) -> None:
 
 
 def tables_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
-    """Everything that a database declares by a statement: type, name and statement."""
+    """Return type, name and statement of everything that a database declares."""
     return database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-
-
-def layout_of(database: sqlite3.Connection) -> tuple[int, int]:
-    """Which program made a database, and in which layout."""
-    (owner,) = database.execute("PRAGMA application_id").fetchone()
-    (schema,) = database.execute("PRAGMA user_version").fetchone()
-    return owner, schema
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """One transaction, started when no other process writes."""
+    """Run the block in one transaction, which starts when no other process writes."""
     database.execute("BEGIN IMMEDIATE")
     with database:
         yield
 
 
 def write_ahead(database: sqlite3.Connection) -> None:
-    """Allow readers beside a writer; SQLite does not wait for locks when switching to WAL, so we do."""
+    """Allow readers beside a writer (WAL), waiting for locks, which SQLite does not do here."""
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:

@@ -130,7 +130,7 @@ class ServerError(SemcalError):
 
 
 class BudgetError(SemcalError):
-    """Requests stopped before more tokens or money was spent than allowed; finished blocks are kept."""
+    """Requests stopped before more tokens or money was spent than allowed; what was answered is kept."""
 
 
 class MissingExtraError(SemcalError, ImportError):

@@ -27,9 +27,7 @@ from semcal.measures import MEASURES
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import Fitted
-    from semcal.recalibration.provenance import GradientSteps
-    from semcal.recalibration.temperature import TemperatureFit
+    from semcal.recalibration.records import Fitted, GradientSteps, TemperatureFit
 
 #: The colours of the methods that come with the package.
 METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}
@@ -293,41 +291,37 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     if not math.isnan(fit.standard_error):
         axes.axvspan(*fit.interval(), color=BAND, alpha=0.6, linewidth=0, label="95 % interval")
     axes.axvline(fit.temperature, color=colour, linewidth=0.6)
-    axes.plot(t[near], loss[near], color=colour, label=_loss_name(fit.loss, fit.alpha))
+    name = fit.loss if fit.alpha is None else f"{fit.loss}, α = {fit.alpha:g}"
+    axes.plot(t[near], loss[near], color=colour, label=name)
     for place, value in ((1.0, certificate.loss_at_one), (fit.temperature, certificate.loss)):
         axes.plot(place, value, "o", color=colour, markerfacecolor="white", markersize=5)
     axes.set_xscale("log")
-    _plain_ticks(axes, low, high)
+    axes.set_xlim(low, high)
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("temperature T")
     unit = "question" if fit.loss == "any" else "token"
-    axes.set_ylabel(f"mean loss per {unit} (nats), {_loss_name(fit.loss, fit.alpha)}")
-    axes.set_title(_optimum(fit), loc="left")
-    figure.supxlabel(_certificate(fit), color=QUIET, size=7, x=0.02, ha="left")
-    _grid(axes)
-    return figure
-
-
-def _loss_name(loss: str, alpha: float | None) -> str:
-    return loss if alpha is None else f"{loss}, α = {alpha:g}"
-
-
-def _optimum(fit: TemperatureFit) -> str:
-    if fit.certificate.at_bound:
-        return f"T = {fit.temperature:.4g}, at its bound: the loss falls beyond"
-    if math.isnan(fit.standard_error):
-        return f"T = {fit.temperature:.4g}"
-    low, high = fit.interval()
-    return f"T = {fit.temperature:.4g} ± {fit.standard_error:.2g}, 95 % [{low:.4g}, {high:.4g}]"
-
-
-def _certificate(fit: TemperatureFit) -> str:
-    """What shows that this is the optimum."""
-    certificate = fit.certificate
-    return (
+    axes.set_ylabel(f"mean loss per {unit} (nats), {name}")
+    title = f"T = {fit.temperature:.4g}"
+    if certificate.at_bound:
+        title += ", at its bound: the loss falls beyond"
+    elif not math.isnan(fit.standard_error):
+        ends = ", ".join(f"{end:.4g}" for end in fit.interval())
+        title += f" ± {fit.standard_error:.2g}, 95 % [{ends}]"
+    axes.set_title(title, loc="left")
+    figure.supxlabel(
         f"{fit.n_tokens} tokens of {fit.n_questions} questions; {certificate.loss_at_one:.4f} at T = 1, "
         f"{certificate.loss:.4f} at the optimum.\nThere, in 1/T: slope {certificate.gradient:.1e}, curvature "
-        f"{certificate.curvature:.3g}; a further Newton step in log T: {fit.log_temperature_step:.0e}."
+        f"{certificate.curvature:.3g}; a further Newton step in log T: {fit.log_temperature_step:.0e}.",
+        color=QUIET,
+        size=7,
+        x=0.02,
+        ha="left",
     )
+    _grid(axes)
+    return figure
 
 
 @style()
@@ -353,14 +347,6 @@ def steps_figure(steps: GradientSteps, *, method: str) -> Figure:
     axes.set_title(f"{title}, learning rate {schedule.learning_rate:g}", loc="left")
     _grid(axes)
     return figure
-
-
-def _plain_ticks(axes: Axes, low: float, high: float) -> None:
-    axes.set_xlim(low, high)
-    ticks = [tick for tick in TICKS if low <= tick <= high]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _grid(axes: Axes) -> None:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from semcal.calibration.calibration import CalibratedAnswer, Calibration
     from semcal.calibration.report import LikeAnswers
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
 #: Rows of answers that a notebook shows.
 SHOWN = 10
@@ -142,7 +142,7 @@ class Answer:
     calibration : str, optional
         The id of the calibration that made the probability (`Calibration.id`).
     features : mapping of str to float
-        The features that the calibration has computed of the answer, None for one that the question lacks.
+        The features that the calibration has computed, None for one that is unknown; none of no answer.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class Answer:
     def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
         """The answer as `semcal ask` writes it."""
         from semcal.models.distribution import temperature_of
-        from semcal.recalibration.temperature import solver_of
+        from semcal.recalibration.recalibrators import solver_of
 
         return {
             "id": self.id,

@@ -97,7 +97,7 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
         tmp_path / "few"
     )
     _, _, stderr = semcal(*options, tmp_path / "few")
-    assert "again with about 120 labelled questions kept apart in place of 100, or a larger --risk" in stderr
+    assert "again with about 120 held-out questions instead of 100, or a larger --risk" in stderr
 
 
 def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calibration(
@@ -180,7 +180,7 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
     plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
     plain["meanings"] = [{**meaning, "probability": None} for meaning in RECORD["meanings"]]
     first, second, *_, last = ask._page(plain, titled=True).splitlines()[1:]
-    assert first == "Ana   share 0.62 (L-SC, not calibrated)"
+    assert first == "Ana   share of samples 0.62 (L-SC, not calibrated)"
     assert second == "answered: 0.62 reaches the threshold 0.30"
     assert last == "  4 samples, TS, T = 1.00; semantic entropy 0.50 nats"
 
@@ -205,21 +205,24 @@ SHARE = {"map": "constant(E-SC)", "score": 0.75}
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        (REVIEW, "to be reviewed: 0.62 reaches the threshold 0.60, and not 0.80, that of risk 0.05"),
+        (REVIEW, "to be reviewed: 0.62 reaches the threshold 0.60, but not the threshold 0.80 for risk 0.05"),
         (
             {**REVIEW, "thresholds": [{"risk": 0.05, "threshold": None}, BANDS[1]]},
             "to be reviewed: 0.62 reaches the threshold 0.60, "
-            "and not one of risk 0.05, for which none was found",
+            "but not a threshold for risk 0.05, which has none",
         ),
         ({**REVIEW, "decision": "answer"}, "answered: 0.62 reaches the threshold 0.60"),
-        ({"threshold": None}, "abstained: no threshold was found that holds the risk"),
+        ({"threshold": None}, "abstained: no threshold keeps the risk"),
         ({"confidence": None}, "abstained: the confidence is undefined"),
         ({"abstained": None, "threshold": None}, "3 of 4 samples say Ana, 1 says nothing."),
         ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
-        ({**SHARE, "confidence": 0.9, "threshold": 0.8}, "abstained: share 0.75 is below the threshold 0.80"),
+        (
+            {**SHARE, "confidence": 0.9, "threshold": 0.8},
+            "abstained: share of samples 0.75 is below the threshold 0.80",
+        ),
         (
             {**SHARE, "confidence": 0.1, "threshold": 0.7, "abstained": False},
-            "answered: share 0.75 reaches the threshold 0.70",
+            "answered: share of samples 0.75 reaches the threshold 0.70",
         ),
     ],
 )

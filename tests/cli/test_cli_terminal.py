@@ -52,7 +52,7 @@ def test_a_device_whose_memory_is_full_says_what_to_ask_less_of(
     questions = write(tmp_path / "q.jsonl", QUESTIONS)
     code, _, told = semcal("sample", questions, "--model", model, "--workers", 1, "--out", tmp_path / "rows")
     assert code == 1
-    assert "error: CUDA out of memory; ask for less at once (--workers, model.memory, --m" in told
+    assert "error: CUDA out of memory; use less memory at once (--workers, model.memory, --m" in told
 
 
 @pytest.mark.parametrize("option", [(), ("-v",)])

@@ -99,8 +99,8 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("calibrate rows.jsonl --out o", "--equivalence"),  # which made the clusters
         (f"{CALIBRATE} --recalibrator atlas", "--recalibrator"),
         # Logs, grids, exports
-        ("monitor scores.jsonl --risk 1", "no share"),
-        ("monitor scores.jsonl --alpha 0", "no share"),
+        ("monitor scores.jsonl --risk 1", "--risk"),
+        ("monitor scores.jsonl --alpha 0", "--alpha"),
         ("monitor scores.jsonl --plot plot.txt", "a plot is written as"),
         ("monitor scores.jsonl --plot there.png", "is there already"),
         ("labels scores.jsonl --strike", "which labels"),

@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 from invoking import semcal, write
 
+from semcal import reply_log as log_module
 from semcal.calibration.calibration import Calibration
 from semcal.cli.app import app
-from semcal.databases import merged_logs
-from semcal.serve import log as log_module
-from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.reply_log import LabelledReply, Reply, ReplyLog, reading_logs
 from semcal.serve.watch import PromiseWatch
 
 
@@ -142,10 +141,10 @@ def test_logs_of_replicas_are_read_as_one_in_order_of_time(
             semcal("monitor", one, "--risk", 0.3)[0],
             expected,
         )
-    with merged_logs([first, second]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+    with reading_logs([first, second]) as log:
         assert list(log.probabilities()) == [row["confidence"] for row in rows]
         assert [reply.id for reply in log.labelled()] == [rows[number]["id"] for number in order]
-    assert not merged.exists()
+    assert not log.path.exists()
 
 
 def test_a_clock_that_is_set_back_changes_no_order_within_a_log(
@@ -157,7 +156,7 @@ def test_a_clock_that_is_set_back_changes_no_order_within_a_log(
         label_at(first, at, rows[number], monkeypatch)
     for at, number in ((4.0, 1), (5.5, 3)):
         label_at(second, at, rows[number], monkeypatch)
-    with merged_logs([first, second]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+    with reading_logs([first, second]) as log:
         assert [reply.id for reply in log.labelled()] == ["1", "0", "2", "3", "4"]
 
 
@@ -171,11 +170,11 @@ def test_a_label_counts_from_another_log_than_its_reply_and_once_for_equals_of_a
     label_at(second, 2.0, rows[1] | {"correct": False}, monkeypatch)
     label_at(labels, 3.0, rows[2], monkeypatch)
     label_at(labels, 4.0, rows[3], monkeypatch)
-    with merged_logs([first, second, labels]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+    with reading_logs([first, second, labels]) as log:
         assert [(reply.id, reply.correct) for reply in log.labelled()] == [("1", False), ("2", True)]
     semcal("labels", second, "--id", "1", "--strike")
     label_at(labels, 5.0, rows[1] | {"correct": False}, monkeypatch)  # a copy of the label that was struck
-    with merged_logs([labels, first, second]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+    with reading_logs([labels, first, second]) as log:
         assert [(reply.id, reply.correct) for reply in log.labelled()] == [("2", True), ("0", True)]
     assert semcal("monitor", first, second, labels)[1][0]["labels"] == 2
 

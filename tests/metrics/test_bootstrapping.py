@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.errors import InputError
 from semcal.metrics import Contrast, auroc, bootstrap, joint_bootstrap, paired_test, prr, summaries
 from semcal.metrics.frequencies import draw_counts, shared_table
 from semcal.metrics.overview import METRICS, measure_rows
@@ -82,12 +81,6 @@ def test_another_process_gets_tests_and_no_intervals_of_errors_that_need_the_que
     assert sent.interval("sharp", "brier") == found.interval("sharp", "brier")
     with pytest.raises(RuntimeError, match="process"):
         sent.interval("sharp", "ace")
-
-
-def test_methods_on_other_questions_are_refused() -> None:
-    methods = {"one": ([0.5, 0.6], [1, 0]), "two": ([0.5], [1])}
-    with pytest.raises(InputError, match="one: 2, two: 1"):
-        joint_bootstrap(methods, metrics=["brier"])
 
 
 # ---- All resamples at once are each of them written out

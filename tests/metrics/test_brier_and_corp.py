@@ -12,11 +12,7 @@ from sklearn.metrics import brier_score_loss
 
 from semcal.metrics import brier, brier_decomposition, corp, gain
 from semcal.metrics.frequencies import isotonic_fit
-
-TENTHS = st.integers(0, 10).map(lambda k: k / 10)
-EXAMPLES = st.lists(
-    st.tuples(st.one_of(TENTHS, st.floats(0, 1)), st.booleans()), min_size=1, max_size=40
-).map(lambda rows: tuple(np.array(column, float) for column in zip(*rows, strict=True)))
+from tests.metrics.examples import EXAMPLES, TENTHS
 
 
 @given(EXAMPLES)
@@ -83,17 +79,3 @@ def test_corp_recalibrates_by_scikit_learns_isotonic_regression(examples):
     left = np.mean((recalibrated - c) ** 2)
     assert parts.mcb == pytest.approx(np.mean((p - c) ** 2) - left, abs=1e-9)
     assert parts.dsc == pytest.approx(np.mean((mean - c) ** 2) - left, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_corp_agrees_with_model_diagnostics(seed):
-    scoring = pytest.importorskip("model_diagnostics.scoring")
-    rng = np.random.default_rng(seed)
-    p = rng.uniform(size=300)
-    p = np.round(p, 1) if seed % 2 else p
-    c = (rng.uniform(size=300) < p**2).astype(float)
-    table = scoring.decompose(c, p, scoring_function=scoring.SquaredError())
-    parts = corp(p, c)
-    assert parts.mcb == pytest.approx(table["miscalibration"][0], abs=1e-12)
-    assert parts.dsc == pytest.approx(table["discrimination"][0], abs=1e-12)
-    assert parts.unc == pytest.approx(table["uncertainty"][0], abs=1e-12)

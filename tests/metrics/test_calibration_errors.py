@@ -13,11 +13,7 @@ from scipy.fft import dct
 from scipy.stats import norm
 
 from semcal.metrics import ace, ace_in_row_order, calibration_errors, ece, smooth_ece
-
-TENTHS = st.integers(0, 10).map(lambda k: k / 10)
-EXAMPLES = st.lists(
-    st.tuples(st.one_of(TENTHS, st.floats(0, 1)), st.booleans()), min_size=1, max_size=40
-).map(lambda rows: tuple(np.array(column, float) for column in zip(*rows, strict=True)))
+from tests.metrics.examples import EXAMPLES
 
 
 def plain_ece(p, c, bins):
@@ -142,24 +138,6 @@ def test_the_weight_of_the_ends_reaches_one_cell_inwards():
     assert at(1.0, 0.5) - at(1.0, 1.0) == pytest.approx(0.033, abs=1e-3)
     assert at(1 - 0.5 / 1024, 0.5) - at(1 - 0.5 / 1024, 1.0) == pytest.approx(0.014, abs=1e-3)
     assert at(1 - 1 / 1024, 0.5) == pytest.approx(at(1 - 1 / 1024, 1.0), abs=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(1))
-def test_ece_agrees_with_another_package_away_from_bin_edges(seed):
-    relplot = pytest.importorskip("relplot.metrics")
-    rng = np.random.default_rng(seed)
-    p = rng.uniform(size=500)
-    c = (rng.uniform(size=500) < p**2).astype(float)
-    assert ece(p, c, bins=10) == pytest.approx(relplot.binnedECE(p, c, nbins=10), abs=1e-12)
-
-
-def test_tenths_in_single_precision_stay_in_their_bins():
-    rng = np.random.default_rng(0)
-    p = rng.choice(np.arange(11) / 10, 400)
-    c = rng.uniform(size=400) < p**2
-    for bins in (5, 10, 15, 20):
-        single = ece(p.astype(np.float32), c, bins=bins)
-        assert single == pytest.approx(ece(p, c, bins=bins), abs=1e-7)
 
 
 @pytest.mark.parametrize(("above", "together"), [(9e-7, True), (1.2e-6, False)])

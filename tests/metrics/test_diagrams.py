@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
 
-from semcal.errors import InputError, UsageError
 from semcal.metrics import ece, reliability_diagram
-
-
-def drawn(seed, n=400, gap=0.0, tenths=False):
-    rng = np.random.default_rng(seed)
-    p = rng.beta(2, 0.8, n)
-    p = np.ceil(p * 10) / 10 if tenths else p
-    return p, rng.uniform(size=n) < np.clip(p - gap, 0, 1)
+from tests.metrics.examples import drawn
 
 
 def test_the_bins_are_those_of_ece():
@@ -69,11 +62,3 @@ def test_the_bands_hold_the_diagonal_and_a_higher_level_is_wider():
 def test_certain_confidences_have_bands_without_width():
     diagram = reliability_diagram([0, 0, 1, 1], [0, 1, 1, 1], resamples=20)
     assert diagram.band_low.tolist() == diagram.band_high.tolist() == [0, 1]
-
-
-def test_unusable_input_is_refused():
-    for option in ("level", "resamples", "bins"):
-        with pytest.raises(UsageError, match=option):
-            reliability_diagram([0.5], [1], **{option: 0})
-    with pytest.raises(InputError, match=r"confidence\[0\]"):
-        reliability_diagram([1.5], [1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from semcal.errors import InputError, UndefinedWarning
+from semcal.errors import UndefinedWarning
 from semcal.metrics import bootstrap, joint_bootstrap, paired_test, summaries
 from semcal.metrics.intervals import area_interval
 from semcal.metrics.overview import METRICS
@@ -127,16 +127,6 @@ def test_clustered_intervals_hold_the_true_calibration_error_and_plain_ones_are_
     plain, with_groups = hits / 80
     assert plain < 0.85
     assert with_groups >= 0.88
-
-
-def test_groups_that_cannot_be_are_named() -> None:
-    p, c = [0.2, 0.8, 0.5], [0, 1, 1]
-    with pytest.raises(InputError, match="2 groups for 3"):
-        bootstrap(p, c, groups=["a", "b"])
-    with pytest.raises(InputError, match="groups"):
-        joint_bootstrap({"it": (p, c)}, groups=[["a"], ["b"], ["a"]])
-    with pytest.raises(InputError, match="groups"):
-        paired_test(p, c, p, c, groups=[1.0, float("nan"), 1.0])
 
 
 def test_questions_of_one_group_have_no_interval() -> None:

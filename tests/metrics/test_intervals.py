@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, sem
 
 import semcal.metrics as metrics
-from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.errors import UndefinedWarning
 from semcal.metrics import ace, bootstrap, joint_bootstrap, mean_and_standard_error, paired_test, summary
 from semcal.metrics.intervals import area_interval
 from semcal.metrics.overview import METRICS
-
-
-def drawn(seed, n, curve=lambda p: p, tenths=False):
-    """Confidences and outcomes whose chance of being correct is a curve of the confidence."""
-    rng = np.random.default_rng(seed)
-    p = rng.beta(2, 0.8, n)
-    p = np.ceil(p * 10) / 10 if tenths else p
-    return p, rng.uniform(size=n) < curve(p)
+from tests.metrics.examples import drawn
 
 
 def delong_standard_error(s, c):
@@ -52,11 +45,6 @@ class TestMeanAndStandardError:
             result = mean_and_standard_error([0.7, math.nan, 0.8])
         assert math.isnan(result.mean)
         assert math.isnan(result.standard_error)
-
-    @pytest.mark.parametrize("values", [[], [[0.1, 0.2]], 0.5])
-    def test_other_shapes_are_refused(self, values):
-        with pytest.raises(InputError, match="run"):
-            mean_and_standard_error(values)
 
 
 def test_the_error_of_an_accuracy_is_the_binomial_one():
@@ -158,16 +146,6 @@ def test_resamples_without_both_classes_are_left_out_and_not_counted():
     assert interval.low <= interval.estimate == interval.high == 1.0
 
 
-def test_options_and_shapes_that_make_no_sense_are_refused():
-    for option, value in (("metrics", ["acc"]), ("level", 1.0), ("resamples", 1)):
-        with pytest.raises(UsageError, match=option.removesuffix("s")):
-            bootstrap([0.2, 0.7], [0, 1], **{option: value})
-    with pytest.raises(InputError, match="2 runs"):
-        bootstrap([[0.2, 0.7]] * 2, [0, 1])
-    with pytest.raises(InputError, match=r"\(N,\)"):
-        bootstrap(0.3, 1)
-
-
 class TestPairedTest:
     def test_a_method_does_not_differ_from_itself(self):
         p, c = drawn(0, 100)
@@ -192,10 +170,6 @@ class TestPairedTest:
             found += paired_test(noisy[0], c, noisy[1], c, metric="ace", resamples=99).p_value <= 0.05
         assert found <= 8
 
-    def test_other_questions_are_refused(self):
-        with pytest.raises(InputError, match="first: 2, second: 3"):
-            paired_test([0.1, 0.2], [0, 1], [0.1, 0.2, 0.3], [0, 1, 1])
-
     def test_an_undefined_metric_leaves_the_test_undefined(self):
         with pytest.warns(UndefinedWarning, match="auroc"):
             result = paired_test([0.1, 0.2], [1, 1], [0.1, 0.2], [0, 1], metric="auroc", resamples=10)
@@ -212,11 +186,6 @@ class TestWeightsOfRuns:
             assert [interval.estimate, interval.low, interval.high] == pytest.approx(
                 [repeated[name].estimate, repeated[name].low, repeated[name].high]
             )
-
-    @pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, math.inf], [1, math.nan]])
-    def test_weights_that_are_none_are_refused(self, weights):
-        with pytest.raises(InputError, match="weights"):
-            bootstrap([[0.1, 0.9]] * 2, [[0, 1]] * 2, metrics=["brier"], weights=weights, resamples=5)
 
 
 def share_held(metric, n, draw, worlds=150):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.errors import InputError
 from semcal.metrics import calibration_errors, overview, summaries, summary
 from semcal.metrics.frequencies import frequency_tables, probability_table
 
@@ -104,20 +101,3 @@ def test_the_width_of_smooth_ece_is_that_of_fourteen_bisections(sets, end_weight
         kept: list = []
         calibration_errors.smooth_ece_of(frequency_tables(sets[0], sets[1].astype(np.float64)), end_weight)
     np.testing.assert_array_equal(kept, seen)
-
-
-@pytest.mark.parametrize(
-    ("confidence", "correct", "message"),
-    [
-        ([[0.5, 0.5], [0.5, 1.5]], [[1, 0], [1, 0]], r"set 1: confidence\[1\] is 1.5"),
-        ([[0.5, 0.5], [0.5, math.nan]], [[1, 0], [1, 0]], r"set 1: confidence\[1\] is NaN"),
-        ([[0.5, 0.5]], [[1, 2]], r"set 0: correct\[1\] is 2"),
-        ([0.5, 0.5], [1, 0], r"confidence has shape \(2,\)"),
-        ([[0.5, 0.5]], [[1]], r"shape \(1, 2\) and correct \(1, 1\)"),
-        ([[0.5], [0.5, 0.5]], [[1], [1, 0]], "confidence"),
-        ([[]], [[]], r"shape \(1, 0\)"),
-    ],
-)
-def test_a_set_that_cannot_be_used_is_named(confidence, correct, message):
-    with pytest.raises(InputError, match=message):
-        summaries(confidence, correct)

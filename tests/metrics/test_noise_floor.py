@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom, kstest
 
-from semcal.errors import InputError, UsageError
 from semcal.metrics import NoiseFloor, ace, ece, noise_floor, smooth_ece, summaries
 from semcal.metrics.frequencies import shared_table
 from semcal.metrics.overview import METRICS, measure_rows
@@ -137,20 +136,3 @@ def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_wri
     expected = summaries(np.tile(p, (5, 1)), outcomes)["smooth_ece"]
     found = measure_rows(shared_table(p, outcomes), ["smooth_ece"], 15)["smooth_ece"]
     assert found == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"metric": "brier"}, UsageError, "'brier'"),
-        ({"draws": 0}, UsageError, "draws"),
-        ({"bins": 0}, UsageError, "bins"),
-        ({"correct": [1]}, InputError, "2 .* 1 "),
-        ({"groups": ["a"]}, InputError, "1 groups"),
-        ({"confidence": [0.5, 1.2]}, InputError, r"confidence\[1\]"),
-        ({"confidence": []}, InputError, "confidence"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(arguments, error, message) -> None:
-    with pytest.raises(error, match=message):
-        noise_floor(**{"confidence": [0.5, 0.5], "correct": [0, 1]} | arguments)

@@ -7,54 +7,34 @@ from functools import cache
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
 from scipy import stats
+from tiny_engine import PROMPTS, assert_same, ats, language_model, network, sample, token_ids
 
 from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.models import CausalLanguageModel, Prompt
+from semcal.models import Prompt
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt
 
-PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(6)]
-FAMILIES = ("llama", "gpt2", "mistral")
-
-
-@cache
-def language_model(family: str = "llama") -> CausalLanguageModel:
-    return CausalLanguageModel(tiny_models.model(family), tiny_models.tokenizer(), name="tiny")
-
-
-@cache
-def ats(family: str = "llama", seed: int = 0) -> ATS:
-    """An ATS whose temperatures differ from position to position."""
-    shape = BlockShape(language_model(family).width, 48, heads=4, key_value_heads=2, head_dim=8)
-    found = ATS(shape, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in found.parameters():
-            if weight.ndim == 2:
-                weight.normal_(0, 0.1, generator=generator)
-        found.readout.bias.fill_(0.2)
-    return found.requires_grad_(False)
+VOCABULARY = 400
 
 
 @cache
 def platt() -> Platt:
     generator = torch.Generator().manual_seed(1)
-    found = Platt(tiny_models.model("llama").config.vocab_size).requires_grad_(False)
+    found = Platt(VOCABULARY).requires_grad_(False)
     found.weight.add_(0.3 * torch.randn(found.weight.shape, generator=generator))
     found.bias.add_(0.5 * torch.randn(found.bias.shape, generator=generator))
     return found
 
 
-def plainly(family: str, method: ATS, prompt: Prompt, answer: tuple[int, ...]) -> list[float]:
+def plainly(variant: str, method: ATS, prompt: Prompt, answer: tuple[int, ...]) -> list[float]:
     """Each answer token's log-probability: one plain pass, then the block over all its states at once."""
     ids = torch.tensor([[*prompt.token_ids, *answer]])
     with torch.no_grad():
-        output = tiny_models.model(family)(ids, output_hidden_states=True)
+        output = network(variant)(ids, output_hidden_states=True)
         states, positions = output.hidden_states[-1], torch.arange(ids.shape[1])[None]
         keys, values = method.keys_values(states, positions)
         causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()[None]
@@ -64,35 +44,30 @@ def plainly(family: str, method: ATS, prompt: Prompt, answer: tuple[int, ...]) -
     return [float(log_probs[start + i, token]) for i, token in enumerate(answer)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_drawn_and_scored_tokens_have_the_log_probabilities_of_a_plain_pass(family: str) -> None:
-    method, model = ats(family), language_model(family)
-    base, drawn = model.sample(SampleRequest(PROMPTS, recalibrators=[Base(), method], m=5, max_new_tokens=6))[
-        0
-    ]
+@pytest.mark.parametrize("variant", ["llama", "gpt2", "mistral sliding"])
+def test_drawn_and_scored_tokens_have_the_log_probabilities_of_a_plain_pass(variant: str) -> None:
+    method, model = ats(variant), language_model(variant)
+    base, drawn = sample(model, [Base(), method], m=5, max_new_tokens=6)
     scores = model.score(PROMPTS, [[d.token_ids for d in draws] for draws in drawn], recalibrator=method)
     for prompt, draws, scored in zip(PROMPTS, drawn, scores, strict=True):
         for draw, score in zip(draws, scored, strict=True):
-            expected = plainly(family, method, prompt, draw.token_ids)
+            expected = plainly(variant, method, prompt, draw.token_ids)
             np.testing.assert_allclose(draw.token_log_probs, expected, rtol=0, atol=1e-4)
             np.testing.assert_allclose(draw.token_log_probs, score, rtol=0, atol=1e-5)
-    assert [d.token_ids for draws in drawn for d in draws] != [d.token_ids for draws in base for d in draws]
+    assert token_ids(drawn) != token_ids(base)
 
 
 def test_several_recalibrators_share_a_pass_and_change_nothing_in_each_other() -> None:
     model, methods = language_model(), [ats(), SE(), platt(), ats("llama", 3), Base()]
-    together = model.sample(SampleRequest(PROMPTS, recalibrators=methods, m=4, max_new_tokens=5))[0]
+    together = sample(model, methods, m=4, max_new_tokens=5)
     for method, draws in zip(methods, together, strict=True):
-        (alone,) = model.sample(SampleRequest(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5))[0]
-        assert [[d.token_ids for d in q] for q in draws] == [[d.token_ids for d in q] for q in alone]
+        assert_same(draws, sample(model, [method], m=4, max_new_tokens=5))
 
 
 def test_answers_come_as_often_as_the_recalibrated_distribution_says() -> None:
     recalibrator, m = ats(), 20_000
-    ((draws,),) = language_model().sample(
-        SampleRequest(PROMPTS[:1], recalibrators=[recalibrator], m=m, seeds=[4], max_new_tokens=2)
-    )[0]
-    seen = Counter(draw.token_ids for draw in draws)
+    ((draws,),) = sample(language_model(), [recalibrator], PROMPTS[:1], m=m, seeds=[4], max_new_tokens=2)
+    seen = Counter(token_ids(draws))
     (scores,) = language_model().score(PROMPTS[:1], [list(seen)], recalibrator=recalibrator)
     expected = {ids: m * float(np.exp(sum(score))) for ids, score in zip(seen, scores, strict=True)}
     common = [ids for ids, count in expected.items() if count >= 10]
@@ -102,9 +77,9 @@ def test_answers_come_as_often_as_the_recalibrated_distribution_says() -> None:
     assert stats.chisquare(observed, wanted).pvalue > 0.01
 
 
-@pytest.mark.parametrize("method", ["ATS", "Platt"])
-def test_greedy_and_beam_answers_are_scored_as_given(method: str) -> None:
-    recalibrator, model = (ats() if method == "ATS" else platt()), language_model()
+@pytest.mark.parametrize("recalibrator", [ats(), platt()], ids=["ATS", "Platt"])
+def test_greedy_and_beam_answers_are_scored_as_given(recalibrator: ATS | Platt) -> None:
+    model = language_model()
     for found in (
         model.greedy(PROMPTS, recalibrator=recalibrator, max_new_tokens=5),
         model.beam(PROMPTS, recalibrator=recalibrator, num_beams=3, max_new_tokens=5),
@@ -132,17 +107,15 @@ def test_a_temperature_is_read_only_where_its_own_draws_stand(monkeypatch: pytes
         return plain(self, states, positions)
 
     monkeypatch.setattr(ATS, "queries", counted)
-    model.sample(SampleRequest(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5))[0]
+    sample(model, [method], m=4, max_new_tokens=5)
     alone = rows[id(method)]
-    model.sample(SampleRequest(PROMPTS, recalibrators=[method, *others], m=4, max_new_tokens=5))[0]
+    sample(model, [method, *others], m=4, max_new_tokens=5)
     assert rows[id(method)] == 2 * alone
 
 
 def test_recalibrators_that_can_still_be_trained_are_sampled_from() -> None:
     shape = BlockShape(language_model().width, 48, heads=4, key_value_heads=2, head_dim=8)
-    fresh = [ATS(shape), Platt(tiny_models.model("llama").config.vocab_size)]
-    base, *found = language_model().sample(
-        SampleRequest(PROMPTS, recalibrators=[Base(), *fresh], m=3, max_new_tokens=4)
-    )[0]
+    methods = [Base(), ATS(shape), Platt(VOCABULARY)]
+    base, *found = sample(language_model(), methods, m=3, max_new_tokens=4)
     for draws in found:
-        assert [[d.token_ids for d in q] for q in draws] == [[d.token_ids for d in q] for q in base]
+        assert token_ids(draws) == token_ids(base)

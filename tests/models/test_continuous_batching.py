@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny_models
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_engine import assert_same, ats, flat, sample, token_ids
 
-from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.decoding import Scheduler, TreeSizes
-from semcal.models.language_model import SampleRequest
-from semcal.models.tree_cache import ThreeLevelCache
-from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
+from semcal.models import CausalLanguageModel, Prompt
+from semcal.models.engine.decoding import Scheduler, TreeSizes
+from semcal.models.engine.tree_cache import ThreeLevelCache
+from semcal.recalibration import SE, Base, Temperature
 
 HEAD = (*range(5, 12), *range(5, 12), 5)
 PROMPTS = [Prompt(f"q{i}", (*HEAD, *(5 + (7 * i + 3 * j) % 7 for j in range(3 + i % 9)))) for i in range(24)]
@@ -32,27 +30,20 @@ def language_model(tokens: int = 10**6) -> CausalLanguageModel:
     return CausalLanguageModel(network, tiny_models.tokenizer(), name="tiny", memory_budget=budget)
 
 
-def sample(model: CausalLanguageModel, prompts: Sequence[Prompt] = PROMPTS, m: int = 4) -> list[Generation]:
-    found = model.sample(
-        SampleRequest(
-            prompts, recalibrators=[Base(), SE(), Temperature(1.5)], seeds=[1, 2], m=m, max_new_tokens=6
-        )
-    )
-    return [draw for run in found for one in run for draws in one for draw in draws]
-
-
-def tokens_of(draws: Sequence[Generation]) -> list[tuple[int, ...]]:
-    return [draw.token_ids for draw in draws]
+def drawn(room: int = 10**6, seeds: tuple[int, ...] = (1, 2)) -> Any:
+    """The draws of these runs within such a room."""
+    methods = [Base(), SE(), Temperature(1.5)]
+    return [
+        sample(language_model(room), methods, PROMPTS, seeds=[seed], m=4, max_new_tokens=6) for seed in seeds
+    ]
 
 
 class Seen:
     """Calls of the cache: rows of every step, and how many prompts were prefilled beside how many others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rows: list[int] = []
-        self.prefilled: list[tuple[int, int]] = []
-        self.held: list[int] = []
         extend, prefill = ThreeLevelCache.extend, ThreeLevelCache.prefill
+        self.clear()
 
         def extended(cache: ThreeLevelCache, new: Any) -> Any:
             outputs = extend(cache, new)
@@ -64,11 +55,15 @@ class Seen:
             self.prefilled.append((len(prompts), len(cache.lengths)))
             return prefill(cache, prompts, **options)
 
-        for room in (1, 300, 600, 800, 1200):  # loading runs small trees, too
+        for room in (1, 300, 800, 1200, 1500, 10**6):  # loading runs small trees, too
             language_model(room)
-        language_model()
         monkeypatch.setattr(ThreeLevelCache, "extend", extended)
         monkeypatch.setattr(ThreeLevelCache, "prefill", prefilled)
+
+    def clear(self) -> None:
+        self.rows: list[int] = []
+        self.prefilled: list[tuple[int, int]] = []
+        self.held: list[int] = []
 
 
 @pytest.fixture
@@ -76,76 +71,65 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     return Seen(monkeypatch)
 
 
-def test_questions_enter_beside_others_and_every_draw_stays_the_same(seen: Seen) -> None:
-    expected = sample(language_model())
-    assert seen.prefilled == [(len(PROMPTS), 0)]
-    for room in (800, 1200):
-        seen.prefilled.clear()
-        seen.held.clear()
-        found = sample(language_model(room))
-        assert tokens_of(found) == tokens_of(expected)
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, rtol=0, atol=1e-4)
-        assert sum(count for count, _ in seen.prefilled) >= len(PROMPTS)
-        assert any(beside for _, beside in seen.prefilled)
-        assert max(seen.held) <= room
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    """The draws where there is room for all."""
+    return drawn()
 
 
-def test_the_same_call_takes_the_same_steps_to_the_same_bits(seen: Seen) -> None:
-    model = language_model(800)
-    first, steps = sample(model), (list(seen.rows), list(seen.prefilled))
-    seen.rows.clear()
-    seen.prefilled.clear()
-    assert sample(model) == first
+@pytest.mark.parametrize("room", [800, 1200])
+def test_questions_enter_beside_others_and_every_draw_stays_the_same_to_the_bit(
+    room: int, seen: Seen, expected: Any
+) -> None:
+    found = drawn(room)
+    assert_same(found, expected)
+    assert sum(count for count, _ in seen.prefilled) >= len(PROMPTS)
+    assert any(beside for _, beside in seen.prefilled)
+    assert max(seen.held) <= room
+    steps = seen.rows, seen.prefilled
+    seen.clear()
+    assert drawn(room) == found
     assert (seen.rows, seen.prefilled) == steps
 
 
 def test_trees_larger_than_expected_send_the_last_questions_back(
-    seen: Seen, monkeypatch: pytest.MonkeyPatch
+    seen: Seen, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = sample(language_model())
-    seen.prefilled.clear()
-    seen.held.clear()
     monkeypatch.setattr(TreeSizes, "remaining", lambda *_: 1.0)
-    found = sample(language_model(300))
-    assert tokens_of(found) == tokens_of(expected)
-    assert sum(count for count, _ in seen.prefilled) > len(PROMPTS)
+    assert token_ids(drawn(300)) == token_ids(expected)
+    assert sum(count for count, _ in seen.prefilled) > 2 * len(PROMPTS)
     assert max(seen.held) <= 300
 
 
-def test_a_question_larger_than_the_budget_stands_by_itself(seen: Seen) -> None:
-    expected = tokens_of(sample(language_model()))
-    seen.prefilled.clear()
-    assert tokens_of(sample(language_model(1))) == expected
+def test_a_question_larger_than_the_budget_stands_by_itself(seen: Seen, expected: Any) -> None:
+    assert token_ids(drawn(1, seeds=(1,))) == token_ids(expected[0])
     assert seen.prefilled == [(1, 0)] * len(PROMPTS)
 
 
 def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
-    ats = ATS(BlockShape(32, 48, heads=4, key_value_heads=2, head_dim=8)).requires_grad_(False)
-    with torch.no_grad():
-        ats.readout.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
-    options: dict[str, Any] = {"recalibrators": [Base(), ats], "m": 10, "max_new_tokens": 6}
-    found, expected = (
-        language_model(room).sample(SampleRequest(PROMPTS, **options))[0] for room in (1200, 10**6)
-    )
+    how: dict[str, Any] = {"m": 10, "max_new_tokens": 6}
+    models = language_model(1500), language_model()
+    assert_same(*(sample(model, [Base(), ats()], PROMPTS, **how) for model in models))
     assert any(beside for _, beside in seen.prefilled)
-    for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):  # type: ignore[call-overload]
-        assert one.token_ids == other.token_ids
-        np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, rtol=0, atol=1e-4)
+
+
+def test_questions_leave_in_the_plain_way_as_well() -> None:
+    plain = CausalLanguageModel(
+        tiny_models.model("llama", vocabulary=12, seed=0), tiny_models.tokenizer(), name="tiny"
+    )
+    plain.network.patched = None
+    how = {"m": 1, "max_new_tokens": 6}
+    assert_same(*(sample(model, [Base(), ats()], PROMPTS, **how) for model in (plain, language_model())))
 
 
 def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:
-    options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 4}
-    cut = {"cut": lambda _, draw: (0, len(draw.text), True)}
-    found, expected = (
-        language_model(room).sample(SampleRequest(PROMPTS, **options, **cut))[0] for room in (200, 10**6)
-    )
-    closed = 0
-    for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):  # type: ignore[call-overload]
+    how: dict[str, Any] = {"m": 6, "max_new_tokens": 4, "cut": lambda _, draw: (0, len(draw.text), True)}
+    models = language_model(200), language_model()
+    found, expected = (flat(sample(model, [Base()], PROMPTS, **how)) for model in models)
+    for one, other in zip(found, expected, strict=True):
         assert (one.rescored is None) == (other.rescored is None)
-        closed += one.rescored is not None
         np.testing.assert_allclose(one.rescored or (), other.rescored or (), rtol=0, atol=1e-4)
-    assert closed
+    assert any(one.rescored is not None for one in found)
 
 
 @given(

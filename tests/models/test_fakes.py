@@ -11,7 +11,7 @@ import pytest
 from semcal.data.question import Question, chat
 from semcal.errors import InputError
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.language_model import Prompt, SampleRequest
+from semcal.models.protocols import Prompt, SampleRequest
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
 
 QUESTION = "Which tree?"
@@ -55,9 +55,8 @@ def test_draws_come_as_often_as_the_recalibrated_table_says():
     model = FakeLanguageModel({QUESTION: ROW})
     m = 4000
     for recalibrator, power in ((Base(), 1), (SE(), 2)):
-        ((draws,),) = model.sample(
-            SampleRequest([prompt(model)], recalibrators=[recalibrator], m=m, seeds=[1])
-        )[0]
+        request = SampleRequest([prompt(model)], recalibrators=[recalibrator], m=m, seeds=[1])
+        ((draws,),) = model.sample(request)[0]
         counts = Counter(draw.text for draw in draws)
         total = sum(p**power for p in ROW.values())
         chi_square = sum(
@@ -87,7 +86,7 @@ def test_text_outside_the_table_is_read_byte_by_byte_and_scored_finitely():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"context": "Question: what?\n\nA wood."}, {"few_shot": [Question("s", "When?", ("Now",))]}],
+    [{"context": "Question: what?\n\nA wood."}, {"few_shot": [Question("s", "When?", ("Now",))]}],
 )
 def test_the_question_is_found_in_any_chat(options):
     model = FakeLanguageModel({QUESTION: ROW})
@@ -95,16 +94,13 @@ def test_the_question_is_found_in_any_chat(options):
     assert greedy.text == "Ash"
 
 
-def test_an_unknown_question_is_an_error_that_says_what_to_do():
+@pytest.mark.parametrize("row", [{"ash": 0.5}, {"ash": 1.5, "elm": -0.5}, {"ash": 1.0, "elm": 0.0}, {}])
+def test_probabilities_that_are_no_distribution_and_an_unknown_question_are_refused_by_name(row):
+    with pytest.raises(InputError, match=r"'Which tree\?'"):
+        FakeLanguageModel({QUESTION: row})
     model = FakeLanguageModel({QUESTION: ROW})
     with pytest.raises(InputError, match=r"'Which bush\?'"):
         model.greedy([prompt(model, "Which bush?")], recalibrator=Base())
-
-
-@pytest.mark.parametrize("row", [{"ash": 0.5}, {"ash": 1.5, "elm": -0.5}, {"ash": 1.0, "elm": 0.0}, {}])
-def test_probabilities_that_are_no_distribution_are_refused(row):
-    with pytest.raises(InputError, match=r"'Which tree\?'"):
-        FakeLanguageModel({QUESTION: row})
 
 
 def test_a_fitted_temperature_is_the_one_that_sharpened_the_table():

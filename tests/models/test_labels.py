@@ -49,7 +49,7 @@ def test_a_label_within_another_is_wrong() -> None:
         as_grader("nli", labels)
 
 
-@pytest.mark.parametrize("labels", ["spam", "spam,", "spam,Spam.", ""])
+@pytest.mark.parametrize("labels", ["spam,", "spam,Spam.", ""])
 def test_labels_that_are_none_are_refused(labels: str) -> None:
     with pytest.raises(UsageError, match="labels"):
         load_equivalence(f"among:{labels}")

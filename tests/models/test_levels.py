@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,60 +11,17 @@ import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_engine import PROMPTS, VARIANTS, assert_plain, assert_same, ats, language_model, sample, token_ids
+from transformers import GptOssConfig, GptOssForCausalLM
 
 from semcal.errors import SemcalWarning
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.drawing import block_sums, draw_by_weights
-from semcal.models.language_model import SampleRequest
-from semcal.models.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
-from semcal.models.tree_cache import checked_network
-from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
+from semcal.models.engine.draw import block_sums, draw_by_weights
+from semcal.models.engine.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
+from semcal.models.engine.tree_cache import checked_network
+from semcal.recalibration import SE, Base, Temperature
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("llama", {}),
-    "mistral sliding": ("mistral", {"sliding_window": 5}),
-    "qwen2 partly sliding": (
-        "qwen2",
-        {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
-    ),
-    "qwen3": ("qwen3", {}),
-    "phi": ("phi", {}),
-    "phi3": ("phi3", {}),
-    "gpt2": ("gpt2", {}),
-    "opt": ("opt", {}),
-    "gemma2 soft-capped": ("gemma2", {"attn_logit_softcapping": 3.0, "sliding_window": 5}),
-}
 variants = pytest.mark.parametrize("variant", VARIANTS)
-
-
-@cache
-def network(variant: str) -> Any:
-    family, options = VARIANTS[variant]
-    return tiny_models.model(family, vocabulary=40, **options)
-
-
-@cache
-def language_model(variant: str, *, plain: bool = False, budget: int | None = None) -> CausalLanguageModel:
-    model = CausalLanguageModel(network(variant), tiny_models.tokenizer(), name=variant, memory_budget=budget)
-    if plain:
-        model.network.patched = None
-    return model
-
-
-def plain_log_probs(variant: str, prompt: tuple[int, ...], answer: tuple[int, ...], t: float) -> list[float]:
-    """From one full forward pass of plain transformers, in float64 behind the logits."""
-    ids = torch.tensor([[*prompt, *answer]])
-    with torch.no_grad():
-        logits = network(variant)(ids, attention_mask=torch.ones_like(ids)).logits[0]
-    log_probs = (logits.double() / t).log_softmax(-1)[len(prompt) - 1 :]
-    return [float(log_probs[i, token]) for i, token in enumerate(answer)]
-
-
-@variants
-def test_every_architecture_of_the_interface_gets_three_levels(variant: str) -> None:
-    assert language_model(variant).attention == "three levels"
-    assert language_model(variant, plain=True).attention == "plain"
-
 
 prompts_of_any_shape = st.lists(
     st.tuples(st.integers(0, 12), st.lists(st.integers(5, 39), min_size=1, max_size=12)),
@@ -88,89 +44,54 @@ def test_draws_of_any_prompts_have_the_log_probabilities_of_a_plain_forward_pass
     head = tuple(data.draw(st.lists(st.integers(5, 39), min_size=12, max_size=12)))
     prompts = [Prompt(f"q{i}", (*head[:shared], *own)) for i, (shared, own) in enumerate(shapes)]
     methods = [Base(), Temperature(2.5)]
-    [found] = language_model(variant).sample(
-        SampleRequest(prompts, recalibrators=methods, seeds=[3], m=m, max_new_tokens=steps)
-    )
+    found = sample(language_model(variant), methods, prompts, seeds=[3], m=m, max_new_tokens=steps)
     for method, of_prompts in zip(methods, found, strict=True):
-        for prompt, draws in zip(prompts, of_prompts, strict=True):
-            for draw in set(draws[:8]):
-                expected = plain_log_probs(variant, prompt.token_ids, draw.token_ids, method.temperature)
-                np.testing.assert_allclose(draw.token_log_probs, expected, rtol=0, atol=1e-4)
-
-
-@variants
-def test_three_levels_and_the_plain_way_give_the_same_draws_beams_and_scores(variant: str) -> None:
-    prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(4)]
-    three, plain = (language_model(variant, plain=way) for way in (False, True))
-    options: dict[str, Any] = {"recalibrators": [Base(), SE()], "seeds": [1, 2], "m": 4, "max_new_tokens": 5}
-    for one, other in zip(
-        np.ravel(np.array(three.sample(SampleRequest(prompts, **options)), dtype=object)),
-        np.ravel(np.array(plain.sample(SampleRequest(prompts, **options)), dtype=object)),
-        strict=True,
-    ):
-        assert one.token_ids == other.token_ids
-        np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, rtol=0, atol=1e-4)
-    beams = [way.beam(prompts, recalibrator=Base(), max_new_tokens=4) for way in (three, plain)]
-    assert [beam.token_ids for beam in beams[0]] == [beam.token_ids for beam in beams[1]]
-    answers = [[(6, 7, 8), (6, 7, 9, 4), ()], [], [(4,)], [(30, 31)]]
-    scores = [way.score(prompts, answers, recalibrator=SE()) for way in (three, plain)]
-    for of_three, of_plain in zip(*scores, strict=True):
-        for a, b in zip(of_three, of_plain, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
-
-
-def test_ats_reads_the_same_temperatures_in_both_ways() -> None:
-    ats = ATS(BlockShape(32, 48, heads=4, key_value_heads=2, head_dim=8)).requires_grad_(False)
-    with torch.no_grad():
-        ats.readout.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
-    prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(4)]
-    answers = [[(6, 7, 8), (6, 7, 9, 4)], [(5,)], [(4,)], [(30, 31)]]
-    scores = [
-        language_model("llama", plain=way).score(prompts, answers, recalibrator=ats) for way in (False, True)
-    ]
-    base = language_model("llama").score(prompts, answers, recalibrator=Base())
-    np.testing.assert_allclose(np.hstack(scores[0][0]), np.hstack(scores[1][0]), rtol=0, atol=1e-4)
-    assert np.abs(np.hstack(scores[0][0]) - np.hstack(base[0])).max() > 1e-2
-
-
-@variants
-def test_neither_batches_nor_parts_of_a_pass_move_a_draw(
-    variant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(5)]
-    options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 5}
-    [whole] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
-    monkeypatch.setattr("semcal.models.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
-    [parts] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
-    [alone] = language_model(variant, budget=1).sample(SampleRequest(prompts, **options))[0]
-    for draws, *others in zip(whole, parts, alone, strict=True):
-        for other in others:
-            assert [draw.token_ids for draw in other] == [draw.token_ids for draw in draws]
+        assert_plain(variant, prompts, [draws[:8] for draws in of_prompts], method.temperature)
 
 
 @variants
 def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
     variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two questions enter at every step, so that trees of all depths grow side by side."""
-    prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(6)]
-    options: dict[str, Any] = {"recalibrators": [Base()], "m": 3, "max_new_tokens": 5}
-    [together] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
+    """Two questions enter at every step, so that trees of all depths grow side by side.
+
+    Neither batches nor parts of a pass move a draw.
+    """
+    methods, how = [Base(), SE(), Temperature(3.0)], {"m": 3, "max_new_tokens": 5}
+    model = language_model(variant)
+    assert model.attention == "three levels"
+    together = token_ids(sample(model, methods, **how))
+    with monkeypatch.context() as patch:
+        patch.setattr("semcal.models.engine.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
+        assert token_ids(sample(model, methods, **how)) == together
+    assert token_ids(sample(language_model(variant, budget=1), methods, **how)) == together
     monkeypatch.setattr(
-        "semcal.models.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
+        "semcal.models.engine.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
     )
-    [found] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
-    for prompt, draws, others in zip(prompts, found, together, strict=True):
-        assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in others]
-        for draw in set(draws):
-            expected = plain_log_probs(variant, prompt.token_ids, draw.token_ids, 1.0)
-            np.testing.assert_allclose(draw.token_log_probs, expected, rtol=0, atol=1e-4)
+    found = sample(model, methods, **how)
+    assert token_ids(found) == together
+    for draws, temperature in zip(found, (1.0, 0.5, 3.0), strict=True):
+        assert_plain(variant, PROMPTS, draws, temperature)
+
+
+@pytest.mark.parametrize("variant", ["mistral sliding", "gpt2", "gemma2 soft-capped"])
+def test_three_levels_and_the_plain_way_give_the_same_draws_beams_and_scores(variant: str) -> None:
+    ways = three, plain = [language_model(variant, plain=plain) for plain in (False, True)]
+    assert (three.attention, plain.attention) == ("three levels", "plain")
+    methods = [Base(), SE(), ats(variant)]
+    assert_same(*(sample(way, methods, seeds=[1, 2], m=4, max_new_tokens=5) for way in ways))
+    beams = [token_ids(way.beam(PROMPTS, recalibrator=Base(), max_new_tokens=4)) for way in ways]
+    assert beams[0] == beams[1]
+    answers = [[(6, 7, 8), (6, 7, 9, 4), ()], [], [(4,)], [(30, 31)], [], []]
+    for method in methods:
+        scores = [way.score(PROMPTS, answers, recalibrator=method) for way in ways]
+        for of_three, of_plain in zip(*scores, strict=True):
+            for a, b in zip(of_three, of_plain, strict=True):
+                np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
 
 
 def test_a_model_with_a_mask_of_its_own_runs_in_the_plain_way_and_says_so() -> None:
     """Attention sinks are a tensor that the layers add: not a level's business."""
-    from transformers import GptOssConfig, GptOssForCausalLM
-
     config = GptOssConfig(
         vocab_size=40,
         hidden_size=32,
@@ -189,9 +110,7 @@ def test_a_model_with_a_mask_of_its_own_runs_in_the_plain_way_and_says_so() -> N
     with pytest.warns(SemcalWarning, match=r"GptOssForCausalLM.*s_aux"):
         model = CausalLanguageModel(GptOssForCausalLM(config), tiny_models.tokenizer(), name="sinks")
     assert "attention='plain'" in repr(model)
-    [[draws]] = model.sample(
-        SampleRequest([Prompt("q", (5, 6, 7))], recalibrators=[Base()], m=2, max_new_tokens=3)
-    )[0]
+    [[draws]] = sample(model, [Base()], [Prompt("q", (5, 6, 7))], m=2, max_new_tokens=3)
     assert len(draws) == 2
 
 
@@ -200,7 +119,7 @@ def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted(monkeypatch: pyt
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked_network(model).patched is not None
-    monkeypatch.setattr("semcal.models.network.Network.windows", [300, None])
+    monkeypatch.setattr("semcal.models.engine.network.Network.windows", [300, None])
     with pytest.warns(SemcalWarning, match=r"\[300, 300\]"):
         assert checked_network(model).patched is None
 
@@ -215,6 +134,14 @@ def test_the_user_s_model_keeps_its_own_attention_and_weights() -> None:
     assert patched.layers[1].mlp.up_proj.weight is model.model.layers[1].mlp.up_proj.weight
 
 
+# Parts of attention
+
+
+def states(seed: int, *lengths: int) -> list[torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randn(2, 3, n, 8, generator=g) for n in lengths]
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     cut=st.integers(1, 11),
@@ -225,10 +152,9 @@ def test_the_user_s_model_keeps_its_own_attention_and_weights() -> None:
 def test_parts_merge_to_the_softmax_over_all_keys(
     cut: int, window: int | None, softcap: float | None, seed: int
 ) -> None:
-    g = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(2, 3, n, 8, generator=g) * 2 for n in (5, 12, 12))
+    q, k, v = (2 * one for one in states(seed, 5, 12, 12))
     rule = AttentionConfig(0.3, softcap, window)
-    visible = torch.rand(2, 1, 5, 12, generator=g) < 0.6
+    visible = torch.rand(2, 1, 5, 12, generator=torch.Generator().manual_seed(seed)) < 0.6
     visible[..., -1] = True
     scores = torch.einsum("bhqd,bhkd->bhqk", q.double(), k.double()) * 0.3
     if softcap is not None:
@@ -241,8 +167,7 @@ def test_parts_merge_to_the_softmax_over_all_keys(
 
 @pytest.mark.parametrize("window", [None, 3, 40])
 def test_causal_attention_sees_itself_and_what_its_window_holds(window: int | None) -> None:
-    g = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 3, 9, 8, generator=g) for _ in range(3))
+    q, k, v = states(0, 9, 9, 9)
     near = torch.ones(9, 9).tril().bool() & (torch.ones(9, 9).triu(1 - (window or 9)).bool())
     scores = (q @ k.transpose(-1, -2) * 0.5).masked_fill(~near, -torch.inf)
     found = attend_causally(q, k, v, AttentionConfig(0.5, None, window))
@@ -251,11 +176,10 @@ def test_causal_attention_sees_itself_and_what_its_window_holds(window: int | No
 
 
 def test_scores_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 3, n, 8, generator=g) for n in (7, 5, 5))
-    visible = torch.rand(2, 1, 7, 5, generator=g) < 0.7
+    q, k, v = states(0, 7, 5, 5)
+    visible = torch.rand(2, 1, 7, 5, generator=torch.Generator().manual_seed(0)) < 0.7
     whole = attend(q, k, v, AttentionConfig(0.5), visible)
-    monkeypatch.setattr("semcal.models.network._MAX_SCORES", 60)
+    monkeypatch.setattr("semcal.models.engine.network._MAX_SCORES", 60)
     parts = attend(q, k, v, AttentionConfig(0.5), visible)
     seen = visible.any(-1).expand(2, 3, 7)
     torch.testing.assert_close(parts.output[seen], whole.output[seen], rtol=0, atol=1e-6)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from tiny_engine import flat, sample, token_ids
 
 from semcal.data.question import chat
 from semcal.errors import QuestionError, UsageError
 from semcal.models.causal_lm import CausalLanguageModel
-from semcal.models.language_model import Prompt, SampleRequest
-from semcal.models.loading import load_model, parse_size
-from semcal.models.tree_cache import ThreeLevelCache
+from semcal.models.engine.tree_cache import ThreeLevelCache
+from semcal.models.load import load_model, parse_size
+from semcal.models.protocols import Prompt
 from semcal.recalibration import ATS, SE, Base
 
 
@@ -74,15 +75,12 @@ def test_a_batch_holds_no_more_than_the_budget(
     model = load_model(directory, memory=size)
     asked = prompts(model)
     recalibrators = [attentive(model, seed) for seed in range(5)] if method == "ATS" else [Base(), SE()]
-    request = SampleRequest(asked, recalibrators=recalibrators, m=5, max_new_tokens=6)
-    found = model.sample(request)[0]
+    how = {"m": 5, "max_new_tokens": 6}
+    found = sample(model, recalibrators, asked, **how)
     answers = [[model.encode_answer(chat("Who?"), "Mira Talso."), (5, 6, 7)]] * len(asked)
     model.score(asked, answers, recalibrator=recalibrators[0])
     assert parse_size(size) // 20 < max(held) <= parse_size(size)
-    loose = load_model(directory).sample(request)[0]
-    assert [[[g.token_ids for g in draws] for draws in one] for one in found] == [
-        [[g.token_ids for g in draws] for draws in one] for one in loose
-    ]
+    assert token_ids(found) == token_ids(sample(load_model(directory), recalibrators, asked, **how))
 
 
 def attentive(model: CausalLanguageModel, seed: int) -> ATS:
@@ -95,14 +93,12 @@ def attentive(model: CausalLanguageModel, seed: int) -> ATS:
 def test_a_question_over_the_budget_is_refused_only_if_one_was_given(directory: Path) -> None:
     model = load_model(directory, memory="24kB")
     (short, *_, long) = prompts(model)
-    assert (
-        len(model.sample(SampleRequest([short], recalibrators=[Base()], m=1, max_new_tokens=2))[0][0][0]) == 1
-    )
+    assert len(flat(sample(model, [Base()], [short], m=1, max_new_tokens=2))) == 1
     with pytest.raises(QuestionError, match=r"'q23': .*24000"):
-        model.sample(SampleRequest([short, long], recalibrators=[Base()], m=1, max_new_tokens=2))[0]
+        sample(model, [Base()], [short, long], m=1, max_new_tokens=2)
     roomier = load_model(directory, memory="60kB")
     many = [attentive(roomier, seed) for seed in range(9)]
     with pytest.raises(QuestionError, match="60000"):
-        roomier.sample(SampleRequest([short], recalibrators=many, m=1, max_new_tokens=2))
+        sample(roomier, many, [short], m=1, max_new_tokens=2)
     assert [e.question_id for e in model.invalid_prompts([short, long], [[(5, 6)], [(5, 6)]])] == ["q23"]
     assert load_model(directory).invalid_prompts([short, long], [[(5, 6)], [(5, 6)]]) == []

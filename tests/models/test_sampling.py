@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tiny_engine import PROMPTS, language_model, sample, token_ids
 
-from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.drawing import inverse_cdf, most_likely
-from semcal.models.language_model import SampleRequest, common_prefix
-from semcal.models.uniforms import uniforms
+from semcal.models import Generation
+from semcal.models.distribution import uniforms
+from semcal.models.engine.draw import inverse_cdf, most_likely
+from semcal.models.prompting import common_prefix
 from semcal.recalibration import Base, Temperature
-
-PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(8)]
-
-
-@cache
-def language_model() -> CausalLanguageModel:
-    return CausalLanguageModel(tiny_models.model("llama"), tiny_models.tokenizer(), name="tiny")
 
 
 class Allowing:
@@ -41,10 +33,6 @@ class Allowing:
         return (logits + mask).log_softmax(-1)
 
 
-def tokens(draws: list[Generation]) -> list[tuple[int, ...]]:
-    return [draw.token_ids for draw in draws]
-
-
 def chi_square(seen: np.ndarray, expected: np.ndarray) -> float:
     """The p-value; cells in which few are expected are thrown together."""
     common = expected >= 5
@@ -56,11 +44,8 @@ def chi_square(seen: np.ndarray, expected: np.ndarray) -> float:
 
 def test_first_tokens_come_as_often_as_the_model_says() -> None:
     model, temperature = language_model(), 0.5
-    [[draws]] = model.sample(
-        SampleRequest(
-            PROMPTS[:1], m=20_000, seeds=[5], recalibrators=[Temperature(temperature)], max_new_tokens=1
-        )
-    )[0]
+    how = {"m": 20_000, "seeds": [5], "max_new_tokens": 1}
+    [[draws]] = sample(model, [Temperature(temperature)], PROMPTS[:1], **how)
     [state] = model.features(PROMPTS[:1], [[(0,)]]).states
     expected = (model.logits(state[None])[0].double() / temperature).softmax(-1).numpy() * 20_000
     seen = np.bincount([draw.token_ids[0] for draw in draws], minlength=400)
@@ -70,10 +55,8 @@ def test_first_tokens_come_as_often_as_the_model_says() -> None:
 def test_whole_answers_come_as_often_as_the_model_says() -> None:
     """Three tokens possible, three steps: every one of the sequences against its product of probabilities."""
     model, among = language_model(), Allowing(50, 51, 4)
-    [[draws]] = model.sample(
-        SampleRequest(PROMPTS[:1], m=20_000, seeds=[2], recalibrators=[among], max_new_tokens=3)
-    )[0]
-    seen = Counter(tokens(draws))
+    [[draws]] = sample(model, [among], PROMPTS[:1], m=20_000, seeds=[2], max_new_tokens=3)
+    seen = Counter(token_ids(draws))
     [scores] = model.score(PROMPTS[:1], [list(seen)], recalibrator=among)
     expected = [np.exp(sum(log_probs)) * 20_000 for log_probs in scores]
     assert sum(expected) == pytest.approx(20_000, rel=1e-4)
@@ -82,16 +65,13 @@ def test_whole_answers_come_as_often_as_the_model_says() -> None:
 
 
 def test_a_shorter_limit_cuts_the_same_draws() -> None:
-    model = language_model()
-    [longer] = model.sample(SampleRequest(PROMPTS, recalibrators=[Base()], max_new_tokens=7))[0]
-    [shorter] = model.sample(SampleRequest(PROMPTS, recalibrators=[Base()], max_new_tokens=2))[0]
-    assert [tokens(d) for d in shorter] == [[ids[:2] for ids in tokens(d)] for d in longer]
+    longer, shorter = (sample(language_model(), [Base()], max_new_tokens=limit) for limit in (7, 2))
+    assert token_ids(shorter) == [ids[:2] for ids in token_ids(longer)]
 
 
 def test_an_answer_may_be_empty_and_the_token_limit_leaves_one_unfinished() -> None:
-    [[empty], [long]] = language_model().sample(
-        SampleRequest(PROMPTS[:1], m=2, recalibrators=[Allowing(4), Allowing(50)], max_new_tokens=5)
-    )[0]
+    methods = [Allowing(4), Allowing(50)]
+    [[empty], [long]] = sample(language_model(), methods, PROMPTS[:1], m=2, max_new_tokens=5)
     assert empty == [Generation("", (4,), (0.0,), finished=True)] * 2
     assert [(draw.token_ids, draw.finished) for draw in long] == [((50,) * 5, False)] * 2
 

@@ -7,54 +7,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
+from tiny_engine import Counted, ats, sample
 
 from semcal.data.question import Question
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.decoding import kept_length
-from semcal.models.language_model import PromptConfig, SampleRequest, shared_length
-from semcal.recalibration import ATS, Base, BlockShape, Temperature
+from semcal.models.engine.decoding import kept_length
+from semcal.models.prompting import PromptConfig, shared_length
+from semcal.recalibration import Base, Temperature
 
 HEAD = tuple(range(20, 60))
 PROMPTS = [Prompt(f"q{i}", (*HEAD, 100 + 7 * i, *range(104, 108 + i))) for i in range(6)]
+#: With another prefix.
+OTHERS = [Prompt(prompt.question_id, prompt.token_ids[1:]) for prompt in PROMPTS]
 ANSWERS = [[(51, 52, 4), (51, 60, 4)]] * 6
 
 
-class Counted:
-    """A tiny model, and how many tokens its body has run."""
-
-    def __init__(self, *, plain: bool = False, budget: int | None = None) -> None:
-        network = tiny_models.model("llama")
-        self.model = CausalLanguageModel(network, tiny_models.tokenizer(), name="x", memory_budget=budget)
-        if plain:
-            self.model.network.patched = None
-        self.tokens = 0
-        network.get_input_embeddings().register_forward_pre_hook(self._count)
-
-    def _count(self, _: object, inputs: tuple[Any]) -> None:
-        self.tokens += inputs[0].numel()
-
-    def of(self, job: Callable[[CausalLanguageModel], Any]) -> tuple[int, Any]:
-        before = self.tokens
-        found = job(self.model)
-        return self.tokens - before, found
-
-
-def ats() -> ATS:
-    layer = ATS(BlockShape(32, 48, heads=4, key_value_heads=2, head_dim=8)).requires_grad_(False)
-    layer.readout.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
-    return layer
-
-
 JOBS: dict[str, Callable[[CausalLanguageModel], Any]] = {
-    "sample": lambda model: model.sample(SampleRequest(PROMPTS, recalibrators=[Base(), ATS_LAYER], m=4))[0],
+    "sample": lambda model: sample(model, [Base(), ats()], PROMPTS, m=4),
     "greedy": lambda model: model.greedy(PROMPTS, recalibrator=Base()),
     "beam": lambda model: model.beam(PROMPTS, recalibrator=Temperature(2.0)),
-    "score": lambda model: model.score(PROMPTS, ANSWERS, recalibrator=ATS_LAYER),
+    "score": lambda model: model.score(PROMPTS, ANSWERS, recalibrator=ats()),
     "features": lambda model: model.features(PROMPTS, ANSWERS, whole=True).states.tolist(),
 }
-ATS_LAYER = ats()
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["three levels", "plain"])
@@ -62,43 +37,40 @@ def test_calls_of_every_kind_run_the_prefix_once_and_give_the_same_bits(plain: b
     counted = Counted(plain=plain)
     counted.of(JOBS["greedy"])
     for job in JOBS.values():
-        alone, expected = Counted(plain=plain).of(job)
-        assert counted.of(job) == (alone - len(HEAD), expected)
+        _, alone, expected = Counted(plain=plain).of(job)
+        assert counted.of(job)[1:] == (alone - len(HEAD), expected)
 
 
 def test_another_prefix_takes_the_place_of_the_last() -> None:
     counted = Counted()
-    others = [Prompt(prompt.question_id, prompt.token_ids[1:]) for prompt in PROMPTS]
-
     runs = [
-        counted.of(lambda model, asked=asked: model.greedy(asked, recalibrator=Base()))[0]
-        for asked in (PROMPTS, PROMPTS, others, others, PROMPTS)
+        counted.of(lambda model, asked=asked: model.greedy(asked, recalibrator=Base()))[1]
+        for asked in (PROMPTS, PROMPTS, OTHERS, OTHERS, PROMPTS)
     ]
     assert [runs[0] - runs[1], runs[2] - runs[3], runs[4] - runs[0]] == [len(HEAD), len(HEAD) - 1, 0]
 
 
 def test_a_prefix_larger_than_the_budget_is_not_kept() -> None:
     counted = Counted(budget=Counted().model.network.bytes_per_token * (len(HEAD) - 1))
-    first, second = (counted.of(JOBS["greedy"])[0] for _ in range(2))
+    first, second = (counted.of(JOBS["greedy"])[1] for _ in range(2))
     assert first == second
 
 
 def test_a_prefix_of_other_weights_is_not_read() -> None:
     counted = Counted()
-    before, first = counted.of(JOBS["score"])
+    _, before, first = counted.of(JOBS["score"])
     with torch.no_grad():
         counted.model.network.model.model.layers[0].self_attn.k_proj.weight.mul_(1.5)
-    after, second = counted.of(JOBS["score"])
+    _, after, second = counted.of(JOBS["score"])
     assert before == after
     assert second != first
 
 
 def test_threads_share_a_prefix_or_run_their_own() -> None:
-    others = [Prompt(prompt.question_id, prompt.token_ids[1:]) for prompt in PROMPTS]
     model = Counted().model
-    expected = [model.greedy(asked, recalibrator=Base()) for asked in (PROMPTS, others)]
+    expected = [model.greedy(asked, recalibrator=Base()) for asked in (PROMPTS, OTHERS)]
     with ThreadPoolExecutor(4) as threads:
-        asked = [PROMPTS, others] * 6
+        asked = [PROMPTS, OTHERS] * 6
         assert list(threads.map(lambda some: model.greedy(some, recalibrator=Base()), asked)) == expected * 6
 
 

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
-import tiny_models
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tiny_engine import language_model, sample
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from semcal.data.question import chat
 from semcal.errors import ModelError, UsageError
-from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.drawing import REFERENCE, Truncation, inverse_cdf
+from semcal.models import Prompt
+from semcal.models.engine.draw import REFERENCE, Truncation, inverse_cdf
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest
 from semcal.recalibration import Base, Platt, Temperature
 
 PROMPT = Prompt("q", (*range(20, 45), 101, 102, 103))
-
-
-@cache
-def language_model() -> CausalLanguageModel:
-    return CausalLanguageModel(tiny_models.model("llama"), tiny_models.tokenizer(), name="tiny")
 
 
 def warped(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
@@ -110,16 +102,8 @@ def test_a_truncation_that_rules_nothing_out_draws_as_without(values: list[float
 
 def test_first_tokens_come_as_often_as_transformers_would_draw_them() -> None:
     model, n, temperature = language_model(), 20_000, 2.0
-    [[draws]] = model.sample(
-        SampleRequest(
-            [PROMPT],
-            m=n,
-            seeds=[5],
-            recalibrators=[Temperature(temperature)],
-            max_new_tokens=1,
-            truncation=REFERENCE,
-        )
-    )[0]
+    how = {"m": n, "seeds": [5], "max_new_tokens": 1, "truncation": REFERENCE}
+    [[draws]] = sample(model, [Temperature(temperature)], [PROMPT], **how)
     [state] = model.features([PROMPT], [[(0,)]]).states
     expected = warped(model.logits(state[None]), temperature, 50, 0.9)[0].numpy() * n
     seen = np.bincount([draw.token_ids[0] for draw in draws], minlength=len(expected))
@@ -130,9 +114,7 @@ def test_first_tokens_come_as_often_as_transformers_would_draw_them() -> None:
 def test_the_recorded_log_probability_is_that_of_the_whole_vocabulary() -> None:
     model = language_model()
     methods = [Base(), Platt(model.network.vocabulary).requires_grad_(False)]
-    found = model.sample(
-        SampleRequest([PROMPT], m=6, recalibrators=methods, max_new_tokens=5, truncation=REFERENCE)
-    )[0]
+    found = sample(model, methods, [PROMPT], m=6, max_new_tokens=5, truncation=REFERENCE)
     for method, [draws] in zip(methods, found, strict=True):
         [scores] = model.score([PROMPT], [[draw.token_ids for draw in draws]], recalibrator=method)
         for draw, score in zip(draws, scores, strict=True):
@@ -142,9 +124,7 @@ def test_the_recorded_log_probability_is_that_of_the_whole_vocabulary() -> None:
 def test_the_fake_model_truncates_too() -> None:
     model = FakeLanguageModel({"Who?": {"Ana": 0.6, "Bo": 0.3, "Cy": 0.1}})
     prompt = Prompt("q", model.encode(chat("Who?")))
-    [[draws]] = model.sample(
-        SampleRequest([prompt], recalibrators=[Base()], m=60, truncation=Truncation(top_p=0.7))
-    )[0]
+    [[draws]] = sample(model, [Base()], [prompt], m=60, truncation=Truncation(top_p=0.7))
     assert {draw.text for draw in draws} == {"Ana", "Bo"}
     assert {round(float(np.exp(sum(draw.token_log_probs))), 4) for draw in draws} == {0.6, 0.3}
 

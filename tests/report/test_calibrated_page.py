@@ -79,12 +79,6 @@ def test_the_page_and_results_md_open_on_the_sentences(folder: Path, results: di
     assert {"table-calibrated", "table-calibrated-against"} <= page.tables.keys()
 
 
-def test_each_table_is_written_once(results: dict[str, Any]) -> None:
-    names = [table.name for table in report_tables(results)]
-    assert {"calibrated", "calibrated-against"} <= set(names)
-    assert len(names) == len(set(names))
-
-
 def test_the_share_answered_and_that_of_wrong_answers_are_those_of_the_rows(
     folder: Path, results: dict[str, Any]
 ) -> None:

@@ -24,7 +24,7 @@ from semcal.experiment.report.report_figures import (
     selective_figure,
 )
 from semcal.measures import MEASURES
-from semcal.plotting import METHOD_COLOURS, drawable
+from semcal.plotting import METHOD_COLOURS
 
 Results = dict[str, Any]
 MODEL, DATASET = "alpha-1b", "made-up-trivia"
@@ -248,7 +248,3 @@ def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks
         "book: True",
     ]
     figure.draw_without_rendering()
-
-
-def test_letters_that_the_font_has_are_left_alone() -> None:
-    assert drawable("Łódź, Þórr ✓\n") == "Łódź, Þórr ✓\n"

@@ -55,6 +55,7 @@ def test_the_main_table_has_the_papers_rows_and_columns(tables: dict[str, Table]
         ("10-ace-ece", "confidence", ("ace", "ece")),
         ("05-entropy-conf", "entropy", ("SE_conf",)),
         ("06-entropy-vanilla", "entropy", ("SE_vanilla",)),
+        ("selective", "selective", ("slope", "gain")),
     ],
 )
 def test_cells_hold_the_numbers_of_the_analysis(tables, grid_results, name, analysis, metrics) -> None:
@@ -106,30 +107,6 @@ def test_the_best_of_a_data_set_is_underlined_in_each_panel(tables: dict[str, Ta
     assert not any(cell.overall for row in tables["03-main-alpha-1b"].rows for cell in row)
 
 
-def test_the_vanilla_table_says_where_the_greedy_answer_differs(tables, grid_results) -> None:
-    table = tables["06-entropy-vanilla-alpha-1b"]
-    assert table.columns[-1].title == "Greedy answer unlike Base's, E-SC"  # other measures, other candidates
-    rows = {(row[0].text, row[1].text): row[-1].value for row in table.rows}
-    assert rows["made-up-trivia", "TS"] == 0.0
-    assert rows["made-up-trivia", "Platt"] == value(
-        grid_results,
-        "entropy",
-        "greedy_differs",
-        model="alpha-1b",
-        dataset="made-up-trivia",
-        method="Platt",
-        measure="E-SC",
-    )
-
-
-def test_slope_and_gain_of_selective_accuracy_stand_in_a_table(tables, grid_results) -> None:
-    table = tables["selective-beta_2b"]
-    assert [column.group for column in table.columns] == ["", "", *["Slope"] * 7, *["AURAC − accuracy"] * 7]
-    where = {"model": "beta/2b", "dataset": table.rows[2][0].text, "method": "TS", "measure": "L-SC"}
-    for place, metric in ((3, "slope"), (10, "gain")):
-        assert table.rows[2][place].value == value(grid_results, "selective", metric, **where)["mean"]
-
-
 def test_losses_of_fits_stand_beside_the_scores_under_them(tables, grid_results) -> None:
     table = tables["losses"]
     (row,) = [
@@ -161,11 +138,6 @@ def test_ties_are_what_shows_the_same_digits() -> None:
     assert mark([number(0.5), number(None)], larger=True) == [number(0.5), number(None)]
 
 
-def test_what_is_undefined_is_a_dash() -> None:
-    assert cell_of(None).text == "–"
-    assert cell_of({"mean": None, "se": None, "interval": None}).text == "–"
-
-
 def test_one_run_shows_no_standard_error() -> None:
     cell = cell_of({"mean": 0.25, "se": None, "interval": [0.2, 0.3]})
     assert (cell.text, cell.error_text, cell.interval_text) == ("0.250", "", "[0.200, 0.300]")
@@ -187,27 +159,6 @@ def test_markdown_of_every_table_has_as_many_cells_as_columns(tables: dict[str, 
     for table in tables.values():
         for line in markdown(table).split("\n"):
             assert line.replace("\\|", "").count("|") == len(table.columns) + 1
-
-
-def test_ace_stands_beside_what_chance_would_show(tables, grid_results) -> None:
-    table = tables["03b-ace-by-chance-beta_2b"]
-    assert [column.group for column in table.columns[2::7]] == ["ACE", "by chance", "95 % by chance", "p"]
-    for row in table.rows:
-        where = {"model": "beta/2b", "dataset": row[0].text, "method": row[1].text, "measure": "E-SC"}
-        keys = ("ace", "ace_floor", "ace_floor_95", "ace_p")
-        mean, *rest = (value(grid_results, "confidence", key, **where) for key in keys)
-        assert [cell.value for cell in row[2::7]] == [mean["mean"], *rest]
-        assert 0 < rest[0] < rest[1] < 1
-        assert 0 < rest[2] <= 1
-
-
-def test_contrasts_stand_in_a_table_with_their_intervals_and_verdicts(tables, grid_results) -> None:
-    shown = [(row[0].text, row[2].text, row[3].value, row[-1].text) for row in tables["contrasts"].rows]
-    keys = ("claim", "contrast", "value", "verdict")
-    assert shown == [tuple(row[key] for key in keys) for row in grid_results["contrasts"]]
-    assert [row[3].interval and list(row[3].interval) for row in tables["contrasts"].rows] == [
-        row["interval"] for row in grid_results["contrasts"]
-    ]
 
 
 def test_paired_tables_mark_what_is_better_and_bracket_what_is_worse(tables, grid_results) -> None:

@@ -15,14 +15,20 @@ from semcal.experiment.finished import read_finished
 from semcal.experiment.report.build import build, page, page_figure, results_markdown
 from semcal.experiment.report.explorer import explorer_blocks
 from semcal.experiment.report.report_figures import REPORT_FIGURES, ReportFigure, planned_figures
-from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section, report_tables
-from semcal.experiment.report.tables import Column, Field, Table, TableCell, markdown, measures_in_order
+from semcal.experiment.report.report_tables import (
+    REPORT_TABLES,
+    SECTIONS,
+    ReportTable,
+    Section,
+    report_tables,
+)
+from semcal.experiment.report.tables import Field, in_order
 from semcal.measures import MEASURES
 
 OWN = Section("own", "A section of my own", note="It stands on the page.", link="Mine")
 SPREAD = ReportTable(
     name="spread-of-confidence",
-    section=OWN,
+    section="own",
     caption="Mean confidence of each method",
     analysis="confidence",
     rows=lambda _, rows: [row for row in rows if row["measure"] == "E-SC"],
@@ -36,16 +42,17 @@ DOTS = ReportFigure(
     caption="A figure of my own.",
     draw=lambda *_: Figure(figsize=(1, 1)),
     each=("model",),
-    section=OWN,
+    section="own",
 )
 
 
 @pytest.fixture
 def registered() -> Iterator[None]:
+    SECTIONS.register(OWN)
     REPORT_TABLES.register(SPREAD)
     REPORT_FIGURES.register(DOTS)
     yield
-    del REPORT_TABLES[SPREAD.name], REPORT_FIGURES[DOTS.number]
+    del REPORT_TABLES[SPREAD.name], REPORT_FIGURES[DOTS.number], SECTIONS["own"]
 
 
 def test_a_table_and_a_figure_from_outside_are_written_and_on_the_page(
@@ -79,19 +86,13 @@ def test_two_tables_or_figures_have_no_name_in_common() -> None:
 
 
 def test_a_measure_that_no_list_knows_stands_behind_the_papers(made_up_results: dict[str, Any]) -> None:
-    assert set(measures_in_order(MEASURES)) == set(MEASURES)
+    assert set(in_order(MEASURES, MEASURES)) == set(MEASURES)
     rows = made_up_results["analyses"]["confidence"]
     own = [{**row, "measure": "my own"} for row in rows if row["measure"] == "E-SC"]
     results = made_up_results | {"measures": [*MEASURES, "my own"]}
     results["analyses"] = made_up_results["analyses"] | {"confidence": [*rows, *own]}
     table = next(table for table in report_tables(results) if table.name.startswith("03-main"))
     titles = [column.title for column in table.columns if column.group == "ACE"]
-    assert titles == [*measures_in_order(MEASURES), "my own"]
+    assert titles == [*in_order(MEASURES, MEASURES), "my own"]
     places = [[column.title for column in table.columns].index(name) for name in ("E-SC", "my own")]
     assert all(row[places[0]].text == row[places[1]].text for row in table.rows)
-
-
-def test_markdown_has_one_line_a_row_and_survives_pipes_in_names() -> None:
-    rows = ((TableCell("a|b"), TableCell("0.1", 0.1, best=True)), (TableCell("c"), TableCell("–")))
-    lines = markdown(Table("t", "", (Column("Set"), Column("E-SC", "ACE")), rows)).splitlines()
-    assert lines == ["| Set | ACE E-SC |", "| :--- | ---: |", "| a\\|b | **0.1** |", "| c | – |"]

@@ -34,7 +34,7 @@ def embedded(log: str) -> Callable[[], object]:
 
 
 def fake(log: str) -> Callable[[], object]:
-    from semcal.serve.log import ReplyLog
+    from semcal.reply_log import ReplyLog
     from tests.serve.serving import running
 
     def serve() -> None:

@@ -31,8 +31,8 @@ from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predi
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
+from semcal.reply_log import LAYOUT_NUMBER, Reply, ReplyLog
 from semcal.rows import as_rows
-from semcal.serve.log import Reply, ReplyLog
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
 from tests.serve.serving import Running, running
@@ -486,7 +486,7 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
         assert "semcal serve --log FILE" in said
     change(log, "PRAGMA user_version = 9")
     assert "has layout 9" in refused(old, log, out)
-    change(log, f"PRAGMA user_version = {databases.REPLY_LOG_SCHEMA}")
+    change(log, f"PRAGMA user_version = {LAYOUT_NUMBER}")
     deep = '{"E-SC": ' + "[" * 50_000 + "]" * 50_000 + "}"
     long = '{"entropy": 1' + "0" * 400 + "}"
     for wrong in ('{"E-SC": 1.5}', '{"E-SC": "high"}', "[1]", "{", '{"entropy": NaN}', deep, long):
@@ -498,7 +498,7 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
     with closing(sqlite3.connect(log, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
         database.execute("BEGIN EXCLUSIVE")
-        assert "see that no other program has locked it" in refused(old, log, out)
+        assert "Check that no other program has locked it" in refused(old, log, out)
     change(log, "UPDATE replies SET calibration = 'abc', features = '{}'")
     said = refused(old, log, out)
     assert "by another calibration; it has replies by abc; give the calibration that was served" in said

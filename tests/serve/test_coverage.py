@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
 from semcal.data.template import Template
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.serve.replies import ApiError
 from semcal.serve.requests import ChatRequest, Coverage, Drawing, Form, Message
 from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of
@@ -142,12 +142,6 @@ def test_another_template_is_refused_by_what_differs_or_answered_without_a_proba
     assert reply.status_code == 200
     assert reply.json()["semcal"]["confidence"] is None
     assert reply.headers["x-semcal-probability"] == "null"
-
-
-def test_images_are_refused_in_any_case(server: Running, lenient: Running) -> None:
-    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
-    for one in (server, lenient):
-        assert "covers text alone" in one.chat(image).json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from ruamel.yaml import YAML
 from semcal.cli import options as opt
 from semcal.cli.app import COMMANDS, app
 from semcal.cli.serve_command import ServeOptions, _settings
+from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import admits
-from semcal.serve.log import ReplyLog
 from semcal.serve.watch import PromiseWatch
 from semcal.servers.settings import is_loopback
 from tests.cli.invoking import write

@@ -15,9 +15,9 @@ from semcal.cli import serve_command
 from semcal.data.template import Template
 from semcal.errors import ServerError, UsageError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
+from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.log import ReplyLog
 from semcal.serve.service import Service
 from semcal.serve.watch import PromiseWatch
 from tests.serve.serving import SANG, WHERE, WROTE, running, uq_of

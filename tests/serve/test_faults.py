@@ -17,8 +17,8 @@ import pytest
 
 import semcal
 from semcal.calibration.calibration import Calibration
+from semcal.reply_log import ReplyLog
 from semcal.serve import service as service_module
-from semcal.serve.log import ReplyLog
 from semcal.serve.requests import LABELS
 from semcal.serve.service import ModelServers
 from semcal.servers.client import ServerClient
@@ -26,10 +26,10 @@ from semcal.servers.settings import Endpoint, ServerSettings
 from semcal.uncertainty import SemanticUQ
 from tests.serve.serving import SANG, WHERE, WROTE, Running, running, until
 from tests.serve.test_guards import QUESTION, served
-from tests.serve.test_log import reply_of
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 from tests.servers.fault_proxy import FAULTS, FaultProxy
+from tests.test_reply_log import reply_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:the calibration was made from stored samples")
 #: Damage behind which the reply is still to be read.

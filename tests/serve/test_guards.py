@@ -23,6 +23,7 @@ import pytest
 
 from semcal.data.question import Question
 from semcal.errors import SemcalWarning, UsageError
+from semcal.reply_log import ReplyLog
 from semcal.serve import connections as connections_module
 from semcal.serve import engine as engine_module
 from semcal.serve.configuration import (
@@ -35,7 +36,6 @@ from semcal.serve.configuration import (
 from semcal.serve.connections import Limits
 from semcal.serve.engine import AnswerJob, Asker, Engine, make_askers
 from semcal.serve.guard import note
-from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
 from semcal.servers.settings import ServerSettings, is_loopback
 from semcal.uncertainty import SemanticUQ
@@ -171,15 +171,11 @@ def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Running]:
-    with running(max_body=2000, max_messages=3, max_characters=500) as one:
+    with running(max_body=2000) as one:
         yield one
 
 
-def test_bodies_messages_and_texts_are_limited(small: Running) -> None:
-    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 2
-    assert small.chat([*turns, turns[0]]).json()["error"]["code"] == "too_many_messages"
-    assert small.chat("x" * 501).json()["error"]["code"] == "too_long"
-    assert small.chat([{"role": "user", "content": [{"type": "text", "text": "x" * 501}]}]).status_code == 400
+def test_bodies_are_limited_by_their_stated_length(small: Running) -> None:
     assert (small.chat("x" * 3000).status_code, small.chat(WROTE).status_code) == (413, 200)
 
 

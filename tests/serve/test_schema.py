@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from semcal.reply_log import ReplyLog
 from semcal.serve import replies
 from semcal.serve.configuration import hashed
-from semcal.serve.log import ReplyLog
 from semcal.serve.requests import CHAT, CHECK, LABELS
 from tests.serve.serving import SANG, WROTE, running, uq_of
 from tests.serve.test_serve_command import process

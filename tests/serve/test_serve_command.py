@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from semcal.demo.questions import load_set
-from semcal.serve.log import ReplyLog
+from semcal.reply_log import ReplyLog
 from tests.cli.invoking import semcal, write
 
 #: So many questions are compared in the default suite, and with -m serve.

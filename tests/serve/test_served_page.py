@@ -14,11 +14,12 @@ import pytest
 from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.report import LikeAnswers
 from semcal.cli import serve_command
+from semcal.metrics.sequential import KEPT
 from semcal.models.fakes import FakeLanguageModel
+from semcal.reply_log import LabelledReply, ReplyLog
 from semcal.serve.configuration import hashed
 from semcal.serve.guard import PAGE
-from semcal.serve.log import LabelledReply, ReplyLog
-from semcal.serve.watch import KEPT, PromiseWatch
+from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.serve.devtools import Page, browsing
 from tests.serve.serving import MANY, TABLE, WROTE, Running, running, uq_of
@@ -67,7 +68,9 @@ def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(tmp_path: Pa
     assert state["labelled"][1] == {"low": 0.4, "high": 0.7, "n": 50, "right": 40}
     assert state["compared"] == "confidence"
     assert [one["threshold"] for one in state["thresholds"]] == [0.6]
-    assert state["thresholds"][0]["sentence"].startswith("answer from .6: 40 % answered, at most 10 %")
+    assert state["thresholds"][0]["sentence"].startswith(
+        "threshold 0.6: answers 40% of questions; at most 10%"
+    )
     tests = {test["watch"]: test for test in state["watch"]["tests"]}
     assert (tests["risk"]["labels"], tests["questions"]["replies"], tests["risk"]["limit"]) == (3, 3, 20)
     assert len(tests["risk"]["log_e"]) == 4

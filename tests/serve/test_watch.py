@@ -20,20 +20,12 @@ from semcal.calibration.calibration import Calibration, Threshold
 from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps
+from semcal.metrics import sequential
 from semcal.metrics.probability_maps import MapCandidate
+from semcal.metrics.sequential import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
+from semcal.reply_log import LabelledReply
 from semcal.rows import Row
-from semcal.serve import watch as watch_module
-from semcal.serve.log import LabelledReply
-from semcal.serve.watch import (
-    ABOVE,
-    ALPHA,
-    BOTH,
-    COMPARED,
-    NOTICE,
-    EProcess,
-    PromiseWatch,
-    SequentialTest,
-)
+from semcal.serve.watch import ALPHA, COMPARED, PromiseWatch
 
 STREAMS = 200
 #: More alarms than this come of a watch of level .05 once in a thousand times.
@@ -75,7 +67,7 @@ def test_in_log_space_the_capital_is_the_sum_of_all_starts_products(
     pairs: list[tuple[float, float]], odds: tuple[float, ...]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch_module, "EVERY", 7)
+        patch.setattr(sequential, "EVERY", 7)
         process = EProcess(odds)
         for outcome, mean in pairs:
             process.update(outcome, mean)

@@ -13,17 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.errors import SemcalWarning, ServerError, UsageError, printable
-from semcal.servers.client import (
-    RequestFailed,
-    ServerRequest,
-    server_message,
-    server_words,
-    tokens_of_reply,
-)
+from semcal.errors import BudgetError, SemcalWarning, ServerError, UsageError, printable
+from semcal.servers.client import RequestFailed, ServerRequest, server_message, server_words
 from semcal.servers.probing import identify
 from semcal.servers.protocol import parse_choices
-from semcal.servers.settings import Endpoint, key_for, read_api_key
+from semcal.servers.settings import Endpoint, key_for
 from tests.cli.invoking import semcal, write
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer, Json
@@ -32,13 +26,11 @@ from tests.servers.mocked import mocked, reply
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
 
 KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"
-ASKED = ServerRequest("/chat/completions", {"messages": [], "model": "small"}, 10, 20)
+ASKED = ServerRequest(
+    "/chat/completions", {"messages": [], "model": "small"}, prompt_tokens=10, max_tokens=20
+)
 QUESTIONS = list(fake_model.ANSWERS)
-LABELLED = [
-    {"id": f"{name[:5]}-{k}", "question": name, "answers": [next(iter(fake_model.ANSWERS[name]))]}
-    for k in range(4)
-    for name in QUESTIONS
-]
+ODD = "\N{REPLACEMENT CHARACTER}"
 
 
 def failure(answer: httpx.Response | Exception, **how: Any) -> str:
@@ -58,6 +50,14 @@ def failure(answer: httpx.Response | Exception, **how: Any) -> str:
     return failed.reason
 
 
+def text_of(content: Json | bytes, asked: ServerRequest = ASKED) -> str:
+    """The text of a reply that is no failure."""
+    given = content if isinstance(content, bytes) else json.dumps(content).encode()
+    with mocked(lambda _: httpx.Response(200, content=given)) as client:
+        (((choice,),),) = (client.send_all([asked], parse_choices),)
+    return choice.text
+
+
 # Half a character
 
 HALF = "Mir\ud83d"
@@ -72,7 +72,6 @@ HALF = "Mir\ud83d"
         reply(logprobs={"content": [{"token": "a", "logprob": -1, "top_logprobs": [{HALF: 1}]}]}),
         {**reply(), "id": HALF},
         {**reply(), "model": HALF},
-        {**reply(), "system_fingerprint": HALF},
         {**reply(), HALF: 1},
     ],
 )
@@ -83,47 +82,16 @@ def test_half_a_character_anywhere_in_a_reply_is_damage_that_is_asked_again(dama
     with mocked(lambda _: httpx.Response(200, content=next(replies, good)), retries=1) as client:
         assert client.send_all([ASKED], parse_choices)[0] == parse_choices(reply())
         assert client.usage.retries == 1
-    reason = "the reply is damaged: it holds half a character, which is no text"
-    assert failure(httpx.Response(200, content=content)) == reason
-    assert failure(httpx.Response(200, content=content.replace(b"ud83d", b"uDBFF"))) == reason
+    for half in (b"ud83d", b"uDBFF"):
+        assert "half a character" in failure(httpx.Response(200, content=content.replace(b"ud83d", half)))
 
 
 def test_a_whole_character_of_two_halves_and_one_that_is_spelt_out_are_text() -> None:
     for text in ("\N{GRINNING FACE} é", "\\ud83d", "\\\\ud83d"):
-        content = json.dumps(reply(message={"content": text})).encode()
-        with mocked(lambda _, content=content: httpx.Response(200, content=content)) as client:
-            ((choice,),) = client.send_all([ASKED], parse_choices)
-        assert choice.text == text
+        assert text_of(reply(message={"content": text})) == text
 
 
-class Halves(FakeServer):
-    """Puts half a character into every reply about one question."""
-
-    def _route(self, method: str, path: str, body: Json) -> Json:
-        found = super()._route(method, path, body)
-        if QUESTIONS[1] in json.dumps(body):
-            for choice in found.get("choices", ()):
-                choice["message"]["content"] = HALF
-        return found
-
-
-def test_half_a_character_in_answers_is_a_bad_row_and_is_reported_by_all_commands(tmp_path: Path) -> None:
-    rows = [{"id": f"q{i}", "question": text} for i, text in enumerate(QUESTIONS)]
-    file, out = write(tmp_path / "q.jsonl", rows), tmp_path / "rows.jsonl"
-    labelled = write(tmp_path / "labelled.jsonl", LABELLED)
-    with Halves(log_probs=None) as server:
-        how = ("--model", server.name, "--m", 2, "--config", "server.retries=0")
-        for more in ((), ("--overwrite",)):  # also when the command goes on
-            code, _, told = semcal("sample", file, *how, "--out", out, *more)
-            assert code == 1, told
-            assert "line 2 (id 'q1'): " in told
-            assert "half a character" in told
-            written = [json.loads(line)["id"] for line in out.read_text().splitlines()]
-            assert written == [row["id"] for row in rows if row["id"] != "q1"]
-        for command in (("ask", file), ("calibrate", labelled), ("fit", labelled, "--method", "TS-grid")):
-            code, _, told = semcal(*command, *how, "--out", tmp_path / command[0])
-            assert code == 1, told
-            assert "half a character" in told
+# What a server says about itself
 
 
 @pytest.mark.parametrize(
@@ -133,7 +101,7 @@ def test_half_a_character_in_answers_is_a_bad_row_and_is_reported_by_all_command
         {"aliases": {"fake": 1}},
         {"aliases": [["fake"]]},
         {"owned_by": ["vllm"]},
-        {"meta": 3, "max_model_len": 10**400},
+        {"meta": 3, "max_model_len": 10**12},
         {"max_model_len": "long", "n_ctx": -1},
     ],
 )
@@ -142,26 +110,31 @@ def test_whatever_stands_beside_the_name_of_a_model_it_is_found(entry: Json) -> 
         listed = {"data": [3, {"id": "a\x1b[2J"}, {"id": "x" * 10_000}, {"id": "small", **entry}]}
         return httpx.Response(200 if request.url.path == "/v1/models" else 404, json=listed)
 
-    if "meta" in entry:
-        entry = {**entry, "max_model_len": 10**12}
     with mocked(answer) as client:
         found = identify(client)
     assert (found.model, found.max_length) == ("small", None)
 
 
-def test_a_version_is_one_line_that_prints(tmp_path: Path) -> None:
-    with FakeServer(version="1\n\x1b]0;x\x07" + "9" * 5000) as server:
-        code, (found,), _ = semcal("probe", server.url, "--json")
-    assert code == 0
-    assert found["version"].startswith("1 \N{REPLACEMENT CHARACTER}]0;x")
-    assert len(found["version"]) == 200
+def test_a_version_is_one_line_that_prints_and_a_name_that_holds_the_key_is_not_taken() -> None:
+    version = {"version": "1\n\x1b]0;x\x07" + "9" * 5000}
+    listed = {"data": [{"id": "small", "owned_by": "vllm"}]}
+    with mocked(lambda _: httpx.Response(200, json={**version, **listed})) as client:
+        found = identify(client).version
+    assert found is not None
+    assert found.startswith(f"1 {ODD}]0;x")
+    assert len(found) == 200
+    with mocked(lambda _: httpx.Response(200, json={"data": [{"id": f"m-{KEY}"}]}), api_key=KEY) as client:
+        client.endpoint = Endpoint("http://server/v1")
+        with pytest.raises(ServerError, match="no models") as caught:
+            identify(client)
+    assert KEY not in str(caught.value)
 
 
 # The key
 
 
-def status_line(line: str) -> Exception:
-    return httpx.RemoteProtocolError(f"illegal status line: bytearray(b'{line}')")
+def shows_the_key(text: str) -> bool:
+    return any(KEY[i : i + 8] in text for i in range(len(KEY) - 7))
 
 
 @pytest.mark.parametrize(
@@ -170,18 +143,18 @@ def status_line(line: str) -> Exception:
         httpx.Response(200, json=reply(finish_reason=[KEY])),
         httpx.Response(200, json=reply(finish_reason={"a": ["x" * 20 + KEY]})),
         httpx.Response(200, json=reply(index=KEY)),
+        httpx.Response(200, json={"error": {"message": KEY}}),
         httpx.Response(307, headers={"location": f"https://elsewhere/{KEY}?k={KEY}"}),
         httpx.Response(500, json={"error": {"message": f"x{KEY}"}}),
-        httpx.Response(200, text=f"<p>{KEY}</p>"),
         httpx.Response(200, headers={"content-encoding": KEY}, stream=httpx.ByteStream(b"{}")),
-        status_line(f"HTTP/1.1 200 {KEY}"),
+        httpx.RemoteProtocolError(f"illegal status line: bytearray(b'HTTP/1.1 200 {KEY}')"),
         httpx.ConnectError(KEY),
     ],
 )
 def test_the_key_is_never_shown_though_the_server_sends_it_back(answer: httpx.Response | Exception) -> None:
     reason = failure(answer, api_key=KEY)
     assert "(the key)" in reason
-    assert not any(KEY[i : i + 8] in reason for i in range(len(KEY) - 7))
+    assert not shows_the_key(reason)
 
 
 @given(
@@ -196,18 +169,15 @@ def test_wherever_a_text_is_cut_less_than_8_letters_of_the_key_in_a_row_are_show
         "body": httpx.Response(400, json={"message": text}),
         "page": httpx.Response(200, text=text),
     }[where]
-    reason = failure(answer, api_key=KEY)
-    assert not any(KEY[i : i + 8] in reason for i in range(len(KEY) - 7))
+    assert not shows_the_key(failure(answer, api_key=KEY))
 
 
-def test_a_key_file_is_read_for_ten_thousand_letters(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text("k" * 10_000)
-    assert read_api_key(file, {}) == "k" * 10_000
-    for text in ("k" * 10_001, "k" * 10**7 + "\n", "\0" * 10**7):
-        file.write_text(text)
-        with pytest.raises(UsageError, match=r"holds no key: its first line has more than 10000 letters"):
-            read_api_key(file, {})
+def test_an_encoded_or_a_short_key_is_not_shown() -> None:
+    key = "pw/AB+cd/Ef12=="
+    assert server_words("see /login?key=pw%2FAB%2Bcd%2FEf12%3D%3D", api_key=key) == "see /login?key=(the key)"
+    assert server_words("bad key abc1234", api_key="abc1234") == "bad key (the key)"
+    assert server_words("none of 404 is EMPTY", api_key="none") == "none of 404 is EMPTY"
+    assert server_words("HTTP 401", api_key="1") == "HTTP 401"
 
 
 # Words
@@ -215,10 +185,9 @@ def test_a_key_file_is_read_for_ten_thousand_letters(tmp_path: Path) -> None:
 
 def test_words_of_a_server_are_one_line_that_prints() -> None:
     text = "a\x1b[2J\u202eb\ud83d\n\tc\u2028d\x00"
-    mark = "\N{REPLACEMENT CHARACTER}"
-    assert server_words(text) == f"a{mark}[2J{mark}b{mark} c d{mark}"
-    assert printable(text) == f"a{mark}[2J{mark}b{mark}\n\tc{mark}d{mark}"
-    assert printable(text, keep="") == f"a{mark}[2J{mark}b{mark}{mark}{mark}c{mark}d{mark}"
+    assert server_words(text) == f"a{ODD}[2J{ODD}b{ODD} c d{ODD}"
+    assert printable(text) == f"a{ODD}[2J{ODD}b{ODD}\n\tc{ODD}d{ODD}"
+    assert printable(text, keep="") == f"a{ODD}[2J{ODD}b{ODD}{ODD}{ODD}c{ODD}d{ODD}"
     assert printable("Größe 何 \N{GRINNING FACE}") == "Größe 何 \N{GRINNING FACE}"
     assert server_words("x" * 10**6, width=20) == "x" * 17 + "..."
 
@@ -233,100 +202,70 @@ def test_whatever_is_said_prints_in_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["<script", "<script>", "<", "<style>p{}", "</script>", "<a <b", "<script></"]
-)
-def test_a_page_of_a_megabyte_of_tags_is_read_in_linear_time(page: str) -> None:
-    """It would take minutes otherwise."""
-    from semcal.servers.client import _without_tags
-
-    found = _without_tags("<h1>Bad</h1>" + page * (10**6 // len(page)))
-    assert found.split()[0] == "Bad"
-    assert server_message(b"<p>Out</p>" + page.encode() * 10**5).startswith("Out")
-
-
-@pytest.mark.parametrize(
     ("page", "words"),
     [
         ("<script>let a = 1 < 2</script>Busy<style a='b'>p {}</style>.", "Busy ."),
         ("<h1>Bad</h1><script>never closed", "Bad never closed"),
         ("5 < 6 and 7 > 6", "5 6"),
         ("cut <b", "cut <b"),
+        # of megabytes of tags, which would take minutes in other than linear time
+        *(
+            (f"<p>Out</p>{tag * 10**5}", None)
+            for tag in ("<script", "<script>", "<", "<style>p{}", "</script>", "<a <b", "<script></")
+        ),
     ],
+    ids=str,
 )
-def test_the_text_of_a_page_is_what_stands_between_its_tags(page: str, words: str) -> None:
-    assert server_message(page.encode()) == words
+def test_the_text_of_a_page_is_what_stands_between_its_tags(page: str, words: str | None) -> None:
+    found = server_message(page.encode())
+    assert found.startswith("Out") if words is None else found == words
 
 
 # Counts
 
 
-@pytest.mark.parametrize(
-    ("usage", "tokens"),
-    [
-        ({"prompt_tokens": 0, "completion_tokens": 0}, (100, 200)),
-        ({"prompt_tokens": 0, "completion_tokens": 9}, (100, 9)),
-        ({"prompt_tokens": 7, "completion_tokens": 0}, (7, 200)),
-        ({"prompt_tokens": 10**12, "completion_tokens": 10**12}, (10**12, 10**12)),
-    ],
-)
-def test_a_count_of_0_is_none_and_the_worst_is_counted(usage: Json, tokens: tuple[int, int]) -> None:
-    assert tokens_of_reply({**reply(), "usage": usage}, (100, 200)) == tokens
-
-
 def test_a_server_that_counts_nothing_does_not_switch_the_budget_off() -> None:
-    from semcal.errors import BudgetError
-
-    usage = {"prompt_tokens": 0, "completion_tokens": 0}
-    with mocked(
-        lambda _: httpx.Response(200, json={**reply(), "usage": usage}), max_tokens_total=100, concurrency=1
-    ) as client:
-        with pytest.raises(BudgetError, match="90 tokens spent"):
+    answer = {**reply(), "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+    with mocked(lambda _: httpx.Response(200, json=answer), max_tokens_total=100, concurrency=1) as client:
+        with pytest.raises(BudgetError, match="90 tokens"):
             client.send_all([ASKED] * 10, parse_choices)
         assert client.usage.requests == 3
 
 
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
-@pytest.mark.parametrize("count", [10**12 + 1, 10**18, 1e13, 10**400])
+@pytest.mark.parametrize("count", [10**12 + 1, 1e13, 10**400])
 def test_a_count_beyond_all_requests_is_a_damaged_reply(name: str, count: int) -> None:
     reason = failure(httpx.Response(200, json={**reply(), "usage": {name: count}}))
-    assert reason == f"the reply is damaged: {name} is {count if count < 1e100 else 'inf'}"
+    assert f"{name} is {count if count < 1e100 else 'inf'}" in reason
 
 
-@pytest.mark.parametrize("token_id", [-1, 2**31, 10**18])
-def test_a_token_id_that_is_none_is_damage(token_id: int) -> None:
-    entry = {"token": "a", "logprob": -1.0, "id": token_id}
-    for damaged in (
-        reply(token_ids=[token_id]),
-        reply(logprobs={"content": [entry]}),
-        reply(logprobs={"content": [{"token": "token_id:9999999999", "logprob": -1.0}]}),
-    ):
-        with pytest.raises(ValueError, match="a token id is"):
-            parse_choices(damaged)
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"token_ids": [token]} for token in (-1, 2**31)),
+        {"logprobs": {"content": [{"token": "a", "logprob": -1.0, "id": 10**18}]}},
+        {"logprobs": {"content": [{"token": "token_id:9999999999", "logprob": -1.0}]}},
+    ],
+)
+def test_a_token_id_that_is_none_is_damage(more: Json) -> None:
+    with pytest.raises(ValueError, match="token id"):
+        parse_choices(reply(**more))
 
 
 # More than was asked for
 
+ONE = ASKED.with_fields({"max_tokens": 20})
 
-ONE = ServerRequest("/chat/completions", {"messages": [], "model": "small", "max_tokens": 20}, 10, 20)
 
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"content": "x" * 3001},
-        {"content": [{"type": "text", "text": "x" * 1600}] * 2},
-    ],
-)
-def test_an_answer_that_is_longer_than_its_tokens_can_be_is_damaged(message: dict[str, Any]) -> None:
-    long = reply(message={"role": "assistant", **message})
+@pytest.mark.parametrize("content", ["x" * 3001, [{"type": "text", "text": "x" * 1600}] * 2])
+def test_an_answer_that_is_longer_than_its_tokens_can_be_is_damaged(content: Any) -> None:
+    long = reply(message={"role": "assistant", "content": content})
     for limit in ({}, {"max_tokens": None, "max_completion_tokens": 20}):
         with mocked(lambda _: httpx.Response(200, json=long)) as client:
             (failed,) = client.send_all([ONE.with_fields(limit)], parse_choices)
         assert isinstance(failed, RequestFailed)
-        assert "an answer of at most 20 tokens has 3" in failed.reason
-    with mocked(lambda _: httpx.Response(200, json=long)) as client:
-        (choices,) = client.send_all([ONE.with_fields({"max_tokens": 40})], parse_choices)
-    assert not isinstance(choices, RequestFailed)
+        assert "20 tokens" in failed.reason
+    assert len(text_of(long, ONE.with_fields({"max_tokens": 40}))) > 3000
 
 
 def test_reasoning_and_signatures_beside_an_answer_may_be_long() -> None:
@@ -336,10 +275,7 @@ def test_reasoning_and_signatures_beside_an_answer_may_be_long() -> None:
         {"reasoning_details": [{"data": "x" * 6000}]},
         {"thinking_blocks": [{"signature": "x" * 5000}]},
     ):
-        whole = reply(message={"role": "assistant", "content": "Mirna.", **beside})
-        with mocked(lambda _, whole=whole: httpx.Response(200, json=whole)) as client:
-            ((choice,),) = client.send_all([ONE], parse_choices)
-        assert choice.text == "Mirna."
+        assert text_of(reply(message={"role": "assistant", "content": "Mirna.", **beside}), ONE) == "Mirna."
 
 
 def test_more_log_probabilities_than_there_can_be_tokens_make_no_likelihood() -> None:
@@ -352,6 +288,19 @@ def test_more_log_probabilities_than_there_can_be_tokens_make_no_likelihood() ->
 
 
 # Another model
+
+
+def told_of(asked: str, other: object, times: int = 1) -> list[str]:
+    """The warnings where replies to a request for one model name another."""
+    request = ServerRequest("/chat/completions", {"model": asked})
+    with (
+        mocked(lambda _: httpx.Response(200, json={"model": other}), api_key=KEY) as client,
+        warnings.catch_warnings(record=True) as told,
+    ):
+        for _ in range(times):
+            assert client.send_all([request] * 20, dict) == [{"model": other}] * 20
+        assert client.other_names == ({other} if told else set())
+    return [str(one.message) for one in told]
 
 
 @pytest.mark.parametrize(
@@ -371,11 +320,7 @@ def test_more_log_probabilities_than_there_can_be_tokens_make_no_likelihood() ->
     ],
 )
 def test_a_version_of_the_model_is_the_model(asked: str, other: object) -> None:
-    request = ServerRequest("/chat/completions", {"model": asked})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with mocked(lambda _: httpx.Response(200, json={"model": other})) as client:
-            assert client.send_all([request], dict) == [{"model": other}]
+    assert told_of(asked, other) == []
 
 
 @pytest.mark.parametrize(
@@ -392,25 +337,15 @@ def test_a_version_of_the_model_is_the_model(asked: str, other: object) -> None:
     ],
 )
 def test_another_model_is_one_warning_with_both_names(asked: str, other: str) -> None:
-    request = ServerRequest("/chat/completions", {"model": asked})
-    with (
-        mocked(lambda _: httpx.Response(200, json={"model": other})) as client,
-        warnings.catch_warnings(record=True) as told,
-    ):
-        assert len(client.send_all([request] * 20, dict)) == 20
-        assert len(client.send_all([request], dict)) == 1
-    (words,) = (str(one.message) for one in told)
-    assert f"was asked for the model {asked}, and its replies name {other}; " in words
-    assert words.endswith("if that is an alias, calibrate with it, or start semcal serve with --force")
-    assert client.other_names == {other}
+    (words,) = told_of(asked, other, times=2)
+    assert f"{asked}, and its replies name {other}; " in words
 
 
 def test_the_warning_shows_neither_the_key_nor_what_does_not_print() -> None:
-    other = f"\x1b[2J{KEY}" + "x" * 5000
-    answer = httpx.Response(200, json={"model": other})
+    answer = httpx.Response(200, json={"model": f"\x1b[2J{KEY}" + "x" * 5000})
     with mocked(lambda _: answer, api_key=KEY) as client, pytest.warns(SemcalWarning) as told:
         client.send_all([ASKED], dict)
-    assert "name \N{REPLACEMENT CHARACTER}[2J(the key)xxx" in str(told[0].message)
+    assert f"{ODD}[2J(the key)xxx" in str(told[0].message)
     assert len(str(told[0].message)) < 400
 
 
@@ -423,12 +358,9 @@ def test_ten_answers_of_a_server_that_gives_four_at_a_time_are_three_requests(
 ) -> None:
     file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
     with FakeServer(**quirks) as server:
-        assert semcal("probe", server.url)[0] == 0
-        server.requests.clear()
         code, (row,), told = semcal("sample", file, "--model", server.name, "--m", 10)
         sent = [body for _, body in server.requests if "Question: " in json.dumps(body)]
-    assert code == 0, told
-    assert len(row["samples"]) == 10
+    assert (code, len(row["samples"])) == (0, 10), told
     assert sorted(body.get("n", 1) for body in sent) == [2, 4, 4]  # they arrive in any order
     assert len({body["seed"] for body in sent}) == 3
 
@@ -479,30 +411,30 @@ def test_without_its_variables_nothing_of_openai_s_is_read(monkeypatch: pytest.M
     assert key_for(openai, None) is None
     monkeypatch.setenv("OPENAI_API_KEY", "two words")
     assert key_for(Endpoint("http://127.0.0.1/v1"), None) is None
-    with pytest.raises(UsageError, match="OPENAI_API_KEY holds something else") as error:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY") as error:
         key_for(openai, None)
     assert "two words" not in str(error.value)
 
 
 def test_a_refused_key_is_named_by_the_variable_that_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    for key, says in ((None, "check the API key in OPENAI_API_KEY"), ("ours", "key in SEMCAL_API_KEY or")):
+    for key, named in ((None, "OPENAI_API_KEY"), ("ours", "SEMCAL_API_KEY")):
         with (
             mocked(lambda _: httpx.Response(401), "https://api.openai.com/v1", api_key=key) as client,
-            pytest.raises(ServerError, match=says),
+            pytest.raises(ServerError, match=f"in {named}"),
         ):
             client.send_all([ASKED], dict)
 
 
 def test_a_name_without_a_url_is_at_openai_s_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"openai:#NAME alone takes the URL from OPENAI_BASE_URL"):
+    with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
         Endpoint.parse("openai:#small")
     monkeypatch.setenv("OPENAI_BASE_URL", ENVIRONMENT["OPENAI_BASE_URL"])
     assert Endpoint.parse("openai:#small") == Endpoint("http://gateway:4000/v1", "small")
     assert Endpoint.parse("openai:") == Endpoint("http://gateway:4000/v1", None)
     assert Endpoint.parse("openai:http://other/v1") == Endpoint("http://other/v1", None)
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://user:{KEY}@gateway/v1")
-    with pytest.raises(UsageError, match="a user name or a password") as error:
+    with pytest.raises(UsageError, match="password") as error:
         Endpoint.parse("openai:#small")
     assert KEY not in str(error.value)
 
@@ -512,14 +444,13 @@ def test_the_commands_take_openai_s_variables(tmp_path: Path, monkeypatch: pytes
     with FakeServer(key=KEY) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         code, _, told = semcal("sample", file, "--model", server.name, "--m", 2)
-        assert (code, "it needs an API key" in told) == (1, True)  # not OpenAI's address
+        assert (code, "SEMCAL_API_KEY" in told) == (1, True)  # not OpenAI's address
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         code, (found,), told = semcal("probe", "--json")
         assert (code, found["url"]) == (0, server.url), told
-        for name in ("openai:#fake", "openai:", server.name):
-            code, (row,), told = semcal("sample", file, "--model", name, "--m", 2)
-            assert (code, len(row["samples"])) == (0, 2), told
-            assert KEY not in told + json.dumps(row)
+        code, (row,), told = semcal("sample", file, "--model", "openai:", "--m", 2)
+        assert (code, len(row["samples"])) == (0, 2), told
+        assert KEY not in told + json.dumps(row)
 
 
 # Names that are no directories
@@ -528,7 +459,7 @@ OLLAMA, OPENAI = "openai:http://127.0.0.1:11434/v1#", "openai:https://api.openai
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
+    ("name", "words"),
     [
         ("gpt-4o", f"--model {OPENAI}gpt-4o"),
         ("gpt-4.1-mini-2025-04-14", f"--model {OPENAI}gpt-4.1-mini-2025-04-14"),
@@ -539,37 +470,14 @@ OLLAMA, OPENAI = "openai:http://127.0.0.1:11434/v1#", "openai:https://api.openai
         ("gpt-oss:20b", f"--model {OLLAMA}gpt-oss:20b"),
         ("ollama:llama3", f"--model {OLLAMA}llama3"),
         ("ollama:library/llama3", f"--model {OLLAMA}library/llama3"),
+        *((name, "no such directory") for name in ("./llama3", "~/llama3", "models/old/llama3", "atlsa")),
     ],
 )
-def test_the_name_of_a_model_of_a_server_gets_the_line_to_write(
-    name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_name_of_a_model_of_a_server_gets_the_line_to_write_and_a_path_does_not(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
-    code, rows, told = semcal("sample", file, "--model", name)
-    told = " ".join(told.split())
+    code, rows, told = semcal("ask", "Where?", "--model", name)
     assert (code, rows) == (1, [])
-    assert line in told
-    assert "no such directory" not in told
-
-
-@pytest.mark.parametrize("name", ["./llama3", "/llama3", "~/llama3", "models/old/llama3", "atlsa"])
-def test_what_is_a_path_or_nearly_a_name_is_no_such_directory(name: str) -> None:
-    assert f"no such directory: {name}; " in " ".join(semcal("ask", "Where?", "--model", name)[2].split())
-
-
-def test_an_encoded_or_a_short_key_is_not_shown() -> None:
-    key = "pw/AB+cd/Ef12=="
-    assert server_words("see /login?key=pw%2FAB%2Bcd%2FEf12%3D%3D", api_key=key) == "see /login?key=(the key)"
-    assert server_words("bad key abc1234", api_key="abc1234") == "bad key (the key)"
-    assert server_words("none of 404 is EMPTY", api_key="none") == "none of 404 is EMPTY"
-    assert server_words("HTTP 401", api_key="1") == "HTTP 401"
-
-
-def test_a_model_whose_listed_name_holds_the_key_is_not_taken() -> None:
-    listed = httpx.Response(200, json={"data": [{"id": f"m-{KEY}"}]})
-    with mocked(lambda _: listed, api_key=KEY) as client:
-        client.endpoint = Endpoint("http://server/v1")
-        with pytest.raises(ServerError, match="lists no models") as caught:
-            identify(client)
-    assert KEY not in str(caught.value)
+    assert words in " ".join(told.split())
+    assert ("no such directory" in told) == (words == "no such directory")

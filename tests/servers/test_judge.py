@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +22,15 @@ from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer
 
 TABLE = {("the red planet", "- Mars"): "correct", ("Jupiter", "- Mars"): "incorrect"}
+GRADES = {
+    "Mars.": Grade(True, "equality"),
+    "the red planet": Grade(True, "judge"),
+    "Jupiter": Grade(False, "none"),
+    "": Grade(False, "empty"),
+}
 ROWS = [
-    {"id": "1", "question": "Which planet?", "answers": ["Mars"], "prediction": "Mars."},
-    {"id": "2", "question": "Which planet?", "answers": ["Mars"], "prediction": "the red planet"},
-    {"id": "3", "question": "Which planet?", "answers": ["Mars"], "prediction": "Jupiter"},
-    {"id": "4", "question": "Which planet?", "answers": ["Mars"], "prediction": ""},
+    {"id": str(number), "question": "Which planet?", "answers": ["Mars"], "prediction": prediction}
+    for number, prediction in enumerate(GRADES, start=1)
 ]
 
 
@@ -36,18 +41,18 @@ def server(known: dict[str, Any]) -> Iterator[VerdictServer]:
         yield running
 
 
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    return write(tmp_path / "rows", ROWS)
+
+
 # ---- The grader --------------------------------------------------------------------------------------------
 
 
 def test_the_judge_is_asked_only_where_the_rules_say_wrong(server):
     grader = load_judge(f"judge:{server.name}")
     grades = [grader.grade(row["question"], [row["prediction"]], row["answers"]) for row in ROWS]
-    assert grades == [
-        Grade(True, "equality"),
-        Grade(True, "judge"),
-        Grade(False, "none"),
-        Grade(False, "empty"),
-    ]
+    assert grades == list(GRADES.values())
     assert server.asked == [("the red planet", "- Mars"), ("Jupiter", "- Mars")]
 
 
@@ -67,7 +72,7 @@ def test_an_empty_reference_or_prediction_is_not_put_to_the_judge():
 
 
 def test_a_name_without_a_server_is_refused():
-    with pytest.raises(UsageError, match=r"'judge:atlas' names no server; expected judge:openai:URL#MODEL"):
+    with pytest.raises(UsageError, match="'judge:atlas'"):
         as_grader("judge:atlas", ExactMatch())
 
 
@@ -114,8 +119,7 @@ def test_grading_by_entailment_asks_the_same_pairs_as_one_by_one():
         ("Who?", ("Ada",), ("Ada", "Bo")),
         ("?", ("",), ("a",)),
     ]
-    groups = [{"red 1", "ares"}]
-    one, many = FakeEquivalence(groups), FakeEquivalence(groups)
+    one, many = (FakeEquivalence([{"red 1", "ares"}]) for _ in range(2))
     expected = [EntailmentGrader(one).grade(*item) for item in items]
     assert EntailmentGrader(many).grade_all(items) == expected
     assert [grade.rule for grade in expected] == ["nli", "nli", "none"]
@@ -125,31 +129,23 @@ def test_grading_by_entailment_asks_the_same_pairs_as_one_by_one():
 # ---- Commands and Python -----------------------------------------------------------------------------------
 
 
-def test_grade_asks_the_judge_and_says_so_in_the_rule(server, tmp_path):
-    code, found, _ = command("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
-    assert code == 0
-    assert [(row["correct"], row["rule"]) for row in found] == [
-        *((True, "equality"), (True, "judge"), (False, "none"), (False, "empty"))
-    ]
-
-
-def test_judgements_are_kept_in_the_file_of_verdicts(server, tmp_path):
-    rows = write(tmp_path / "rows", ROWS)
-    kept = ("--config", f"cluster.cache={tmp_path / 'verdicts'}")
+def test_grade_asks_the_judge_once_keeps_its_judgements_and_says_so_in_the_rule(server, rows, tmp_path):
     for _ in range(2):
-        command("grade", rows, "--grader", f"judge:{server.name}", *kept)
+        how = ("--grader", f"judge:{server.name}", "--config", f"cluster.cache={tmp_path / 'verdicts'}")
+        code, found, _ = command("grade", rows, *how)
+        assert code == 0
+        assert [Grade(row["correct"], row["rule"]) for row in found] == list(GRADES.values())
     assert len(server.asked) == 2
     server.table.clear()
     entails = semcal.load_equivalence(server.name, cache=tmp_path / "verdicts").entails
-    assert entails([("Which planet?", "the red planet", "- Mars")]) == [False]  # which is another task
-    assert len(server.asked) == 3
+    assert entails([("Which planet?", "the red planet", "- Mars")]) == [False]
+    assert len(server.asked) == 3  # which is another task
 
 
-def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(server, tmp_path):
+def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(server, rows):
     server.odd[("Jupiter", "- Mars")] = Refused(400, "too long")
-    code, found, said = command("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
-    assert code == 1
-    assert [row["id"] for row in found] == ["1", "2", "4"]
+    code, found, said = command("grade", rows, "--grader", f"judge:{server.name}")
+    assert (code, [row["id"] for row in found]) == (1, ["1", "2", "4"])
     assert "line 3 (id '3')" in said
     assert "too long" in said
     assert server.requests.count(server.requests[0]) == 1
@@ -176,14 +172,9 @@ def test_score_and_calibrate_take_the_judge(server, tmp_path):
     graded = semcal.score(rows, grader=judge)
     assert [row["correct"]["E-SC"] for row in graded.rows] == [k % 3 < 2 for k in range(60)]
     assert len(server.asked) == 40
-    in_python = semcal.score(rows, grader=judge).calibrate()
-    assert in_python.report.base["accuracy"] == pytest.approx(2 / 3)
-    file = write(tmp_path / "rows", rows)
-    *_, said = command("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
-    by_command = semcal.Calibration.from_pretrained(tmp_path / "cal")
-    assert by_command.report.base["accuracy"] == pytest.approx(2 / 3)
-    assert "calibrate: 4" in said  # what the judge spent
-    for one in (in_python, by_command):
+    command("calibrate", write(tmp_path / "rows", rows), "--out", tmp_path / "cal", "--grader", judge)
+    for one in (graded.calibrate(), semcal.Calibration.from_pretrained(tmp_path / "cal")):
+        assert one.report.base["accuracy"] == pytest.approx(2 / 3)
         assert one.grader == judge
         assert one.grader_revision.startswith(f"{server.url}; vLLM 0.0.1; judgement ")
 
@@ -197,20 +188,10 @@ def test_calibrate_says_what_model_equivalence_and_judge_spend(server, tmp_path)
     assert code == 0
     for role in ("model", "equivalence", "grader"):
         assert re.search(rf"^calibrate: {role}: \d+ requests", said, re.MULTILINE)
-    assert semcal.Calibration.from_pretrained(tmp_path / "cal").grader == f"judge:{server.name}"
-
-
-def test_cluster_asks_a_server(server, tmp_path):
-    server.table |= {("mars", "red planet"): "entailment", ("red planet", "mars"): "entailment"}
-    rows = [{"id": "1", "question": "Which planet?", "samples": ["Mars", "The red planet", "Venus", "Mars."]}]
-    code, found, said = command("cluster", write(tmp_path / "rows", rows), "--equivalence", server.name)
-    assert code == 0
-    assert found[0]["clusters"] == [[0, 1, 3], [2]]
-    assert "NLI calls of fake" in said
 
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
-def test_a_calibration_keeps_the_servers_address(server, tmp_path):
+def test_a_calibration_keeps_the_servers_address(server):
     rows = [
         {"id": str(k), "question": f"Which {k}?", "answers": ["Mars"], "samples": ["Mars", "Venus"]}
         for k in range(60)
@@ -218,25 +199,16 @@ def test_a_calibration_keeps_the_servers_address(server, tmp_path):
     found = semcal.score(rows, server.name).calibrate()
     assert found.equivalence == server.name
     asked = len(server.asked)
-    again = semcal.score(rows[:1], calibration=found)
-    assert again[0].text == "Mars"
+    assert semcal.score(rows[:1], calibration=found)[0].text == "Mars"
     assert len(server.asked) > asked
 
 
-def test_options_of_servers_reach_the_judge_and_are_refused_without_one(server, tmp_path):
-    rows = write(tmp_path / "rows", ROWS)
-    code, _, said = command(
-        "grade", rows, "--grader", f"judge:{server.name}", "--config", "server.max_tokens_total=100"
-    )
-    assert code == 1
-    assert "stopped before server.max_tokens_total 100 is passed" in said
-    assert server.asked == []
-    code, _, said = command(
-        "grade", rows, "--grader", f"judge:{server.name}", "--config", "server.concurrency=1"
-    )
-    assert code == 0
-    assert server.largest == 1
-    assert "grade: 2 requests" in said
+def test_options_of_servers_reach_the_judge(server, rows):
+    judged = ("grade", rows, "--grader", f"judge:{server.name}")
+    code, _, said = command(*judged, "--config", "server.max_tokens_total=100")
+    assert (code, "server.max_tokens_total 100" in said, server.asked) == (1, True, [])
+    code, _, said = command(*judged, "--config", "server.concurrency=1")
+    assert (code, "grade: 2 requests" in said, server.largest) == (0, True, 1)
 
 
 def test_the_key_of_the_model_is_not_sent_to_the_judge_of_another_host(server, tmp_path, monkeypatch):
@@ -245,7 +217,7 @@ def test_the_key_of_the_model_is_not_sent_to_the_judge_of_another_host(server, t
     monkeypatch.setenv("SEMCAL_API_KEY", "sk-of-the-model")
     code, _, said = command("calibrate", file, *asked, "--out", tmp_path / "cal")
     assert code == 2
-    assert f"would be sent to http://127.0.0.1:1 and {server.host}; give" in said
+    assert f"would be sent to http://127.0.0.1:1 and {server.host}" in said
     assert "sk-of-the-model" not in said
     monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "")
     code, _, said = command(

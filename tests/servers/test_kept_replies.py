@@ -43,7 +43,7 @@ def stopped_and_resumed(
     command: Sequence[Any], how: signal.Signals, after: int, server: FakeServer, folder: Path
 ) -> None:
     """Stop a command after so many requests, run it again, and compare with a call that was not stopped."""
-    command = (*command, "--model", server.name, "--concurrency", AT_A_TIME)
+    command = (*command, "--model", server.name, "--config", f"server.concurrency={AT_A_TIME}")
     code, _, said = semcal(*command, "--out", folder / "whole")
     assert code == 0, said
     whole = asked(server)

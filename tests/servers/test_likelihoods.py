@@ -59,11 +59,8 @@ def test_a_vocabulary_that_is_not_whole_leaves_it_unknown() -> None:
     assert log_prob_at(TokenEntry("", top[0], 0, top), 2.0, "of all", vocabulary=3) is None
     nearly = {0: math.log(0.9999), 1: math.log(0.00005)}  # adds up, but of 10 tokens
     assert log_prob_at(TokenEntry("", nearly[0], 0, nearly), 2.0, "of all", vocabulary=10) is None
-
-
-def test_the_drawn_token_may_take_the_place_of_the_least_likely() -> None:
-    top = {0: math.log(0.7), 1: math.log(0.2999)}
-    found = log_prob_at(TokenEntry("", top[0], 0, top), 1.0, "of all", vocabulary=3)
+    drawn_instead = {0: math.log(0.7), 1: math.log(0.2999)}  # of the least likely
+    found = log_prob_at(TokenEntry("", drawn_instead[0], 0, drawn_instead), 1.0, "of all", vocabulary=3)
     assert found == pytest.approx(math.log(0.7), abs=1e-3)
 
 

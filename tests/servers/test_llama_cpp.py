@@ -69,9 +69,9 @@ def test_log_probabilities_of_the_whole_vocabulary_are_those_of_transformers(
 def test_the_chat_is_encoded_as_transformers_does(
     llama_server: str, reference: tuple[list[int], np.ndarray]
 ) -> None:
-    messages = [{"role": "user", "content": QUESTION}]
-    text = ask(llama_server.removesuffix("/v1"), "/apply-template", messages=messages).json()["prompt"]
-    ids = ask(llama_server.removesuffix("/v1"), "/tokenize", content=text, parse_special=True).json()
+    host, messages = llama_server.removesuffix("/v1"), [{"role": "user", "content": QUESTION}]
+    text = ask(host, "/apply-template", messages=messages).json()["prompt"]
+    ids = ask(host, "/tokenize", content=text, parse_special=True).json()
     assert ids["tokens"] == reference[0][:-3]
 
 
@@ -93,9 +93,12 @@ def listed(reply: dict[str, Any], key: str = "top_logprobs", value: str = "logpr
     return {one["id"]: one[value] for one in entry[key]}
 
 
-def test_no_alternatives_drop_all_log_probabilities_and_one_does_not(llama_server: str) -> None:
+def test_the_quirks_that_requests_avoid_are_still_there(llama_server: str) -> None:
+    """No alternatives drop all log-probabilities, and usage counts one answer of n."""
     assert "logprobs" not in chat_reply(llama_server, max_tokens=1, top_logprobs=0)["choices"][0]
-    assert len(listed(chat_reply(llama_server, max_tokens=1, top_logprobs=1))) == 1
+    reply = chat_reply(llama_server, max_tokens=3, n=4, top_logprobs=1, ignore_eos=True)
+    assert sum(len(choice["logprobs"]["content"]) for choice in reply["choices"]) == 12
+    assert reply["usage"]["completion_tokens"] == 3
 
 
 def test_a_token_that_is_half_a_character_has_no_entry_and_the_reply_is_read_as_incomplete(
@@ -116,12 +119,6 @@ def test_tokens_that_a_grammar_forces_have_the_log_probabilities_without_it(llam
     unconstrained = listed(chat_reply(llama_server, max_tokens=1, top_logprobs=3072))
     assert entries[0]["logprob"] == pytest.approx(unconstrained[entries[0]["id"]], abs=1e-3)
     assert sum(entry["logprob"] for entry in entries) < -20  # though the answer was certain
-
-
-def test_usage_counts_one_answer_of_n(llama_server: str) -> None:
-    reply = chat_reply(llama_server, max_tokens=3, n=4, top_logprobs=1, ignore_eos=True)
-    assert sum(len(choice["logprobs"]["content"]) for choice in reply["choices"]) == 12
-    assert reply["usage"]["completion_tokens"] == 3
 
 
 def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
@@ -151,28 +148,20 @@ def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "reason"),
+    ("file", "change", "named"),
     [
-        ("architectures", ["Qwen2ForCausalLM"], "Qwen2ForCausalLM, expected LlamaForCausalLM"),
-        ("attention_bias", True, "attention_bias"),
-        ("rope_parameters", {"rope_type": "llama3", "rope_theta": 1e5}, "rope_type 'llama3'"),
+        ("config.json", {"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM"),
+        ("config.json", {"attention_bias": True}, "attention_bias"),
+        ("config.json", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e5}}, "llama3"),
+        ("tokenizer.json", {"model": {"type": "Unigram"}}, "Unigram"),
     ],
 )
 def test_a_checkpoint_that_would_be_written_wrongly_is_refused(
-    tmp_path: Path, key: str, value: object, reason: str
+    tmp_path: Path, file: str, change: dict[str, Any], named: str
 ) -> None:
     folder = shutil.copytree(language_model_dir(), tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, key: value}))
-    with pytest.raises(SystemExit, match=reason):
+    content = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**content, **change}))
+    with pytest.raises(SystemExit, match=named):
         write_gguf(folder, tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()
-
-
-def test_tokens_that_are_not_bytes_are_refused(tmp_path: Path) -> None:
-    folder = shutil.copytree(language_model_dir(), tmp_path / "model")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["model"]["type"] = "Unigram"
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(SystemExit, match="the tokens are Unigram, not byte-level BPE"):
-        write_gguf(folder, tmp_path / "model.gguf")

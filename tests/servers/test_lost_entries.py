@@ -8,7 +8,7 @@ import pytest
 
 from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.models.language_model import Prompt, SampleRequest
+from semcal.models.protocols import Prompt, SampleRequest
 from semcal.recalibration import Base
 from semcal.servers.sampler import check_tokenizer
 from tests.servers import fake_model
@@ -60,6 +60,26 @@ def test_a_lost_entry_is_asked_for_again_and_is_unknown_only_if_it_is_always_los
     assert _scored(5) == ((), requests + 4)
 
 
+@pytest.mark.parametrize(("lead_in", "entries"), [("the city of ", 3), ("the city of", 3), ("the ci", 0)])
+def test_an_answer_behind_a_lead_in_keeps_its_likelihood_unless_a_token_has_a_part_of_both(
+    lead_in: str, entries: int
+) -> None:
+    """Where the server encodes the prompt, by the texts of the entries."""
+    turns = chat("What is the capital of Alvania?")
+    how: Any = {"recalibrators": [Base()], "m": 20, "max_new_tokens": 8}
+    with FakeServer(server="SGLang") as server:
+        model = model_of(server)
+        request = SampleRequest(
+            [Prompt("q", (), turns)],
+            cut=lambda _, draw: (len(lead_in) * draw.text.startswith(lead_in), len(draw.text), True),
+            **how,
+        )
+        (((*draws,),),) = model.sample(request)[0]
+        model.client.close()
+    found = {(draw.lead, draw.rescored) for draw in draws if draw.text == "the city of Mirna"}
+    assert found == {(entries, None if entries else ())}
+
+
 def test_the_tokenizer_of_another_model_is_refused() -> None:
     class Other(FakeChatFormat):
         def __init__(self, shift: int) -> None:
@@ -71,7 +91,7 @@ def test_the_tokenizer_of_another_model_is_refused() -> None:
     with FakeServer() as server:
         model = model_of(server, token_ids=True)
         check_tokenizer(model, Other(0), "DIR")
-        with pytest.raises(UsageError, match=r"the tokenizer DIR .* leave server\.tokenizer out"):
+        with pytest.raises(UsageError, match=r"the tokenizer DIR.*server\.tokenizer"):
             check_tokenizer(model, Other(1), "DIR")
         model.client.close()
     with FakeServer(ids_out=False) as server:  # which tokens were drawn is not told

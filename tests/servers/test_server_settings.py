@@ -28,50 +28,35 @@ SECRET = "sk-very-secret"
     ],
 )
 def test_a_name_is_a_url_and_a_model(name: str, url: str, model: str | None) -> None:
-    found = Endpoint.parse(name)
-    assert (found.url, found.model) == (url, model)
-    assert Endpoint.parse(f"openai:{found.url}#{found.model or ''}") == found
+    assert Endpoint.parse(name) == Endpoint(url, model)
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "named"),
     [
-        ("openai:localhost:8000/v1", "does not begin with http://"),
-        ("openai:ftp://host/v1", "does not begin with http://"),
-        ("openai:", "does not begin with http://"),
-        ("openai:http://", "names no host"),
-        ("openai:http:///v1", "names no host"),
-        ("openai:http://:8000/v1", "names no host"),
-        ("openai:http://host:80x/v1", "is none"),
-        ("openai:http://host:99999/v1", "is none"),
-        ("openai:http://[::1/v1", "is none"),
-        ("openai:http://my host/v1", "holds a space"),
-        ("openai:http://host/v1/chat/completions", "give what is before it: http://host/v1"),
-        ("openai:http://host/v1/models#m", "give what is before it: http://host/v1"),
+        *((f"openai:{url}", "http://") for url in ("localhost:8000/v1", "ftp://host/v1", "")),
+        *((f"openai:http://{rest}", "host") for rest in ("", "/v1", ":8000/v1")),
+        *((f"openai:http://{host}/v1", "none") for host in ("host:80x", "host:99999", "[::1")),
+        ("openai:http://my host/v1", "space"),
+        ("openai:http://host/v1/chat/completions", "http://host/v1"),
+        ("openai:http://host/v1/models#m", "http://host/v1"),
+        *(
+            (name, "--api-key-file")
+            for name in (
+                f"http://user:{SECRET}@host/v1",
+                f"openai:https://{SECRET}@host/v1#m",
+                f"{SECRET}@host/v1",
+                f"http://host/v1?key={SECRET}",
+                f"host/v1?key={SECRET}",
+            )
+        ),
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused_with_an_example(name: str, says: str) -> None:
+def test_a_url_that_makes_no_sense_is_refused_and_a_secret_in_it_not_shown(name: str, named: str) -> None:
     with pytest.raises(UsageError) as error:
         Endpoint.parse(name)
-    assert says in str(error.value)
-    assert "http://127.0.0.1:8000/v1" in str(error.value) or "give what is before" in says
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"http://user:{SECRET}@host/v1",
-        f"openai:https://{SECRET}@host/v1#m",
-        f"{SECRET}@host/v1",
-        f"http://host/v1?key={SECRET}",
-        f"host/v1?key={SECRET}",
-    ],
-)
-def test_a_url_with_a_secret_is_refused_without_showing_it(name: str) -> None:
-    with pytest.raises(UsageError) as error:
-        Endpoint.parse(name)
+    assert named in str(error.value)
     assert SECRET not in "".join(traceback.format_exception(error.value))
-    assert "--api-key-file" in str(error.value)
 
 
 @given(st.text(max_size=40))
@@ -87,13 +72,9 @@ def test_any_text_is_an_endpoint_or_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("given", "option"),
     [
-        ({"concurrency": 0}, "server.concurrency"),
-        ({"concurrency": 1.5}, "server.concurrency"),
-        ({"concurrency": True}, "server.concurrency"),
+        *(({"concurrency": value}, "server.concurrency") for value in (0, 1.5, True)),
         ({"retries": -1}, "server.retries"),
-        ({"timeout": 0}, "server.timeout"),
-        ({"timeout": float("nan")}, "server.timeout"),
-        ({"timeout": float("inf")}, "server.timeout"),
+        *(({"timeout": value}, "server.timeout") for value in (0, float("nan"), float("inf"))),
         ({"max_tokens_total": 0}, "server.max_tokens_total"),
         ({"max_cost": -1, "price_in": 1, "price_out": 1}, "server.max_cost"),
         ({"price_in": -0.1, "price_out": 1}, "server.price_in"),
@@ -101,9 +82,7 @@ def test_any_text_is_an_endpoint_or_a_usage_error(text: str) -> None:
         ({"max_cost": 1}, "server.price_in and server.price_out"),
         ({"max_cost": 1, "price_in": 1}, "server.price_out"),
         ({"price_out": 1}, "server.price_in"),
-        ({"api_key": "two words"}, "API key"),
-        ({"api_key": "ümlaut"}, "API key"),
-        ({"api_key": "line\nbreak"}, "API key"),
+        *(({"api_key": key}, "API key") for key in ("two words", "ümlaut", "line\nbreak")),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_its_option(given: dict[str, Any], option: str) -> None:
@@ -123,11 +102,19 @@ def test_the_key_is_the_first_line_of_the_file_else_of_the_environment(tmp_path:
     environment = {"SEMCAL_API_KEY": " other\n"}
     assert read_api_key(file, environment) == SECRET
     assert read_api_key(None, environment) == "other"
-    assert read_api_key(None, {"SEMCAL_API_KEY": " "}) is None
-    assert read_api_key(None, {}) is None
+    file.write_text("k" * 10_000)
+    assert read_api_key(file, {}) == "k" * 10_000
+    assert read_api_key(None, {"SEMCAL_API_KEY": " "}) is read_api_key(None, {}) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"  \nsecond", b"\xff\xfe\x00", b"two words\n", None])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\n", b"  \nsecond", b"\xff\xfe\x00", b"two words\n", None),
+        *(b"k" * 10_001, bytes(10**7)),
+    ],
+    ids=range(8),
+)
 def test_a_key_file_without_a_key_is_refused(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "key"
     if content is not None:

@@ -6,7 +6,6 @@ import asyncio
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Self
 
 
@@ -83,39 +82,18 @@ async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 class SayingServer(ThreadServer):
-    """Answers each request with the next bytes, sent in parts where there is "|" (`whole`: as they are).
+    """Answers each request with the same bytes; `endless` is sent over and over after them."""
 
-    After them comes what `then` makes of the request's body, which may be the last bytes again. `endless` is
-    sent over and over after each; `close` ends the connection.
-    """
-
-    def __init__(
-        self,
-        *replies: bytes,
-        then: Callable[[bytes], bytes] | None = None,
-        endless: bytes = b"",
-        close: bool = False,
-        whole: bool = False,
-    ) -> None:
+    def __init__(self, reply: bytes, *, endless: bytes = b"") -> None:
         super().__init__()
-        self.then = then or (lambda _: replies[-1])
-        self.endless, self.close, self.whole = endless, close, whole
+        self.reply, self.endless = reply, endless
         self.requests: list[bytes] = []  # their heads
-        self.connections = 0
-        self._left = iter(replies)
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         while True:
-            head, body = await read_message(reader)
-            self.requests.append(head)
-            reply = next(self._left, None) or self.then(body)
-            for part in [reply] if self.whole else reply.split(b"|"):
-                writer.write(part)
-                await writer.drain()
-                await asyncio.sleep(0 if self.whole else 0.01)
+            self.requests.append((await read_message(reader))[0])
+            writer.write(self.reply)
+            await writer.drain()
             while self.endless:
                 writer.write(self.endless)
                 await writer.drain()
-            if self.close:
-                return

@@ -140,7 +140,7 @@ def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_ans
     row = measured({**MOSTLY, "samples": [None, "Ana", "Ana", "Ana", "Bo"], "log_likelihoods": None})
     answer, best = calibrated(row, further=None)
     assert best.probabilities == (0.0, pytest.approx(0.46), None)
-    verdict = ReplyVerdict.on(answer, calibration(), risk=None, covered=True, alarm=False)
+    verdict = ReplyVerdict.on(answer, calibration(), band=None, covered=True, alarm=False)
     outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
     part = SemcalPart.of(Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r"))
     stated = {one.text: one.probability for one in part.meanings}
@@ -151,10 +151,10 @@ def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_ans
 def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() -> None:
     answer, _ = calibrated(measured(MOSTLY), threshold=threshold(0.1))
     outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
-    assert outcome.features == {}
+    assert answer.features == {}
     for covered in (True, False):
         limited = calibration(threshold=threshold(0.1))
-        verdict = ReplyVerdict.on(answer, limited, risk=None, covered=covered, alarm=False)
+        verdict = ReplyVerdict.on(answer, limited, band=None, covered=covered, alarm=False)
         answered = Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r")
         part = SemcalPart.of(answered, samples=True)
         reply = Completion.of(answered, part, "m", "pass", "I do not know.")

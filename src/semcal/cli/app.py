@@ -1,6 +1,6 @@
 """The commands of `semcal` and their exit codes: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
 
-Command modules import what is heavy inside their functions, so that `semcal --help` is quick.
+Command modules import heavy libraries inside their functions, so that `semcal --help` is fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from semcal.cli import (
     ask,
@@ -33,14 +33,15 @@ from semcal.cli import (
     server_commands,
 )
 from semcal.cli import options as opt
-from semcal.cli.config_file import plugins_of
+from semcal.cli.config_file import panel_of, plugins_of
 from semcal.cli.console import Output, flush, info, kept_message, output_file, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
 from semcal.registry import load_plugins
 
 Command = Callable[..., int]
-#: In the order of `semcal --help`: name, function, what it writes to (a function of options that it names).
+#: Name, function and output of each command, in the order of `semcal --help`. The output is a function of
+#: the options that its parameters name.
 COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("demo", grid_commands.demo, grid_commands.demo_output),
     ("ask", ask.command, output_file),
@@ -62,19 +63,39 @@ COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("labels", monitor.labels, output_file),
     ("env", server_commands.env, output_file),
 )
-#: What to do about an error of the system.
+#: The remedy for an error of the operating system.
 _ADVICE = {
-    errno.ENOSPC: "; free some space there and run the same command again",
-    errno.EDQUOT: "; free some space there and run the same command again",
-    errno.EACCES: "; check who may write there, or name another place",
-    errno.EROFS: "; name a place that can be written to",
+    errno.ENOSPC: "; free some space, and run the same command again",
+    errno.EDQUOT: "; free some space, and run the same command again",
+    errno.EACCES: "; check the permissions, or choose another place",
+    errno.EROFS: "; choose a place that is writable",
 }
 
 
 class _Command(TyperCommand):
-    """A command; `run --ray` without an address, last or before another option, means a local cluster."""
+    """A command whose help shows its options in panels; the list of commands is plain, which is faster."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from rich.markup import escape
+
+        self.rich_markup_mode = "rich"
+        paragraphs = (self.help or "").split("\n\n")
+        self.help = "\n\n".join(escape(" ".join(paragraph.split())) for paragraph in paragraphs)
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, TyperOption | TyperArgument):
+                parameter.help = escape(parameter.help or "")
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        super().format_help(ctx, formatter)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return `--help`, in the panel of the options that all commands have."""
+        option: Any = super().get_help_option(ctx)
+        option.rich_help_panel = panel_of("help", "")
+        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take a bare `run --ray`, last or before another option, for a local cluster."""
         if self.name == "run":
             following = [*args[1:], "-"]
             bare = [word == "--ray" and after.startswith("-") for word, after in zip(args, following)]
@@ -107,11 +128,11 @@ def _root(
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which is cleaned up after in the same way as Ctrl-C."""
+    """SIGTERM, which is handled like Ctrl-C."""
 
 
 def _guarded(name: str, command: Command, output_of: Callable[..., Output | None]) -> Callable[..., None]:
-    """Turn what a command returns or raises into an exit code."""
+    """Wrap a command, so that its result or its error becomes an exit code."""
     options_of_output = inspect.signature(output_of).parameters
 
     @wraps(command)
@@ -148,7 +169,7 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
                 code = _report(MemoryError(str(error).partition(". ")[0]), output, options)
         raise typer.Exit(code or flush(sys.stdout))
 
-    signature = opt.options_of(command)
+    signature = opt.options_of(name, command)
     context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     signature = signature.replace(parameters=[context, *signature.parameters.values()])
     run.__signature__ = signature  # type: ignore[attr-defined]
@@ -156,7 +177,7 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
 
 
 def run_app() -> None:
-    """Run the command that the arguments of the process name, and exit."""
+    """Run the command named on the command line, and exit."""
     try:
         app(prog_name="semcal")
     except OSError as error:  # of --help and --version; commands report their own
@@ -168,7 +189,7 @@ def run_app() -> None:
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, unless that is ignored or handled already."""
+    """Raise `Terminated` on SIGTERM, unless the signal is ignored or has another handler."""
     try:
         free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         if free:
@@ -184,12 +205,12 @@ def _sigterm_raises() -> Iterator[None]:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     del frame
-    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Terminated
 
 
 def _report(error: BaseException, output: Output | None, options: Mapping[str, Any]) -> int:
-    """Say on stderr what went wrong and what is kept, and return the exit code."""
+    """Print the error and the place of finished work on stderr, and return the exit code."""
     if isinstance(error, UsageError):
         warn(f"error: {error}")
         return 2
@@ -204,7 +225,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         return 1
     if isinstance(error, MemoryError):
         where = str(error) or "out of memory"
-        warn(f"error: {where}; ask for less at once (--workers, model.memory, --m, --bins, --limit)")
+        warn(f"error: {where}; use less memory at once (--workers, model.memory, --m, --bins, --limit)")
     elif isinstance(error, OSError):
         advice = _ADVICE.get(error.errno or 0, "")
         warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
@@ -217,9 +238,9 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
 
 
 def _as_text(name: str, value: Any) -> Any:
-    """Return what is no file's name as UTF-8, in any locale; UsageError if it is none.
+    """Return a text that is not a file name as UTF-8, in any locale; UsageError if its bytes are not UTF-8.
 
-    Python keeps bytes that it cannot decode as halves of characters.
+    Python represents bytes that it cannot decode by surrogates.
     """
     if isinstance(value, list):
         return [_as_text(name, part) for part in value]
@@ -228,13 +249,15 @@ def _as_text(name: str, value: Any) -> Any:
     try:
         return os.fsencode(value).decode()
     except UnicodeError:
-        raise UsageError(f"{name}: {shown(value)} is not UTF-8; write it in a terminal of UTF-8") from None
+        raise UsageError(f"{name}: {shown(value)} is not valid UTF-8; enter it in a UTF-8 terminal") from None
 
 
 def _nothing_kept(output: Output | None, options: Mapping[str, Any]) -> str:
     if output is None:
-        return "nothing is kept but what was printed"
-    if output.path.is_file() and not options.get("overwrite"):  # it appears whole, and was not there before
+        return "nothing is kept except the printed results"
+    if output.path.is_file() and not options.get(
+        "overwrite"
+    ):  # the file appears whole, and did not exist before
         return f"{output.path} was written"
     return f"nothing is kept, and {output.path} was not written"
 
@@ -249,9 +272,9 @@ def _show_warning(
     *,
     printed: set[str],
 ) -> None:
-    """Print our own warnings in a line, each once, and others as Python does; none with -q."""
+    """Print each warning of semcal once, in one line, and other warnings as Python does; none with -q."""
     if issubclass(category, SemcalWarning):
-        if str(message) not in printed:  # several workers may give the same one
+        if str(message) not in printed:  # several workers may give the same warning
             printed.add(str(message))
             info(f"warning: {message}")
     else:

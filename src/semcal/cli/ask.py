@@ -1,4 +1,4 @@
-"""`semcal ask`: answer a question, or abstain, with calibrated confidence."""
+"""`semcal ask`: answer a question, or abstain, with the probability that the answer is right."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
-from semcal.steps import Block, BlockOutcome, Stage, run_stages
+from semcal.steps import Block, Stage, run_stages
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration, Threshold
     from semcal.steps import WorkerState
     from semcal.uncertainty import AskKeywords, SemanticUQ
 
-#: Questions of a file that are asked together.
+#: Number of questions of a file that are answered together.
 BLOCK = 256
-#: How the name of a file of questions ends.
+#: Suffixes of files of questions.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-#: Options of `SemanticUQ`; a calibration brings them, the distribution, and the way to compare answers.
+#: Options of `SemanticUQ` that a calibration sets, as it sets the distribution and the equivalence.
 SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template")
 COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
@@ -43,28 +43,41 @@ COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
 class AskOptions:
     """The options of `semcal ask`."""
 
-    question: str = Argument(metavar="QUESTION", help="A question, a file of questions {id, question}, or -.")
-    context: str | None = Option(None, help="The passage to answer from (open book).")
-    model: str | None = opt.ANSWERING_MODEL
+    question: str = Argument(
+        metavar="QUESTION", help="A question, a file of questions {id, question}, or - for standard input."
+    )
+    context: str | None = Option(None, help="Passage that holds the answer (open book): none by default.")
+    model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     recalibrator: str | None = opt.RECALIBRATOR
     temperature: float | None = opt.TEMPERATURE
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str | None = setting(
-        help="How equal pairs become meanings: components (by default), greedy or complete."
+        help="Rule that joins pairs of equal answers into meanings: components (by default), greedy or "
+        "complete."
     )
-    merge_refusals: bool | None = setting(help="Count all refusals to answer as one meaning.")
-    compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
+    merge_refusals: bool | None = setting(
+        help="Count all refusals to answer as one meaning: false by default."
+    )
+    compare: bool = Option(False, "--compare", help="Show the answer at T = 0.5 as well.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
-        None, help="The measure that chooses the answer and is its confidence: E-SC by default."
+        None,
+        metavar="MEASURE",
+        help="Measure that chooses the answer and is its confidence: E-SC by default.",
     )
     abstain_below: float | None = Option(
-        None, min=0, max=1, help="The threshold: abstain when the confidence is lower."
+        None,
+        min=0,
+        max=1,
+        help="Threshold below which an answer abstains: that of the calibration by default.",
     )
     m: int | None = Option(
-        None, "--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."
+        None,
+        "--m",
+        callback=opt.countable,
+        help="Number of answers to sample for each question: 10 by default.",
     )
     seed: int = opt.RARE_SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
@@ -87,7 +100,7 @@ class AskOptions:
     memory: str | None = opt.MEMORY
 
     def settings(self) -> dict[str, Any]:
-        """Return the keywords of `SemanticUQ` that stand for options of sampling and measuring."""
+        """Return the keywords of `SemanticUQ` for sampling and measuring."""
         kind = None if self.answer is None else as_answer_kind(self.answer)
         names = ("seed", "answer_format", *SETTINGS)
         return {name: getattr(self, name) for name in names} | {"answer": kind}
@@ -101,16 +114,15 @@ class AskOptions:
 def command(options: AskOptions, server: opt.ServerOptions) -> int:
     """Answer a question, or abstain, with the probability that the answer is right.
 
-    Without --calibration the confidence is the answer's share of the draws, which is no probability.
-    Without --model the embedded Atlas model answers, with its own calibration.
+    Without --calibration the confidence is the share of samples with that meaning, which is not a
+    probability. Without --model the embedded Atlas model answers, with its own calibration.
     """
     single = _single(options)
-    # only now, as it takes seconds
     from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import AskStep
 
     if options.model is None:
-        info("ask: the embedded model of an invented world answers; name yours with --model")
+        info("ask: the embedded model, which knows a fictional world, answers; pass your model with --model")
         options = replace(options, model=opt.ATLAS)
     if options.calibration is not None:
         options = opt.without_settings(options, *SETTINGS, *DISTRIBUTION, *COMPARED)
@@ -118,7 +130,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     calibration = _calibration(options)
     if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
         raise UsageError(
-            "a given answer is read from 'answer' of a row; give a file of questions with it, or -"
+            "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
         )
     equivalence = options.equivalence
     if calibration is not None:
@@ -127,8 +139,14 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         equivalence = equivalence or opt.ATLAS
         options = replace(options, recalibrator=_embedded(options))
     options = replace(options, equivalence=opt.equivalence_name(equivalence))
-    questions, total = _questions(options, single)
-    questions, n_blocks = opt.peek_blocks(questions, BLOCK, options.limit)
+    read: Iterator[Row | RowError]
+    if single is None:
+        read, total = counted(
+            options.question, open_questions(options.question, options.columns, label="ask")
+        )
+    else:
+        read, total = iter([Row.of(single)]), 1
+    questions, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
         state = load()
@@ -141,49 +159,45 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         if single is not None:
             for block in run_stages([Block(Stage((step,)), [Row.of(single)])], workers=executor):
                 costs.update(block.costs)
-                _write_answer(block, options.out, render)
-            _tell_costs(costs, state, several=False)
+                for row, reason in block.failures:
+                    raise QuestionError(row.id, reason)
+                with writing(options.out) as handle:
+                    handle.writelines(render(row) + "\n" for row in block.rows)
+            _report_costs(costs, state, several=False)
             return 0
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
             for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
-        _tell_costs(costs, state, several=True)
+        _report_costs(costs, state, several=True)
         return results.bad.exit_code()
 
 
 def _single(options: AskOptions) -> Question | None:
-    """The question that was given; None if it is a file of questions, or stdin."""
+    """Return the question of the command line; None if it is a file of questions or standard input."""
     text, context = options.question, options.context
-    if text == "-" or os.path.isfile(text):  # noqa: PTH113 - a long question is no path, and no error
+    if text == "-" or os.path.isfile(text):  # noqa: PTH113 - a long question is not an error
         if context is not None:
-            raise UsageError("--context goes with a question; rows bring their own 'context'")
+            raise UsageError("--context requires a question; put the column 'context' into the rows instead")
         return None
     if os.path.isdir(text):  # noqa: PTH112
-        raise UsageError(f"{text!r} is a folder; name a file of questions in it")
+        raise UsageError(f"QUESTION: {text!r} is a folder; pass a question or a file of questions")
     if not text.strip():
-        raise UsageError("the question is empty")
+        raise UsageError("QUESTION is empty; pass a question or a file of questions")
     if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
-        raise UsageError(f"there is no file {text!r} (and a question has more than one word)")
+        raise UsageError(f"QUESTION: there is no file {text!r}; check the path")
+    if options.columns:
+        raise UsageError("--columns requires a file of questions; omit it for one question")
     return Question(text, text, (), context)
 
 
-def _questions(options: AskOptions, single: Question | None) -> tuple[Iterator[Row | RowError], int | None]:
-    """The question that was given, or those of the file; and how many they are."""
-    if single is None:
-        return counted(options.question, open_questions(options.question, options.columns, label="ask"))
-    if options.columns:
-        raise UsageError("--columns is for a file of questions; leave it out")
-    return iter([Row.of(single)]), 1
-
-
 def _calibration(options: AskOptions) -> Calibration | None:
-    """Return the calibration that is named, or that of the embedded model (closed book) if it holds."""
+    """Return the calibration of --calibration, or else that of the embedded model if it applies."""
     from semcal.calibration.compatibility import check_beside
 
     if options.calibration is not None:
         if options.compare:
-            raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
+            raise UsageError("--compare and --calibration exclude each other; omit one")
         calibration = opt.open_calibration(options.calibration)
         settings = options.given(*SETTINGS, *DISTRIBUTION)
         check_beside(calibration, {option_name(name): value for name, value in settings.items()})
@@ -196,18 +210,20 @@ def _calibration(options: AskOptions) -> Calibration | None:
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
         names = ", ".join(map(opt.name_of, unlike))
-        info(f"ask: the embedded calibration does not hold with {names}; the confidence is a share")
+        info(
+            f"ask: the embedded calibration does not apply with {names}; the confidence is a share of samples"
+        )
         return None
     calibration = opt.open_calibration(opt.ATLAS)
     return calibration if options.abstain_below is None else replace(calibration, threshold=None)
 
 
 def _embedded(options: AskOptions) -> str | None:
-    """The recalibrator that comes with the embedded model, unless the options name another distribution."""
+    """Return the recalibrator of the embedded model, unless the options set another distribution."""
     if options.recalibrator is not None or options.temperature is not None:
         return options.recalibrator
     if options.given("few_shot", "system", "template"):
-        info("ask: the embedded temperature goes with its own prompt; with yours T = 1 is used")
+        info("ask: the embedded temperature applies to its own prompt only; T = 1 is used with your prompt")
         return None
     return opt.ATLAS
 
@@ -215,7 +231,7 @@ def _embedded(options: AskOptions) -> str | None:
 def _ways(
     options: AskOptions, calibration: Calibration | None, state: WorkerState
 ) -> tuple[AskKeywords, ...]:
-    """What `SemanticUQ` is given to answer each question: once, or first at T = 0.5 (--compare)."""
+    """Return keywords of `SemanticUQ` for each answer to a question: one, or first at T = 0.5 (--compare)."""
     if calibration is not None:
         from semcal.calibration.compatibility import is_made_for
 
@@ -224,47 +240,39 @@ def _ways(
         if calibration.threshold is not None and is_made_for(calibration, state.model):
             for threshold in calibration.all_thresholds:
                 info(f"ask: {promise(threshold)}")
-        few_shot = opt.open_few_shot(options.few_shot)
-        brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
-        brought |= {"system": options.system, "template": options.template}
-        return (cast("AskKeywords", options.settings() | brought),)
+        brought = {name: getattr(options, name) for name in ("few_shot", "system", "template", "force")}
+        return (cast("AskKeywords", options.settings() | brought | {"calibration": calibration}),)
     from semcal.models.distribution import SE, temperature_of
 
-    method, asking = opt.open_recalibrator(
-        *(state.model, options.recalibrator, options.temperature, options.few_shot),
-        system=options.system,
-        template=options.template,
-        force=options.force,
-    )
-    prompt = {"few_shot": asking.few_shot, "template": asking.template, "force": options.force}
-    if not asking.few_shot:
-        info("ask: no few-shot examples: models answer in sentences without them; give some ten (--few-shot)")
-    usual = (SE(),) if options.compare and temperature_of(method) != SE().temperature else ()
-    if options.compare and not usual:
-        info("ask: T = 0.5 is asked for already; there is nothing to compare it with")
-    return tuple(
-        cast("AskKeywords", options.settings() | prompt | {"recalibrator": recalibrator})
-        for recalibrator in (*usual, method)
-    )
+    recalibrator, prompt = opt.open_recalibrator(state.model, options)
+    if not prompt.few_shot:
+        info(
+            "ask: without few-shot examples models answer in sentences; pass about ten examples (--few-shot)"
+        )
+    compared = (SE(),) if options.compare and temperature_of(recalibrator) != SE().temperature else ()
+    if options.compare and not compared:
+        info("ask: --compare has no effect, since the temperature is 0.5 already")
+    common = options.settings() | {"prompt": prompt, "force": options.force}
+    return tuple(cast("AskKeywords", common | {"recalibrator": each}) for each in (*compared, recalibrator))
 
 
 def promise(limit: Threshold) -> str:
-    """What the threshold of a calibration promises; where it has none, why all abstain, and what helps."""
+    """Return the promise of a threshold in a sentence; if it has none, why all abstain and what helps."""
     if limit.threshold is not None:
         return limit.sentence
     needed = limit.questions_needed
-    more = "" if needed is None else f"about {needed} labelled questions kept apart in place of {limit.n}, "
+    more = "" if needed is None else f"about {needed:,} held-out questions instead of {limit.n:,}, or "
     return (
-        f"every answer abstains: no threshold of the calibration was shown to keep the wrong ones to "
-        f"{100 * limit.risk_limit:.3g} %; calibrate again with {more}{'or ' * bool(more)}a larger --risk, or "
-        "without --risk for probabilities alone"
+        f"every answer abstains: no threshold was shown to keep at most {100 * limit.risk_limit:.3g}% of the "
+        f"answers wrong; calibrate again with {more}a larger --risk, or without --risk for probabilities "
+        "alone"
     )
 
 
 def _checker(models: WorkerState, way: AskKeywords, calibration: Calibration | None) -> Callable[[Row], None]:
-    """Refuse contradictory options now, and return what refuses a row that cannot be answered."""
+    """Check the options, and return a function that rejects a row that cannot be answered."""
     from semcal.calibration.compatibility import check_unanswered
-    from semcal.models.sampling import check_question
+    from semcal.models.sample import check_question
 
     uq = _asker(models, way)
 
@@ -283,20 +291,12 @@ def _asker(models: WorkerState, way: AskKeywords) -> SemanticUQ:
     return SemanticUQ(models.model, **way | common)
 
 
-def _write_answer(block: BlockOutcome, out: Path | None, render: Callable[[Row], str]) -> None:
-    """Write the answers to one question; QuestionError if there are none."""
-    for row, reason in block.failures:
-        raise QuestionError(row.id, reason)
-    with writing(out) as handle:
-        handle.writelines(render(row) + "\n" for row in block.rows)
-
-
-def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
-    """Say how many samples were cut or have no answer, and the cost of clustering."""
+def _report_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
+    """Print how many samples were cut or have no answer, and the cost of clustering."""
     warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
     if costs["without"]:
-        info(f"ask: questions whose most frequent meaning is {NO_ANSWER!r}: {costs['without']}")
-    opt.tell_invalid("ask", state.equivalence.name, costs)
+        info(f"ask: {NO_ANSWER!r} is the most frequent meaning of {costs['without']:,} questions")
+    opt.report_invalid("ask", state.equivalence.name, costs)
     if several and not needs_no_model(state.equivalence.name):
         info(f"ask: {nli_cost(state.equivalence.name, costs)}")
 
@@ -307,7 +307,7 @@ def _render(options: AskOptions, *, titled: bool) -> Callable[[Row], str]:
 
 
 def _page(record: Json, *, titled: bool = False) -> str:
-    """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
+    """Return one answer as text: answer, confidence, decision and reason, then a line for each meaning."""
     raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
     calibrated = record["measure"] == "Calibrated" and not raw
     kind = "probability" if calibrated else "share"
@@ -316,9 +316,9 @@ def _page(record: Json, *, titled: bool = False) -> str:
     verdict = (
         f"right with probability {confidence}"
         if calibrated
-        else f"share {confidence} (as good as any map that was learned)"
+        else f"share of samples {confidence} (no learned map was better)"
         if raw
-        else f"share {confidence} ({record['measure']}, not calibrated)"
+        else f"share of samples {confidence} ({record['measure']}, not calibrated)"
     )
     method = "" if record["method"] == "T" else f", {record['method']}"
     method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
@@ -346,31 +346,30 @@ def _page(record: Json, *, titled: bool = False) -> str:
 
 
 def _named(text: str | None) -> str:
-    """The text of a meaning as a person reads it."""
     return f"({NO_ANSWER})" if text is None else text or "(empty answer)"
 
 
 def _verdict(record: Json) -> Iterator[str]:
-    """Whether the answer is given, where there is a threshold."""
+    """Yield the decision with its reason, if there is a threshold or no answer."""
     share, p, threshold = "", record["confidence"], record["threshold"]
     if record["answer"] is None:
         yield f"abstained: {NO_ANSWER} was found in most samples"
     elif record["abstained"] and threshold is None:
-        yield "abstained: no threshold was found that holds the risk"
+        yield "abstained: no threshold keeps the risk"
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"
     elif record["abstained"] is not None:
         if record.get("map", "").startswith("constant"):
-            share, p = "share ", record["score"]
+            share, p = "share of samples ", record["score"]
         review = record.get("decision") == "review"
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
         line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
-        yield f"to be reviewed: {line}, and not {_strictest(record)}" if review else f"{verdict[0]}: {line}"
+        yield f"to be reviewed: {line}, but not {_strictest(record)}" if review else f"{verdict[0]}: {line}"
 
 
 def _strictest(record: Json) -> str:
     band = record["thresholds"][0]
     if band["threshold"] is None:
-        return f"one of risk {band['risk']:g}, for which none was found"
-    return f"{band['threshold']:.2f}, that of risk {band['risk']:g}"
+        return f"a threshold for risk {band['risk']:g}, which has none"
+    return f"the threshold {band['threshold']:.2f} for risk {band['risk']:g}"

@@ -1,4 +1,4 @@
-"""`semcal calibrate`: the probability that an answer is right, learnt from labelled questions or samples."""
+"""`semcal calibrate`: learn the probability that an answer is right, from labeled questions or samples."""
 
 from __future__ import annotations
 
@@ -31,26 +31,24 @@ if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.configuration import CalibrationConfig
     from semcal.calibration.production import ProductionLabels
-    from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.protocols import Sampler
 
-#: The columns that are read of stored samples.
+#: Columns of stored samples.
 FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
     *("answers", "clusters", "context", "group", "answer", "greedy", "correct"),
 )
-
-
-#: Columns of answers that are given: the answer, and whether it is right.
+#: Columns of given answers: the answer, and whether it is correct.
 OF_GIVEN = ("answer", "correct")
-#: Audited replies without a label that are named.
+#: Largest number of audited replies without a label that a message names.
 NAMED = 10
-#: What several thresholds promise together.
-TOGETHER = "all of them hold together with {:.3g} confidence; between the first and the last: review"
+#: The joint promise of several thresholds.
+TOGETHER = (
+    "All thresholds hold together with {:.3g}% confidence; review answers between the first and the last."
+)
 
 
 @dataclass(frozen=True)
@@ -59,11 +57,11 @@ class CalibrateOptions:
 
     file: str = Argument(
         metavar="FILE",
-        help="Labelled questions {question, answers, context?}; without --model, rows with samples too; with "
-        "--add, a calibration.",
+        help="File of labeled questions {question, answers, context?}; without --model, rows with samples; "
+        "with --add, a calibration.",
     )
-    out: Path = opt.folder_option("Directory of the calibration.", ...)
-    model: str | None = opt.ANSWERING_MODEL
+    out: Path = opt.folder_option("Directory of the calibration to write.", ...)
+    model: str | None = opt.MODEL
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
     risk: list[float] | None = Option(
@@ -71,56 +69,58 @@ class CalibrateOptions:
         "--risk",
         metavar="R",
         callback=opt.shares,
-        help="Set a threshold, so that at most this share of the given answers is wrong; may be repeated.",
+        help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
+        "answers abstain; may be repeated: no threshold by default.",
     )
     delta: float | None = setting(
         callback=opt.share,
-        help="Allowed probability that a larger share than --risk is wrong: 0.05 by default.",
+        help="Allowed probability that the limit of --risk is exceeded: 0.05 by default.",
     )
     add: list[Path] | None = Option(
         None,
         "--add",
         metavar="LOG",
-        help="Learn the calibration FILE again, with the labels in a log of semcal serve (--log or "
-        "--label-log); may be repeated.",
+        help="Log of semcal serve (--log or --label-log) whose labels are added to the calibration FILE, "
+        "which is learned again; may be repeated.",
     )
     audited: bool = Option(
         False,
         "--audited",
-        help="With --add: set the threshold on audited replies alone, since the questions have changed.",
+        help="With --add: set the threshold on audited replies alone, if the questions have changed.",
     )
     allow_unlabeled: bool = setting(
         False,
-        help="With --add: set the threshold though fewer than 95 % of the audited replies are labeled; those "
-        "without a label count as wrong.",
+        help="With --add: set the threshold even if fewer than 95% of the audited replies are labeled. "
+        "Replies without a label count as wrong: false by default.",
     )
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
         None,
         "--feature",
         metavar="NAME[:rising|:falling]",
-        help="A numeric column of the rows to learn from as well; may be repeated.",
+        help="Numeric column of the rows that is used as a feature, with the direction of its effect; may be "
+        "repeated.",
     )
     signal: list[str] | None = Option(
         None,
         "--signal",
         metavar="NAME",
-        help="Judgement of the model on its answer to learn from: self-assessment, p-true, verbalised "
-        "or token-scores; may be repeated.",
+        help="Judgment of the model on its answer that is used as a feature: self-assessment, p-true, "
+        "verbalised or token-scores; may be repeated.",
     )
     recalibrator: str | None = opt.RECALIBRATOR
     temperatures: list[float] | None = setting(
-        help="Temperatures to sample at: 1, which gives the answer, and others whose samples are features; "
-        "1 and 0.5 by default.",
+        help="Sampling temperatures: 1, whose samples give the answer, and others whose samples are "
+        "features; 1 and 0.5 by default.",
     )
     m: int | None = Option(
         None,
         "--m",
         callback=opt.countable,
-        help="Answers to sample for each question at each temperature, or to use of stored samples: 10 by "
-        "default.",
+        help="Number of answers for each question at each temperature, to sample or to use of stored "
+        "samples: 10 by default.",
     )
-    m_curve: bool = setting(False, help="Report the gain of fewer samples as well: false by default.")
+    m_curve: bool = setting(False, help="Also report the gain with fewer samples: false by default.")
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
@@ -143,16 +143,16 @@ class CalibrateOptions:
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE
     keep_samples: bool = setting(
-        True, help="Keep the samples in DIR/samples.jsonl, to calibrate with again: true by default."
+        True, help="Keep the samples in DIR/samples.jsonl for further calibrations: true by default."
     )
 
     @property
     def kind(self) -> AnswerKind:
-        """Which answer the probability is of."""
+        """The kind of answer whose probability is learned."""
         return as_answer_kind(self.answer or "modal")
 
     def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
-        """Return how the probability is learned."""
+        """Return the settings of the calibration."""
         from semcal.calibration.configuration import CalibrationConfig
 
         delta = 0.05 if self.delta is None else self.delta
@@ -160,42 +160,30 @@ class CalibrateOptions:
         return CalibrationConfig(self.kind, features, signals, tuple(self.risk or ()), delta, grader)
 
     def check(self, *, has_samples: bool) -> None:
-        """Raise UsageError for what only a model that is asked can do, or the labels of a log."""
+        """Raise UsageError for options that require a model to sample from, or a log of labels."""
         if self.audited and not self.add:
-            raise UsageError("--audited is for the labels of a log; name it with --add")
+            raise UsageError("--audited requires the labels of a log; pass the log with --add")
         if self.model is not None and not has_samples:
             return
-        refused = ["max_new_tokens", "answer_format", "fresh"]
-        prompt = ["few_shot", "system", "template", "show_prompt"]
-        refused += ["recalibrator", *prompt] if self.model is None else []
-        for name in refused:
+        rejected = ["max_new_tokens", "answer_format", "fresh"]
+        if self.model is None:
+            rejected += ["recalibrator", "few_shot", "system", "template", "show_prompt"]
+        for name in rejected:
             if getattr(self, name) and not opt.is_from_file(name):
-                remedy = "leave it out" if has_samples else "give --model, or leave it out"
-                raise UsageError(f"{option_name(name)} is for a model that is asked; {remedy}")
+                remedy = "omit it" if has_samples else "pass --model, or omit it"
+                raise UsageError(f"{option_name(name)} requires a model that samples answers; {remedy}")
 
 
-#: What may stand beside --add; all else is as it was.
+#: Options that are allowed beside --add. The calibration keeps its other settings.
 BESIDE_ADD = {
-    *(
-        "file",
-        "out",
-        "add",
-        "audited",
-        "allow_unlabeled",
-        "risk",
-        "delta",
-        "equivalence",
-        "overwrite",
-        "json",
-        "device",
-    ),
-    *("nli_device", "dtype", "cache", "dry_run", "force"),
+    *("file", "out", "add", "audited", "allow_unlabeled", "risk", "delta", "equivalence", "overwrite"),
+    *("json", "device", "nli_device", "dtype", "cache", "dry_run", "force"),
 }
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A calibration that is learnt again, and the labels that are added."""
+    """A calibration to learn again, and the labels to add."""
 
     calibration: Calibration
     labels: ProductionLabels
@@ -203,26 +191,28 @@ class Addition:
 
 @dataclass(frozen=True)
 class LearningTask:
-    """What a calibration is learnt by, once everything is read."""
+    """The function that learns a calibration, and the models and questions that it uses."""
 
-    learn: Callable[..., Calibration]  # takes `progress`
+    learn: Callable[..., Calibration]  # its argument is `progress`
     equivalence: Equivalence
     grader: Grader | str
     model: Sampler | None = None
-    n_questions: int = 0  # that are sampled
+    n_questions: int = 0  # questions to sample, counted again for signals
     work: UnfinishedWork | None = None
 
 
 def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """Learn the probability that an answer is right, and with --risk a threshold to abstain below.
 
-    Each question is answered m times; the commonest meaning is the answer, graded against the references. The
-    probability is learnt from its share and other features of the samples, by the map of the highest
-    cross-validated gain; none is used unless one beats the share itself. With --risk two in five of the
-    questions are kept apart for the threshold. Give the directory to ask or measure with
-    --calibration. Interrupted sampling resumes with the same command. What was sampled is kept in
-    DIR/samples.jsonl: give that file for another risk, equivalence, grader or m without sampling again.
-    With --add LOG a calibration DIR is learnt again with labels that came back in production.
+    The model answers each question m times. The answer is the most frequent meaning, graded against the
+    references. The probability is learned from its share of samples and other features, by the map with the
+    highest cross-validated gain, or from no map if none beats the share. With --risk, two in five questions
+    are held out for the threshold.
+
+    Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
+    command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
+    or m without sampling again. With --add LOG, a calibration DIR is learned again with labels from
+    production.
     """
     options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
@@ -256,7 +246,7 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
 
 def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
-    """Write the calibration, and remove what an older one has left beside its file that this one lacks."""
+    """Write the calibration, and remove files of an older calibration that this one does not have."""
     out = options.out
     calibration = calibration if options.keep_samples else replace(calibration, samples=None)
     path = calibration.save_pretrained(out)
@@ -268,7 +258,7 @@ def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
 
 
 def holds_kept_samples(file: str | Path) -> bool:
-    """Whether a file begins with a row that `semcal calibrate` sampled."""
+    """Return whether a file begins with a row that `semcal calibrate` sampled."""
     path = Path(file)
     first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
     with suppress(InputError):
@@ -277,14 +267,14 @@ def holds_kept_samples(file: str | Path) -> bool:
 
 
 def _is_kept(row: Row) -> bool:
-    """Whether the row is one that `semcal calibrate` sampled, and kept beside its calibration."""
+    """Return whether `semcal calibrate` sampled the row and kept it beside its calibration."""
     return row.sampled_by.command == "calibrate"
 
 
 def output_of(out: Path) -> Output:
-    """The directory of the calibration; --overwrite replaces another calibration, and nothing else.
+    """Return the directory of the calibration; --overwrite replaces another calibration, and nothing else.
 
-    A directory that holds nothing but kept samples was begun by this command.
+    A directory with nothing but kept samples was begun by this command.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
     begun = out.is_dir() and own_files(out) == [samples] and holds_kept_samples(samples)
@@ -292,7 +282,7 @@ def output_of(out: Path) -> Output:
 
 
 def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
-    """The settings of a calibration that is learnt again, and the labels of logs that it can use."""
+    """Return the settings of the calibration to learn again, and the labels of logs that it can use."""
     from semcal.calibration.compatibility import equivalence_of
     from semcal.calibration.production import labels_for, read_logs
 
@@ -301,21 +291,21 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         is_kept = field.name in BESIDE_ADD or opt.is_from_file(field.name)
         if not is_kept and getattr(options, field.name) != usual:
             name = option_name(field.name)
-            raise UsageError(f"{name} stays what it was where a calibration is learnt again; leave it out")
+            raise UsageError(f"{name} cannot change when --add learns a calibration again; omit it")
     options = opt.without_settings(options, "answers_among", "equivalence", "risk", "delta")
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
     calibration = opt.open_calibration(str(folder))
     if not (folder / SAMPLES).is_file():
         raise UsageError(
-            f"the calibration {folder} keeps no {SAMPLES}, to which labels could be added; calibrate with a "
-            "model (--model) and without calibration.keep_samples=false"
+            f"--add: the calibration {folder} has no {SAMPLES} to add labels to; calibrate with --model and "
+            "without calibration.keep_samples=false"
         )
     if options.out.resolve() == folder.resolve():
-        raise UsageError(f"--out {folder} is what is learnt again, and stays; name another directory")
+        raise UsageError(f"--out {folder} is the calibration to learn again; choose another directory")
     thresholds = calibration.all_thresholds
     grader = calibration.grader or "rules"
-    learnt = replace(
+    learned = replace(
         options,
         file=str(folder / SAMPLES),
         answer=calibration.answer_kind,
@@ -330,60 +320,58 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         ],
         signal=list(calibration.signals),
     )
-    if options.audited and not learnt.risk:
-        raise UsageError("--audited is for a threshold, and the calibration has none; give --risk")
+    if options.audited and not learned.risk:
+        raise UsageError("--audited requires a threshold, and the calibration has none; pass --risk")
     names = " and ".join(map(str, options.add or ()))
     labels = labels_for(
         calibration,
         read_logs(options.add or ()),
         name=names,
-        threshold=bool(learnt.risk),
+        threshold=bool(learned.risk),
         alone=options.audited,
         allow_unlabeled=options.allow_unlabeled,
     )
     used = labels.record
     for_threshold = used.apart - used.assumed_wrong
-    info(f"calibrate: {used.labeled} labels of {names}, {for_threshold} of them for the threshold")
+    info(f"calibrate: {used.labeled:,} labels of {names}, {for_threshold:,} of them for the threshold")
     for reason, count in used.left_out.items():
-        info(f"calibrate: {count} labels are not used: {reason}")
+        info(f"calibrate: {count:,} labels are not used: {reason}")
     if labels.missing:
         _report_missing(labels)
     if options.audited and not labels.apart.any():
         if options.json or not sys.stdout.isatty():
             show(dumps({"missing_labels": labels.missing}))
-        remedy = "leave --audited out, and the calibration's own questions set it"
+        remedy = "omit --audited to set the threshold on the calibration's own questions"
         raise InputError(f"{labels.problems[0]}; {remedy}")
-    return learnt, Addition(calibration, labels)
+    return learned, Addition(calibration, labels)
 
 
 def _report_missing(labels: ProductionLabels) -> None:
-    """Name audited replies without a label."""
     ids, further = labels.missing[:NAMED], len(labels.missing) - NAMED
     names = ", ".join(ids) + (f" and {further} more (--json lists all)" if further > 0 else "")
-    info(f"calibrate: {len(labels.missing)} audited replies have no label: {names}")
+    info(f"calibrate: {len(labels.missing):,} audited replies have no label: {names}")
     if count := labels.record.assumed_wrong:
-        info(f"calibrate: {count} of them, the part for the threshold, count as wrong there")
+        info(f"calibrate: {count:,} of these replies are used for the threshold, where they count as wrong")
 
 
 def _from_samples(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
 ) -> LearningTask | None:
-    """Read stored samples; None if that is all that is to be done."""
+    """Read stored samples; None with --dry-run."""
     from semcal.calibration.calibrator import calibrate_rows
     from semcal.calibration.compatibility import check_equivalence
     from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
-    from semcal.models.clustering import ClusterConfig
 
     rows = _read_samples(options, bad)
     origin = _origin(rows, options, models)
     if options.dry_run:
-        warn(f"would calibrate on the samples of {len(rows)} questions")
+        warn(f"would calibrate on the samples of {len(rows):,} questions")
         return None
     kept_seed = 0 if origin.provenance is None else origin.provenance.seed
     seed = kept_seed if options.seed is None else options.seed
-    cluster = ClusterConfig(models.open_equivalence(), options.linkage, options.merge_refusals)
+    cluster = opt.cluster_config(options, models.open_equivalence())
     if addition is not None:
         check_equivalence(addition.calibration, cluster.judge, force=options.force)
         cluster = replace(cluster, merge_refusals=addition.calibration.merge_refusals)
@@ -392,7 +380,8 @@ def _from_samples(
 
     def learn(progress: Callable[[int], None]) -> Calibration:
         measured = measure_samples(
-            *(rows, cluster),
+            rows,
+            cluster,
             m=options.m,
             temperatures=options.temperatures,
             answer=options.kind,
@@ -400,7 +389,9 @@ def _from_samples(
             read_by=None if addition is None else addition.calibration,
         )
         calibration = calibrate_rows(
-            *(measured, cluster, config),
+            measured,
+            cluster,
+            config,
             seed=seed,
             fixed_temperature=is_fixed,
             origin=origin,
@@ -416,7 +407,6 @@ def _from_samples(
 
 
 def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
-    """The rows of stored samples."""
     from semcal.calibration.samples import check_labelled_samples
 
     further = _further_check(options)
@@ -429,104 +419,84 @@ def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
     rows = list(good_rows(islice(read, options.limit), bad))
     if not rows:
         raise InputError(
-            f"no row of {options.file} can be used: stored samples need id, question, samples and answers; "
-            "to have a model answer labelled questions, give it with --model"
+            f"{options.file}: no row can be used, since stored samples need id, question, samples and "
+            "answers; pass --model to sample answers to labeled questions"
         )
     if options.equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
-            f"the rows of {options.file} are clustered already; say by what with --equivalence (exact, or "
-            "the NLI model), since later samples must be grouped alike"
+            f"--equivalence is missing: the rows of {options.file} are already clustered, and later samples "
+            "must be clustered in the same way; pass the equivalence of the rows (exact, or the NLI model)"
         )
     return rows
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
-    """What stored samples are from, as the calibration beside them or the model that is named tells."""
+    """Return the origin of stored samples, from the calibration beside them or from --model."""
     from semcal.calibration.samples import origin_of
 
     if options.model is None:
         return origin_of(rows, options.file, seed=options.seed)
     from semcal.installation import versions
-    from semcal.recalibration.calibration_set import provenance_of
+    from semcal.recalibration.fit_data import provenance_of
 
-    model, recalibrator, asking = _open_sampling(options, models)
+    model = models.open_model()
+    recalibrator, prompt = opt.open_recalibrator(model, options)
     provenance = partial(
         provenance_of,
         model,
-        asking=asking,
+        asking=prompt,
         data=Path(options.file).name,
         versions=versions(),
         seed=rows[0].sampled_by.seed or 0 if options.seed is None else options.seed,
     )
-    info(f"calibrate: {options.file} holds samples of {model.name}; nothing is sampled again")
+    info(f"calibrate: {options.file} contains samples of {model.name}; nothing is sampled again")
     fitted = recalibrator if options.recalibrator else None
     return origin_of(rows, options.file, provenance=provenance, recalibrator=fitted)
 
 
-def _open_sampling(
-    options: CalibrateOptions, models: opt.ModelOptions
-) -> tuple[Sampler, AnyRecalibrator, PromptConfig]:
-    """The model, what it is sampled under, and the prompt."""
-    model = models.open_model()
-    return model, *opt.open_recalibrator(
-        *(model, options.recalibrator),
-        few_shot=options.few_shot,
-        system=options.system,
-        template=options.template,
-        force=options.force,
-    )
-
-
 def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
-    """Read labelled questions and load the model that answers them; None if that is all to be done."""
-    file, m, seed = options.file, options.m or 10, options.seed or 0
+    """Read labeled questions and load the model; None with --show-prompt or --dry-run."""
+    file = options.file
     read = read_labelled if options.kind != "given" else _read_given
     questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
     if any(_is_kept(Row(question.extra)) for question in questions):
         raise UsageError(
-            f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
+            f"{file} contains samples that semcal calibrate kept; pass the file samples.jsonl instead"
         )
-    # only now, as it takes seconds
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
-    from semcal.models.clustering import ClusterConfig
     from semcal.models.distribution import Temperature
-    from semcal.models.sampling import Sampling, SamplingConfig, plan_sampling
+    from semcal.models.sample import Sampling, plan_sampling
 
-    model, recalibrator, asking = _open_sampling(options, models)
+    model = models.open_model()
+    recalibrator, prompt = opt.open_recalibrator(model, options)
     if options.show_prompt:
-        opt.show_prompt(model, asking, questions)
+        opt.show_prompt(model, prompt, questions)
         return None
     leave_out = bad.reporter(questions)
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
-    asking, questions = asking.settled(questions, leave_out)
-    sampling = SamplingConfig(
-        m,
-        seed,
-        tuple(dict.fromkeys((1.0, *(options.temperatures or (0.5,))))),
-        options.max_new_tokens,
-        answer_format=options.answer_format or "auto",
-    )
-    temperatures = sampling.temperatures
+    prompt, questions = prompt.settled(questions, leave_out)
+    sampling = opt.sampling_config(options)
+    m, temperatures = sampling.m, sampling.temperatures
     if options.dry_run:
-        under = ", ".join(f"{t:g}" for t in temperatures)
-        answers = f"{m} answers to each of {len(questions)} questions at T = {under}"
+        listed_temperatures = ", ".join(f"{t:g}" for t in temperatures)
+        answers = f"{m} answers to each of {len(questions):,} questions at T = {listed_temperatures}"
         total = m * len(temperatures) * len(questions)
-        warn(f"would sample {answers}: {total} answers; writes {options.out}")
-        ways = (recalibrator, *map(Temperature, temperatures[1:]))
-        warn("\n".join(plan_sampling(model, questions, Sampling(ways, asking, sampling))))
+        warn(f"would sample {answers}: {total:,} answers; writes {options.out}")
+        recalibrators = (recalibrator, *map(Temperature, temperatures[1:]))
+        warn("\n".join(plan_sampling(model, questions, Sampling(recalibrators, prompt, sampling))))
         if options.signal:
-            warn(f"would then ask the model about its answers, by {', '.join(options.signal)}")
+            warn(f"would then ask the model for the signals {', '.join(options.signal)}")
         return None
-    check_apart(questions, asking.few_shot, roles="a few-shot example and a labelled question")
+    check_apart(questions, prompt.few_shot, roles="a few-shot example and a labeled question")
     key = {
         **asdict(sampling),
         "linkage": options.linkage,
         "merge_refusals": options.merge_refusals,
         "model": model.revision,
-        "prompt": asking.hash(model),
+        "prompt": prompt.hash(model),
         "data": data_hash(questions),
         "equivalence": options.equivalence,
         "recalibrator": options.recalibrator,
@@ -539,9 +509,9 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         Calibrator(options.configuration(grader), record=record).fit,
         model,
         questions,
-        prompt=asking,
+        prompt=prompt,
         sampling=sampling,
-        cluster=ClusterConfig(equivalence, options.linkage, options.merge_refusals),
+        cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
         m_curve=options.m_curve,
     )
@@ -550,7 +520,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
 
 
 def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
-    """What raises InputError for a column that is no feature, and a reference that is none of the labels."""
+    """Return a check that raises InputError for an invalid feature, or a reference that is not a label."""
     from semcal.calibration.problems import check_references
     from semcal.models.equivalence import AMONG, ExactMatch
 
@@ -569,7 +539,7 @@ def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
 def _read_given(
     file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None
 ) -> list[Question]:
-    """Read all questions that have an answer, with whether it is right or references; report the others."""
+    """Read all questions with a given answer and its correctness or references; report other rows."""
     from semcal.calibration.samples import check_given
 
     own = [pair for pair in columns or () if pair.partition("=")[0].strip() in OF_GIVEN]
@@ -583,7 +553,7 @@ def _read_given(
     )
     questions = [row.to_question() for row in good_rows(checked(renamed, check_given), bad)]
     if not questions:
-        raise InputError(f"no row of {file} can be used: each needs question, answer, and correct or answers")
+        raise InputError(f"{file}: no row can be used; add question, answer, and correct or answers")
     return questions
 
 
@@ -595,58 +565,59 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
     return dumps({**calibration.report.to_json(), **beside})
 
 
-def _threshold_table(report: CalibrationReport) -> list[str]:
-    """What is answered from each threshold on, and the wrong ones of these."""
+def _in_words(calibration: Calibration, path: Path) -> str:
+    """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
+    report = calibration.report
+    thresholds = [one.sentence for one in calibration.all_thresholds]
+    if calibration.thresholds:
+        thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
+    held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""
+    lines = [
+        *(thresholds or ["No threshold: semcal ask never abstains. Pass --risk to set a threshold."]),
+        report.why,
+        *report.advice[:1],
+        "",
+        f"{report.n:,} labeled questions{held_out}; {calibration.m} samples each, at each temperature",
+    ]
+    if report.no_answer_samples:
+        lines.append(
+            f"no answer: {report.no_answer_samples:,} samples, {report.no_answer:,} further questions (wrong)"
+        )
+    names = {
+        "accuracy": "accuracy",
+        "mean_confidence": "confidence",
+        "ace": "ACE",
+        "ace_floor": "noise floor",
+    }
+    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+    columns = [name for name in names if name in report.base]
+    lines.append("".join([f"{'':<12}", *(f"{names[name]:>12}" for name in columns)]))
+    at_one = [] if report.base_at_one is None else [("Base, T = 1", report.base_at_one)]
+    for label, figures in [("Base", report.base), *at_one, ("Calibrated", report.calibrated)]:
+        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
+        lines.append("".join([f"{label:<12}", *(f"{cell:>12}" for cell in cells)]))
+    lines += [
+        "Calibrated is out of fold: each fold chooses its own temperature and map. Base is the share of "
+        "samples.",
+        *([] if report.answered_at is None else [report.answered_at]),
+        "",
+    ]
     table = {
         "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
         "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
         "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
     }
-    rows = ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
-    return [*rows, "These are the labelled questions, out of fold; only --risk promises anything for others."]
-
-
-def _in_words(calibration: Calibration, path: Path) -> str:
-    report = calibration.report
-    apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
-    names = {"accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE", "ace_floor": "by chance"}
-    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-    columns = [name for name in names if name in report.base]
-    rows = [("Base", report.base), ("Calibrated", report.calibrated)]
-    if report.base_at_one is not None:
-        rows.insert(1, ("Base, T = 1", report.base_at_one))
-    lines = [
-        f"{report.n} labelled questions{apart}, {calibration.m} draws each",
-        "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in columns)]),
-    ]
-    if report.no_answer_samples:
-        lines[1:1] = [
-            f"no answer: {report.no_answer_samples} samples, {report.no_answer} further questions (wrong)"
-        ]
-    for label, figures in rows:
-        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
-        lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
-    lines += [
-        "Calibrated is measured out of fold, with temperature and map chosen anew in each fold; Base is the",
-        "share of the same answers.",
-    ]
-    if report.answered_at is not None:
-        lines.append(report.answered_at)
-    lines += ["", *_threshold_table(report)]
-    unset = "No threshold was asked for; --risk sets one, below which ask abstains."
-    bands = [band.sentence for band in calibration.thresholds]
-    bands += [TOGETHER.format(1 - sum(band.delta for band in calibration.thresholds))] if bands else []
-    one = calibration.threshold.sentence if calibration.threshold else unset
-    lines += ["", report.why, *report.advice, *(bands or [one])]
-    lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
+    lines += ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
+    lines += ["These shares are of the labeled questions, out of fold; only --risk makes a promise.", ""]
+    lines.append(f"{len(calibration.examples)} of the graded answers:")
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
         reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
         lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
-    lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
+    lines += ["", f"written to {path}; use it with semcal ask --calibration {path.parent}"]
     if calibration.samples is not None and not calibration.ancestors:
         lines.append(
-            "another --risk, --equivalence, --grader or --m: semcal calibrate "
+            "for another --risk, --equivalence, --grader or --m: semcal calibrate "
             f"{path.parent / SAMPLES} … --out ANOTHER"
         )
     return "\n".join(lines)

@@ -5,8 +5,8 @@
     sampling: {m: 5, temperatures: [1, 0.5]}
     calibration: {risks: [0.1]}
 
-All commands share one form of the file. A key stands for an option. Each command reads the keys of its own
-options (`READERS` has the exceptions), and ignores the other keys.
+All commands share one form of the file. A key sets an option. Each command reads the keys of its own options
+(`READERS` has the exceptions), and ignores the other keys. The sections also group the options in `--help`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typer.models import OptionInfo
 from semcal.errors import UsageError, shown
 from semcal.registry import check_name
 
-#: Section of the file → its keys. A key is the name of an option, unless `OPTIONS` names another one.
+#: Section of the file → its keys. A key is the name of an option, unless `OPTIONS` names another option.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "model": ("name", "device", "nli_device", "dtype", "memory", "workers"),
     "prompt": ("few_shot", "system", "template"),
@@ -71,16 +71,29 @@ OPTIONS = {
     ("calibration", "signals"): "signal",
     ("calibration", "risks"): "risk",
 }
-#: Section, or section and key → the only commands that read it. Options of other commands share the name of
-#: the key and mean something else (`fit --alpha`, `monitor --alpha`), or the file would start what only the
-#: command line should (thresholds of `metrics --risk`).
+#: Section, or section and key → the only commands that read it. In other commands an option of that name
+#: means something else (`fit --alpha`, `monitor --alpha`), or should be set on the command line alone
+#: (`metrics --risk`).
 READERS = {
     "fit": ("fit",),
     "serve": ("serve",),
     "calibration.answer": ("ask", "calibrate", "sample"),
     "calibration.risks": ("calibrate",),
 }
-#: Names of modules to import first, a key of the file that belongs to no section.
+#: Panel of `--help`, in order → its options, and the sections whose keys are its other options.
+PANELS: Mapping[str, tuple[str, ...]] = {
+    "Input": ("context", "columns", "limit", "add", "requests", "questions", "validation", "config"),
+    "Model": ("fallback", "force", "model"),
+    "Prompt and sampling": ("show_prompt", "prompt", "sampling"),
+    "Meaning and grading": ("grader", "cluster", "measure"),
+    "Calibration": ("calibration", "risk", "answer", "abstain_below", "compare", "fallback_calibration"),
+    "Fit": ("select", "features", "fit"),
+    "Server": ("server", "serve"),
+    "Output": ("out", "overwrite", "json", "plot", "dry_run", "fresh", "quiet", "verbose", "help"),
+}
+#: The panel of all other options.
+OTHER_PANEL = "Options"
+#: The key of the file that names modules to import first. It belongs to no section.
 PLUGINS = "plugins"
 #: The environment of `semcal serve`: SEMCAL_SERVE_PORT. The variables of keys hold the keys themselves.
 PREFIX = "SEMCAL_SERVE_"
@@ -88,11 +101,11 @@ KEYS_THEMSELVES = (f"{PREFIX}KEYS", f"{PREFIX}LABEL_KEYS")
 
 
 class FileSetting(OptionInfo):
-    """An option that stands in the settings file only."""
+    """An option that can be set in the settings file only."""
 
 
 def setting(default: Any = None, **details: Any) -> Any:
-    """Declare an option that stands in the settings file only; `details` are those of `typer.Option`."""
+    """Declare an option that can be set in the settings file only; `details` are those of `typer.Option`."""
     return FileSetting(default=default, **details)
 
 
@@ -106,11 +119,22 @@ def option_of(section: str, key: str) -> str:
 
 
 def keys_by_option() -> dict[str, str]:
-    """Return for each option its place in the file, such as "sampling.m"."""
+    """Return the place of each option in the file, such as "sampling.m"."""
     places = {
         option_of(section, key): f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys
     }
     return {**places, "plugin": PLUGINS}
+
+
+def panel_of(option: str, command: str) -> str:
+    """Return the panel of an option in the `--help` of a command.
+
+    >>> panel_of("m", "ask"), panel_of("alpha", "fit"), panel_of("alpha", "monitor")
+    ('Prompt and sampling', 'Fit', 'Options')
+    """
+    section, _, key = keys_by_option().get(option, "").partition(".")
+    names = (option, section) if is_read(section, key, command) else (option,)
+    return next((panel for name in names for panel, its in PANELS.items() if name in its), OTHER_PANEL)
 
 
 class _Text(str):
@@ -118,7 +142,7 @@ class _Text(str):
 
 
 def is_read(section: str, key: str, command: str) -> bool:
-    """Return whether a command takes a key of the file for its option of that name.
+    """Return whether a command reads a key of the file for its option of that name.
 
     >>> is_read("fit", "alpha", "fit"), is_read("fit", "alpha", "monitor"), is_read("sampling", "m", "fit")
     (True, False, True)
@@ -132,23 +156,24 @@ def read_settings(
     environment: Mapping[str, str],
     parameters: Mapping[str, inspect.Parameter],
 ) -> dict[str, Any]:
-    """Return the settings of a command that the environment or `--config` holds.
+    """Return the settings of a command from the environment and from `--config`.
 
     Parameters
     ----------
     command : str
         The name of the command.
     sources : sequence of str
-        The values of `--config`: files, or single settings `SECTION.KEY=VALUE`. Later ones come first.
+        The values of `--config`: files, or single settings `SECTION.KEY=VALUE`. A later source overrides an
+        earlier one.
     environment : mapping
-        Environment variables; those that begin with SEMCAL_SERVE_ name options. They come before the files.
+        Environment variables. Those that begin with SEMCAL_SERVE_ name options, and override the files.
     parameters : mapping
-        The parameters of the command, whose types and limits the values must have.
+        The parameters of the command. Values must have their types and limits.
 
     Raises
     ------
     UsageError
-        If a source names an unknown key, or holds a value that the option refuses.
+        If a source names an unknown key, or holds a value that the option rejects.
     """
     found: dict[str, tuple[Any, str]] = {}
     for source in sources:
@@ -167,16 +192,18 @@ def read_settings(
 
 
 def plugins_of(sources: Sequence[str]) -> list[str]:
-    """Return the modules that `--config` names to be imported first (the key `plugins`)."""
+    """Return the modules to import first: the values of the key `plugins` in `--config`."""
     found = [value for source in sources for section, _, value in _entries(source) if section == PLUGINS]
     names = [name for value in found for name in (value if isinstance(value, list) else [value])]
     if not all(isinstance(name, str) for name in names):
-        raise UsageError(f"--config: {PLUGINS} must be a list of names of modules, got {shown(names)}")
+        raise UsageError(
+            f"--config: {PLUGINS} must be a list of module names, got {shown(names)}; write [NAME, …]"
+        )
     return names
 
 
 def _entries(source: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield section, key and value of all settings in a file, or of the one in `SECTION.KEY=VALUE`."""
+    """Yield section, key and value of each setting in a file, or of the setting `SECTION.KEY=VALUE`."""
     where, equals, text = source.partition("=")
     section, _, key = where.partition(".")
     if equals and section in (*SECTIONS, PLUGINS) and not Path(source).exists():
@@ -187,7 +214,8 @@ def _entries(source: str) -> Iterator[tuple[str, str, Any]]:
     content = read_yaml(Path(source), "--config") or {}
     if not isinstance(content, dict):
         raise UsageError(
-            f"--config {source} must hold sections with keys and values, such as 'sampling: {{m: 5}}'"
+            f"--config {source} must contain sections with keys and values; write for example "
+            "'sampling: {m: 5}'"
         )
     for section, settings in content.items():
         check_name(section, (*SECTIONS, PLUGINS), what=f"section in {source}")
@@ -199,7 +227,10 @@ def _of_section(source: str, section: str, settings: Any) -> Iterator[tuple[str,
         yield PLUGINS, "", settings or []
         return
     if not isinstance(settings, dict):
-        raise UsageError(f"--config {source}: {section} must hold keys and values, got {shown(settings)}")
+        raise UsageError(
+            f"--config {source}: {section} must contain keys and values, got {shown(settings)}; write "
+            f"'{section}: {{KEY: VALUE}}'"
+        )
     for key, value in settings.items():
         name = str(key).replace("-", "_")
         yield section, check_name(name, SECTIONS[section], what=f"key of {section} in {source}"), value
@@ -208,7 +239,7 @@ def _of_section(source: str, section: str, settings: Any) -> Iterator[tuple[str,
 def _of_environment(
     environment: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]
 ) -> dict[str, tuple[Any, str]]:
-    """Return the options that environment variables name, with the text and the variable."""
+    """Return the text and the variable of each option that the environment sets."""
     found: dict[str, tuple[Any, str]] = {}
     names = [name for name in parameters if name in keys_by_option()]
     for variable, text in environment.items():
@@ -227,7 +258,7 @@ def default_of(parameter: inspect.Parameter) -> Any:
 
 
 def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
-    """Return a value of the file or the environment as its option takes it; UsageError if it does not."""
+    """Return a value of the file or the environment in the type of its option, or raise UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
     kind, option = parameter.annotation, parameter.default

@@ -64,26 +64,31 @@ def _require_experiment() -> None:
         )
 
 
-def demo(
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of `semcal demo`."""
+
     quick: bool = Option(
         False, "--quick", help="One set of 300 questions, and nothing fitted but Calibrated: half the time."
-    ),
+    )
     out: Path | None = opt.folder_option(
         "The run folder; by default runs/demo, with --quick runs/demo-quick."
-    ),
-    overwrite: bool = opt.OVERWRITE,
-    m: int = opt.SAMPLES,
-    seed: int = opt.RARE_SEED,
-    limit: int | None = opt.LIMIT,
-    json: bool = opt.JSON,
-    device: str | None = opt.DEVICE,
-    nli_device: str | None = opt.NLI_DEVICE,
-    dtype: str | None = opt.DTYPE,
-    dry_run: bool = opt.DRY_RUN,
-    fresh: bool = opt.FRESH,
-    workers: int | None = opt.WORKERS,
-    memory: str | None = opt.MEMORY,
-) -> int:
+    )
+    overwrite: bool = opt.OVERWRITE
+    m: int = opt.SAMPLES
+    seed: int = opt.RARE_SEED
+    limit: int | None = opt.LIMIT
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dtype: str | None = opt.DTYPE
+    dry_run: bool = opt.DRY_RUN
+    fresh: bool = opt.FRESH
+    workers: int | None = opt.WORKERS
+    memory: str | None = opt.MEMORY
+
+
+def demo(options: DemoOptions) -> int:
     """Show what calibration gains on three question sets of the embedded world, and write a report.
 
     For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
@@ -101,22 +106,27 @@ def demo(
     from semcal.experiment.grid_settings import read_settings
     from semcal.experiment.report.summary import in_words
 
-    values = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
+    values = {
+        "sampling.m": options.m,
+        "seed": options.seed,
+        "models.0.dtype": options.dtype,
+        "memory": options.memory,
+    }
     settings = read_settings(
-        settings_file(quick=quick),
+        settings_file(quick=options.quick),
         [f"{key}={dumps(value)}" for key, value in values.items() if value is not None],
-        limit=limit,
+        limit=options.limit,
     )
-    folder = _demo_folder(out, quick=quick)
-    if dry_run:
+    folder = _demo_folder(options.out, quick=options.quick)
+    if options.dry_run:
         return _plan_demo(settings, folder)
-    if fresh:
+    if options.fresh:
         forget(folder)
-    loading = LoadOptions(device, nli_device, settings.memory)
-    with open_grid(settings, folder, workers, None, loading) as grid:
+    loading = LoadOptions(options.device, options.nli_device, settings.memory)
+    with open_grid(settings, folder, options.workers, None, loading) as grid:
         problems = grid.run()
     results = read_results(folder)
-    show(dumps(results) if json else "\n".join(in_words(results)))
+    show(dumps(results) if options.json else "\n".join(in_words(results)))
     info(f"report: {folder / 'report.html'}")
     return 1 if problems else 0
 
@@ -147,31 +157,36 @@ def _plan_demo(settings: GridSettings, out: Path) -> int:
     return 0
 
 
-def run(
-    grid: Path = Argument(metavar="GRID", help="The settings of the grid: YAML, such as configs/atlas.yaml."),
-    out: Path | None = opt.folder_option("The run folder; by default runs/ and GRID's name."),
-    overwrite: bool = opt.OVERWRITE,
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `semcal run`."""
+
+    grid: Path = Argument(metavar="GRID", help="The settings of the grid: YAML, such as configs/atlas.yaml.")
+    out: Path | None = opt.folder_option("The run folder; by default runs/ and GRID's name.")
+    overwrite: bool = opt.OVERWRITE
     overrides: list[str] | None = Option(
         None, "--set", metavar="A.B=C", help="Override a setting; may be given several times."
-    ),
+    )
     limit: int | None = Option(
         None, min=1, callback=opt.countable, help="At most so many questions of each part of a data set."
-    ),
-    start: str | None = Option(None, "--from", metavar="STAGE", help="Do this stage and all after it again."),
+    )
+    start: str | None = Option(None, "--from", metavar="STAGE", help="Do this stage and all after it again.")
     ray: str | None = Option(
         None,
         metavar="[ADDRESS]",
         help="Work on a Ray cluster: its address, auto, or (without one, last on the line) a local one.",
-    ),
-    json: bool = opt.JSON,
-    device: str | None = opt.DEVICE,
-    nli_device: str | None = opt.NLI_DEVICE,
-    dry_run: bool = opt.DRY_RUN,
-    fresh: bool = opt.FRESH,
-    workers: int | None = opt.WORKERS,
-    memory: str | None = opt.MEMORY,
-    api_key_file: Path | None = opt.API_KEY_FILE,
-) -> int:
+    )
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dry_run: bool = opt.DRY_RUN
+    fresh: bool = opt.FRESH
+    workers: int | None = opt.WORKERS
+    memory: str | None = opt.MEMORY
+    api_key_file: Path | None = opt.API_KEY_FILE
+
+
+def run(options: RunOptions) -> int:
     """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
 
     Every method is fitted on calibration questions, chosen for each measure on validation questions, and
@@ -182,19 +197,19 @@ def run(
     from semcal.experiment.finished import forget, forget_from
     from semcal.experiment.grid_settings import read_settings
 
-    changes = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
-    settings = read_settings(grid, changes, limit=limit)
-    folder = _run_folder(out, grid)
-    loading = LoadOptions(device, nli_device, settings.memory, api_key_file)
-    if dry_run:
-        return _plan(settings, folder, partial(loading.open_state, folder), as_json=json)
-    if fresh:
+    changes = [*(options.overrides or ()), *([] if options.memory is None else [f"memory={options.memory}"])]
+    settings = read_settings(options.grid, changes, limit=options.limit)
+    folder = _run_folder(options.out, options.grid)
+    loading = LoadOptions(options.device, options.nli_device, settings.memory, options.api_key_file)
+    if options.dry_run:
+        return _plan(settings, folder, partial(loading.open_state, folder), as_json=options.json)
+    if options.fresh:
         forget(folder)
-    if start is not None:
-        forget_from(folder, start)
-    with open_grid(settings, folder, workers, ray, loading) as opened:
+    if options.start is not None:
+        forget_from(folder, options.start)
+    with open_grid(settings, folder, options.workers, options.ray, loading) as opened:
         problems = opened.run()
-    _print_outcome(problems, folder, as_json=json)
+    _print_outcome(problems, folder, as_json=options.json)
     return 1 if problems else 0
 
 

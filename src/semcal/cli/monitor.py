@@ -16,15 +16,16 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import info, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
-from semcal.databases import check_log, is_database, merged_logs
+from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
+from semcal.reply_log import LabelChoice, LabelledReply, LoggedLabel, ReplyLog, reading_logs
 from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.serve.log import LoggedLabel
-    from semcal.serve.watch import PromiseWatch, SequentialTest
+    from semcal.metrics.sequential import SequentialTest
+    from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -109,11 +110,9 @@ def _read_logs(
     paths: Sequence[Path], watch: PromiseWatch, calibration: Calibration | None, *, audited: bool
 ) -> None:
     """Take the replies of a calibration, or of the one that answered; say what is not known without one."""
-    from semcal.serve.log import ReplyLog
-
     if calibration is None:
         info("monitor: without --calibration DIR probabilities count as exact, and no promised risk is known")
-    with merged_logs(paths) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+    with reading_logs(paths) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else (calibration.id,)
         if len(ids) > 1 and calibration is None:
@@ -133,8 +132,6 @@ def _take(
 
     Of rows with one question, context and answer the first label counts; `labeled` holds those before.
     """
-    from semcal.serve.log import LabelledReply
-
     values, marked = row.json, bool(row.json.get("audited"))
     probability, threshold = _number(values["confidence"]), _number(values.get("threshold", limit))
     if probability is not None:
@@ -265,13 +262,11 @@ def labels(
     which another one says otherwise. Choose labels by --id, --key, --since and --until. A server that runs
     takes struck labels out of its watch at the next label, or at the next reply during an alarm.
     """
-    from semcal.serve.log import LabelChoice, ReplyLog
-
     if strike and restore:
         raise UsageError("--strike and --restore do opposite things; give one of them")
     if strike and id is None and key is None and since is None and until is None:
         raise UsageError("--strike needs to know which labels: give --id, --key, --since or --until")
-    check_log(Path(file))
+    ReplyLog(Path(file), read_only=True).close()  # there must be one already
     start = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
     end = math.inf if until is None else until.replace(tzinfo=UTC).timestamp()
     choice = LabelChoice(id, key, start, end)

@@ -1,4 +1,4 @@
-"""The options that commands share, each defined once, and the models, workers and graders they name.
+"""The options that commands share, each defined once, and the models, workers and graders that they name.
 
 Used as `from semcal.cli import options as opt`.
 """
@@ -10,19 +10,30 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import typer
 from typer import Argument, Option
+from typer.models import OptionInfo
 
-from semcal.cli.config_file import FileSetting, default_of, keys_by_option, read_settings, setting
+from semcal.cli.config_file import (
+    OTHER_PANEL,
+    PANELS,
+    FileSetting,
+    default_of,
+    keys_by_option,
+    panel_of,
+    read_settings,
+    setting,
+)
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
-from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
+from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
 if TYPE_CHECKING:
@@ -32,9 +43,11 @@ if TYPE_CHECKING:
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.clustering import ClusterConfig
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import AnyRecalibrator, Sampler
+    from semcal.models.sample import SamplingConfig
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
@@ -43,25 +56,27 @@ _Options = TypeVar("_Options", bound="DataclassInstance")
 _State = TypeVar("_State")
 _Item = TypeVar("_Item")
 
-#: The embedded models, in --model, --equivalence and --recalibrator.
+#: The name of the embedded models in --model, --equivalence, --recalibrator and --calibration.
 ATLAS = "atlas"
-#: Of two options only one may stand; that of the command line sets aside the other one in the file.
+#: Pairs of options that exclude each other. One on the command line overrides the other in the file.
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
-#: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
+#: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
+#: The placeholder of an option's value in help, by its type.
+_PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def out_path(path: Path | None) -> Path | None:
-    """Refuse an output path whose grandparent folder does not exist either: it is misspelt."""
+    """Reject an output path if neither its folder nor the folder above exists: it is misspelled."""
     if path is not None and not path.parent.exists() and not path.parent.parent.exists():
         reason = f"neither {path.parent} nor {path.parent.parent} exists"
-        remedy = f"check the path, or make the folder first (mkdir -p {path.parent})"
+        remedy = f"check the path, or create the folder first (mkdir -p {path.parent})"
         raise typer.BadParameter(printable(f"{reason}; {remedy}"))
     return path
 
 
 def countable(count: int | None) -> int | None:
-    """Refuse a count that is too large for an array."""
+    """Reject a count that is too large for an array."""
     return _below(count, LARGEST)
 
 
@@ -71,170 +86,187 @@ def _seed(seed: int | None) -> int | None:
 
 def _below(number: int | None, limit: int) -> int | None:
     if number is not None and number >= limit:
-        raise typer.BadParameter(f"{shown(number)} is too large; give a number below {limit}")
+        raise typer.BadParameter(f"{shown(number)} is too large; choose a number below {limit}")
     return number
 
 
 def share(value: float | None) -> float | None:
-    """Refuse what is no share between 0 and 1."""
+    """Reject a number that is not between 0 and 1."""
     if value is not None and not 0 < value < 1:
-        raise typer.BadParameter(f"{shown(value)} is no share; give a number between 0 and 1, such as 0.1")
+        raise typer.BadParameter(f"{shown(value)} is not between 0 and 1; choose a share such as 0.1")
     return value
 
 
 def shares(values: list[float] | None) -> list[float] | None:
-    """Refuse a list that holds no shares."""
+    """Reject a list with a number that is not between 0 and 1."""
     return None if values is None else [value for value in values if share(value) is not None]
 
 
 def folder_option(text: str, default: Any = None) -> Any:
-    """The --out of a command that writes into a folder."""
+    """Declare the --out of a command that writes into a folder."""
     return Option(default, "--out", metavar="DIR", callback=out_path, help=text)
 
 
-ROWS = Argument(metavar="FILE", help="JSON Lines, or - for standard input.")
+ROWS = Argument(metavar="FILE", help="File of rows (JSON Lines), or - for standard input.")
 COLUMNS = Option(
     None,
     "--columns",
     metavar="OURS=THEIRS",
-    help="The name of a column in FILE, such as question=Frage; may be repeated.",
+    help="Name of a column in FILE, such as question=Frage; may be repeated.",
 )
 SEED = Option(0, min=0, callback=_seed, help="Random seed.")
 RARE_SEED = setting(0, min=0, callback=_seed, help="Random seed: 0 by default.")
-KEPT_SEED = setting(min=0, callback=_seed, help="Random seed: 0 by default, or that of kept samples.")
-LIMIT = Option(None, min=1, callback=countable, help="Stop after this many rows; bad ones count as well.")
+KEPT_SEED = setting(
+    min=0, callback=_seed, help="Random seed: 0 by default, or the seed of the stored samples."
+)
+LIMIT = Option(
+    None,
+    min=1,
+    callback=countable,
+    help="Largest number of rows to read, including bad rows: all by default.",
+)
 OUT = Option(
     None,
     "--out",
     callback=out_path,
-    help="Write here instead of stdout; the file appears whole or not at all.",
+    help="File to write instead of standard output. It is written completely or not at all.",
 )
 API_KEY_FILE = Option(
     None,
     "--api-key-file",
     metavar="FILE",
-    help="File whose first line is the API key of the server; else SEMCAL_API_KEY holds the key.",
+    help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default.",
 )
 TIMEOUT = Option(
-    120.0, "--timeout", metavar="SECONDS", help="Seconds that one try of a request to a server may take."
+    120.0, "--timeout", metavar="SECONDS", help="Largest duration of one attempt of a request, in seconds."
 )
-OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; otherwise that is refused.")
+OVERWRITE = Option(False, "--overwrite", help="Replace existing files at --out; rejected by default.")
 JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
 QUIET = Option(
-    False, "-q", "--quiet", help="Only errors and bad rows on stderr: no progress, notes or warnings."
+    False, "-q", "--quiet", help="Print only errors and bad rows on stderr: no progress, notes or warnings."
 )
-VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory, times.")
+VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory and times.")
 PLUGIN = setting(
-    help="Modules of yours to import first, which register measures, metrics, methods, ….", metavar="MODULE"
+    help="Names of your modules to import first, which register measures, metrics or methods.",
+    metavar="MODULE",
 )
 CONFIG = Option(
     None,
     "--config",
     metavar="FILE",
-    help="YAML file of settings and options (docs/reference/config.md), or one of them as SECTION.KEY=VALUE, "
+    help="YAML file of settings and options (docs/reference/config.md), or one setting as SECTION.KEY=VALUE, "
     "such as model.dtype=bfloat16; may be repeated.",
 )
-DEVICE = Option(None, help="Device of the models: cpu, cuda, cuda:1 or mps; the best available by default.")
-NLI_DEVICE = setting(help="Device of the NLI model, if it is not the language model's.")
-DTYPE = setting(help="Number format of the weights: float32, bfloat16 or float16.")
+DEVICE = Option(
+    None, help="Device of the models: cpu, cuda, cuda:1 or mps; the best available device by default."
+)
+NLI_DEVICE = setting(help="Device of the NLI model: that of the language model by default.")
+DTYPE = setting(
+    help="Number format of the weights: float32, bfloat16 or float16; by default float32 on a CPU, and that "
+    "of the file elsewhere."
+)
 DRY_RUN = Option(False, "--dry-run", help="Print the plan and stop.")
-FRESH = Option(False, "--fresh", help="Start again instead of resuming.")
-FORCE = Option(False, "--force", help="Apply a fit that was made on another model or prompt.")
-MEMORY = setting(help="Memory for keys and values of a batch in each process, such as 500MB or 2GB.")
+FRESH = Option(False, "--fresh", help="Start again instead of resuming interrupted work.")
+FORCE = Option(
+    False,
+    "--force",
+    help="Accept a calibration or recalibrator that was made with another model or prompt.",
+)
+MEMORY = setting(
+    help="Memory for the keys and values of a batch in each process, such as 500MB or 2GB; by default a "
+    "quarter of the size of the weights."
+)
 WORKERS = Option(
     None,
     min=1,
     callback=countable,
     metavar="N",
-    help="Worker processes, each of one thread; by default chosen by the models' size.",
+    help="Number of worker processes, each with one thread; by default it depends on the size of the models.",
 )
 MODEL = Option(
     None,
     "--model",
     metavar="DIR",
-    help="The model: a Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded "
-    "model.",
-)
-ANSWERING_MODEL = Option(
-    None,
-    "--model",
-    metavar="DIR",
-    help="The model that answers: a Hugging Face directory or id, or openai:URL#NAME of a server; atlas is "
-    "the embedded model.",
+    help="The language model: a Hugging Face directory or id, a GGUF file, openai:URL#NAME for a server, or "
+    "atlas for the embedded model.",
 )
 EQUIVALENCE = Option(
     None,
     metavar="DIR",
-    help="Which answers mean the same, by: default, rules and the embedded model; exact, equality of "
-    "normal forms; letter, equality to the letter; the directory or id of an NLI cross-encoder, such as "
-    "microsoft/deberta-large-mnli; or openai:URL#MODEL, a language model.",
+    help="Rule that decides which answers mean the same: default, rules with the embedded model (used by "
+    "default); exact, equal normal forms; letter, equal texts; the directory or id of an NLI cross-encoder, "
+    "such as microsoft/deberta-large-mnli; or openai:URL#MODEL, a language model.",
 )
 ANSWERS_AMONG = Option(
     None,
     "--answers-among",
     metavar="A,B,…",
-    help="The labels that an answer may be, compared by normal form. Any other answer counts as no answer.",
+    help="Labels that an answer may be, compared by normal form. Any other answer counts as no answer.",
 )
 ANSWER = Option(
     None,
     "--answer",
     metavar="KIND",
-    help="The answer that the probability is of: modal (the most frequent meaning; by default), greedy (the "
-    "answer at T = 0), or given (the row's 'answer').",
+    help="Answer whose probability is computed: modal, the most frequent meaning (by default); greedy, the "
+    "answer at T = 0; or given, the column 'answer' of the row.",
 )
 GRADER = Option(
     "rules",
     metavar="GRADER",
-    help="Which answers are correct, by: rules; exact, equality of normal forms (usual with "
-    "--answers-among); letter, equality to the letter (usual with --equivalence letter); nli, the model of "
-    "--equivalence; or judge:openai:URL#MODEL, a language model that judges the answers that the rules call "
-    "wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
+    help="Grader that decides which answers are correct: rules; exact, equal normal forms (usual with "
+    "--answers-among); letter, equal texts (usual with --equivalence letter); nli, the model of "
+    "--equivalence; or judge:openai:URL#MODEL, a language model that judges the answers that the rules "
+    "reject. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the key of the model.",
 )
 LINKAGE = setting(
-    "components", help="How equal pairs become meanings: components (by default), greedy or complete."
+    "components",
+    help="Rule that joins pairs of equal answers into meanings: components (by default), greedy or complete.",
 )
-MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning.")
-CACHE = setting(help="A file that keeps NLI verdicts for later runs.")
+MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning: false by default.")
+CACHE = setting(help="File that keeps NLI verdicts for later runs: none by default.")
 FEW_SHOT = Option(
-    None, "--few-shot", metavar="FILE", help="Answered questions that stand before each question."
+    None, "--few-shot", metavar="FILE", help="File of answered questions that precede each question."
 )
-SYSTEM = setting(help='A system message in place of the built-in one; "" for none.')
+SYSTEM = setting(help='System message instead of the built-in one; "" for none.')
 TEMPLATE = setting(
-    help="YAML file with the form of the prompt: user, which holds {question} and {context}, and system."
+    help="YAML file with the form of the prompt: user, with {question} and {context}, and system."
 )
-SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question, and ask nothing.")
+SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question and stop.")
 MAX_NEW_TOKENS = Option(
     None,
     min=1,
     callback=countable,
-    help="Longest generation in tokens: 10 closed book, 32 open book by default.",
+    help="Longest generation, in tokens: 10 closed book, 32 open book by default.",
 )
 ANSWER_FORMAT = Option(
     None,
     "--answer-format",
     metavar="FORMAT",
-    help="The rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
-    "regex:PATTERN with one group; that of the calibration by default, else auto.",
+    help="Rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
+    "regex:PATTERN with one group; the rule of the calibration by default, else auto.",
 )
-SAMPLES = Option(10, "--m", min=1, callback=countable, help="Answers to sample for each question.")
-TALPHA = setting(0.5, help="The parameter a of T-SC.")
-GALPHA = setting(0.5, help="The parameter a of G-SC.")
+SAMPLES = Option(10, "--m", min=1, callback=countable, help="Number of answers to sample for each question.")
+TALPHA = setting(0.5, help="The parameter a of T-SC: 0.5 by default.")
+GALPHA = setting(0.5, help="The parameter a of G-SC: 0.5 by default.")
 RECALIBRATOR = Option(
     None,
     "--recalibrator",
     metavar="DIR",
-    help="The recalibrator: a directory that semcal fit wrote, or a hub id; atlas is that of the embedded "
+    help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
     "model.",
 )
 CALIBRATION = Option(
     None,
     "--calibration",
     metavar="DIR",
-    help="The calibration: a directory that semcal calibrate wrote, or a hub id; atlas is that of the "
+    help="The calibration: a directory that semcal calibrate wrote, a hub id, or atlas for that of the "
     "embedded model.",
 )
 TEMPERATURE = Option(
-    None, "--temperature", metavar="T", help="A temperature in place of a recalibrator; 1 is Base, 0.5 is SE."
+    None,
+    "--temperature",
+    metavar="T",
+    help="Sampling temperature instead of a recalibrator: 1 (Base) by default; 0.5 is SE.",
 )
 RISK = Option(
     None,
@@ -242,31 +274,33 @@ RISK = Option(
     metavar="R",
     callback=share,
     help="Find the threshold above which at most this share of answers is wrong, with confidence "
-    "1 − delta; of questions that nothing else was fitted on.",
+    "1 − delta. Nothing else may have been fitted on these questions.",
 )
 PROMISED_RISK = Option(
     None,
     "--risk",
     metavar="R",
     callback=share,
-    help="At most this share of answered questions is promised to be wrong.",
+    help="Promised share of wrong answers among answered questions: that of --calibration by default.",
 )
-ALPHA = Option(0.05, "--alpha", callback=share, help="How likely a watch may be to give a false alarm, ever.")
+ALPHA = Option(
+    0.05, "--alpha", callback=share, help="Largest probability that a watch ever raises a false alarm."
+)
 DELTA = setting(
-    0.05, callback=share, help="Probability that the limit of --risk is exceeded after all: 0.05 by default."
+    0.05, callback=share, help="Allowed probability that the limit of --risk is exceeded: 0.05 by default."
 )
 
 
 # ---- Signatures --------------------------------------------------------------------------------------------
 
-#: Options that the settings file has set for the command under way.
+#: Options of the running command that the settings file has set.
 _from_file: set[str] = set()
 
 
 def parameters_of(command: Callable[..., int]) -> dict[str, inspect.Parameter]:
     """Return all parameters of a command: its own, then the common ones.
 
-    A parameter that is a dataclass stands for the fields of the dataclass.
+    A parameter whose type is a dataclass is replaced by the fields of the dataclass.
     """
     own = dict[str, inspect.Parameter]()
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -278,8 +312,8 @@ def parameters_of(command: Callable[..., int]) -> dict[str, inspect.Parameter]:
     return own | {name: one for name, one in common.items() if name not in own}
 
 
-def options_of(command: Callable[..., int]) -> inspect.Signature:
-    """Return the signature that typer reads: the parameters that are options of the command line."""
+def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
+    """Return the signature that typer reads: the command-line options, in the order of their panels."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = parameters_of(command)
     left_out = {name for name, one in parameters.items() if isinstance(one.default, FileSetting)}
@@ -287,10 +321,28 @@ def options_of(command: Callable[..., int]) -> inspect.Signature:
         not parameters.keys() & {"model", "workers"}
         and "verbose" not in inspect.signature(command).parameters
     ):
-        left_out.add("verbose")  # processes, memory and times are those of models
+        left_out.add("verbose")  # it prints processes, memory and times of models
+    panels = [OTHER_PANEL, *PANELS]
+    shown_in = {option: panel_of(option, name) for option in parameters if option not in left_out}
     return inspect.Signature(
-        [one.replace(kind=kind) for name, one in parameters.items() if name not in left_out]
+        [
+            parameters[option].replace(kind=kind, default=_in_panel(parameters[option], panel))
+            for option, panel in sorted(shown_in.items(), key=lambda pair: panels.index(pair[1]))
+        ]
     )
+
+
+def _in_panel(parameter: inspect.Parameter, panel: str) -> Any:
+    """Return the default of a parameter with its panel of `--help` and a placeholder for its value."""
+    if not isinstance(parameter.default, OptionInfo):
+        return parameter.default
+    option = copy(parameter.default)
+    option.rich_help_panel = panel
+    kinds = [parameter.annotation, *get_args(parameter.annotation)]
+    kinds += [part for kind in kinds for part in get_args(kind)]  # list[str] | None
+    if option.metavar is None:
+        option.metavar = next((text for kind, text in _PLACEHOLDERS.items() if kind in kinds), None)
+    return option
 
 
 def with_settings(
@@ -302,18 +354,7 @@ def with_settings(
 ) -> dict[str, Any]:
     """Return the options of a command, completed from `--config` and, for `serve`, from the environment.
 
-    Parameters
-    ----------
-    name : str
-        The name of the command.
-    command : callable
-        The function of the command.
-    options : mapping
-        The options as the command line has them, with defaults.
-    sources : sequence of str
-        The values of `--config`.
-    given : collection of str
-        The names of the options that stand on the command line, which come first.
+    The `given` options were set on the command line, and override the other sources.
     """
     parameters = parameters_of(command)
     found = read_settings(name, sources, os.environ if name == "serve" else {}, parameters)
@@ -327,18 +368,18 @@ def with_settings(
 
 
 def is_from_file(name: str) -> bool:
-    """Return whether the settings file (or the environment) has set an option, and not the command line."""
+    """Return whether the settings file or the environment, not the command line, has set an option."""
     return name in _from_file
 
 
 def without_settings(options: _Options, *names: str) -> _Options:
-    """Return the options of a command without those of `names` that the settings file has set."""
+    """Return the options of a command, without values that the settings file has set for `names`."""
     left_out: dict[str, Any] = {name: None for name in names if is_from_file(name)}
     return replace(options, **left_out)
 
 
 def name_of(option: str) -> str:
-    """Return how a message names an option: by its place in the settings file if that has set it."""
+    """Return the name of an option for a message: its place in the settings file if the file has set it."""
     return keys_by_option()[option] if is_from_file(option) else option_name(option)
 
 
@@ -366,12 +407,12 @@ def _common(
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The models that options name, and what they are loaded with; a call loads what a worker holds."""
+    """The models that the options name, and the settings to load them; a call loads the state of a worker."""
 
     model: str | None = None
     equivalence: str | None = None
     device: str | None = None
-    nli_device: str | None = None  # if not the language model's
+    nli_device: str | None = None  # that of the language model by default
     dtype: str | None = None
     memory: str | None = None
     cache: Path | None = None  # of NLI verdicts
@@ -379,13 +420,14 @@ class ModelOptions:
 
     @classmethod
     def of(cls, options: object, server: ServerOptions, *names: str) -> ModelOptions:
-        """Those that the options of a command name; `names` are further ones, which servers may have."""
-        values = {field.name: vars(options).get(field.name) for field in fields(cls)}
+        """Return the models that the options of a command name; `names` are further models on servers."""
+        names_of_fields = [field.name for field in fields(cls)]
+        values = dict(zip(names_of_fields, _named(options, *names_of_fields)))
         settings = server.settings(values["model"], values["equivalence"], *names)
         return replace(cls(**values), settings=settings)
 
     def __call__(self) -> WorkerState:
-        """Load the models that are named: either, or both."""
+        """Load the named models: the language model, the equivalence, or both."""
         with loading():
             from semcal.steps import WorkerState
 
@@ -405,12 +447,12 @@ class ModelOptions:
                 from semcal.servers.sampler import load_server
 
                 return load_server(self.model, self.settings)
-            from semcal.models.loading import load_model
+            from semcal.models.load import load_model
 
             return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
 
     def open_equivalence(self) -> Equivalence:
-        """Load the equivalence: the embedded model by default, exact, an NLI model, or a server."""
+        """Load the equivalence: the embedded model (by default), exact, an NLI model, or a server."""
         with loading():
             from semcal.inputs import load_equivalence
 
@@ -422,7 +464,7 @@ class ModelOptions:
             )
 
     def open_grader(self, name: str, *, rouge: bool = False) -> Grader | str:
-        """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
+        """Return the grader by rules or by a judge; or "nli", which needs an equivalence (`as_grader`)."""
         from semcal.grading.grade import GRADERS, rule_grader
         from semcal.grading.rules import RuleGrader
 
@@ -436,49 +478,50 @@ class ModelOptions:
 
 
 def required_model(model: str | None) -> str:
-    """Return the name of the model; UsageError if it is neither an option nor in the settings file."""
+    """Return the name of the model; UsageError if neither an option nor the settings file has it."""
     if model is None:
-        raise UsageError("--model is missing; name a model, or set model.name in the file of --config")
+        raise UsageError("--model is missing; pass a model, or set model.name in the file of --config")
     return model
 
 
 def among_labels(equivalence: str | None, labels: str | None) -> str | None:
-    """The name of the equivalence, which --answers-among may say; UsageError where both are given."""
+    """Return the name of the equivalence, or that of --answers-among; UsageError if both are given."""
     if labels is not None and equivalence is not None:
-        raise UsageError("--answers-among compares labels by normal form; leave --equivalence out")
+        raise UsageError("--answers-among already compares labels by normal form; omit --equivalence")
     return equivalence if labels is None else ExactMatch.among(f"{AMONG}{labels}").name
 
 
-def tell_invalid(label: str, equivalence: str, costs: Mapping[str, int]) -> None:
-    """Say how many draws are none of the labels, where there are some."""
+def report_invalid(label: str, equivalence: str, costs: Mapping[str, int]) -> None:
+    """Print how many samples are none of the labels of --answers-among."""
     if equivalence.startswith(AMONG):
         labels = equivalence.removeprefix(AMONG).replace(",", ", ")
-        invalid = f"{costs['invalid']} of {costs['draws']} draws are none of {labels}"
-        info(f"{label}: {invalid}, and count as no answer")
+        count, total = costs["invalid"], costs["draws"]
+        info(f"{label}: {count:,} of {total:,} samples are none of {labels}; they count as no answer")
 
 
 def equivalence_name(name: str | None) -> str:
-    """The name of an equivalence; where none is given that of the embedded model, which is said."""
+    """Return the name of an equivalence; if none is given, say that the embedded model is used."""
     if name is None:
-        info(f"answers are grouped by the embedded equivalence model (--equivalence {DEFAULT})")
+        info(f"meanings are compared by the embedded model (--equivalence {DEFAULT})")
     return name or DEFAULT
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
+    """Return the size of the models' weights in bytes; None if a model is not on this disk."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.workers import on_disk
 
     if names_a_server(model) or names_a_server(equivalence):
         return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
-    places += [] if equivalence is None or needs_no_model(equivalence) else [locate(equivalence, NLI_MODEL)]
+    is_checkpoint = not (needs_no_model(equivalence) or equivalence in {None, *EQUIVALENCES})
+    places += [locate(equivalence, NLI_MODEL)] if equivalence and is_checkpoint else []
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
 
 
 def is_here(model: str) -> bool:
-    """Whether a model needs no download: it is on this disk, if as a packed GGUF, or behind a server."""
+    """Return whether a model needs no download: it is on this disk (also as a GGUF), or on a server."""
     from semcal.hub_names import LANGUAGE_MODEL, locate
 
     try:
@@ -489,9 +532,9 @@ def is_here(model: str) -> bool:
 
 
 def _folder(place: Location) -> Path | None:
-    """The directory of a checkpoint: its own, or that of the hub's cache or of unpacked models."""
+    """Return the directory of a checkpoint, which may be in the hub's cache or among unpacked models."""
     if place.gguf:
-        from semcal.models.loading import unpacked_folder
+        from semcal.models.gguf import unpacked_folder
 
         return unpacked_folder(Path(place.source), "float32")[0]
     if not place.on_hub:
@@ -502,53 +545,65 @@ def _folder(place: Location) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
-def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
-    """Read answered examples from a file; None without one."""
-    if path is None:
-        return None
-    from semcal.data.datasets import load_questions
-
-    try:
-        return tuple(load_questions(path, answers_needed=True))
-    except RowError as error:
-        raise UsageError(f"the few-shot examples in {path}: {error}") from error
-
-
 def open_calibration(name: str) -> Calibration:
-    """Load a calibration."""
+    """Load a calibration from a directory or the hub."""
     with loading():
         from semcal.calibration.calibration import Calibration
 
         return Calibration.from_pretrained(name)
 
 
-def open_recalibrator(
-    model: Sampler,
-    name: str | None,
-    temperature: float | None = None,
-    few_shot: Path | None = None,
-    *,
-    system: str | None = None,
-    template: Path | None = None,
-    force: bool,
-) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.models.language_model import PromptConfig
-    from semcal.recalibration.fitted import recalibrator_and_prompt
+def prompt_config(options: object) -> PromptConfig:
+    """Return the prompt settings of a command: `few_shot`, `system`, `template` and `force`."""
+    from semcal.models.prompting import PromptConfig
 
+    few_shot, system, template, force = _named(options, "few_shot", "system", "template", "force")
+    try:
+        return PromptConfig(few_shot or (), system, template, force=bool(force))
+    except RowError as error:
+        raise UsageError(f"--few-shot {few_shot}: {error}") from error
+
+
+def sampling_config(options: object) -> SamplingConfig:
+    """Return the sampling settings of a command."""
+    from semcal.models.sample import SamplingConfig
+
+    names = ("m", "seed", "temperatures", "max_new_tokens", "answer_format")
+    given = {name: value for name, value in zip(names, _named(options, *names)) if value is not None}
+    if "temperatures" in given:
+        given["temperatures"] = tuple(dict.fromkeys((1.0, *given["temperatures"])))
+    return SamplingConfig(**given)
+
+
+def cluster_config(options: object, equivalence: Equivalence) -> ClusterConfig:
+    """Return the clustering settings of a command, with a loaded equivalence."""
+    from semcal.models.clustering import ClusterConfig
+
+    linkage, merge_refusals = _named(options, "linkage", "merge_refusals")
+    return ClusterConfig(equivalence, linkage or "components", bool(merge_refusals))
+
+
+def open_recalibrator(model: Sampler, options: object) -> tuple[AnyRecalibrator, PromptConfig]:
+    """Return the recalibrator that the options name, checked against the model, and the prompt."""
+    from semcal.recalibration.fit import recalibrator_and_prompt
+
+    name, temperature = _named(options, "recalibrator", "temperature")
     if name is not None and temperature is not None:
-        raise UsageError("give --recalibrator or --temperature, not both")
-    recalibrator = temperature if name is None else name
-    prompt = PromptConfig(open_few_shot(few_shot) or (), system, template, force=force)
-    return recalibrator_and_prompt(model, recalibrator, prompt)
+        raise UsageError("--recalibrator and --temperature exclude each other; omit one")
+    return recalibrator_and_prompt(model, temperature if name is None else name, prompt_config(options))
 
 
-def show_prompt(model: Sampler, asking: PromptConfig, questions: Iterable[Question]) -> None:
-    """Print what the model gets for the first question; InputError if there is none."""
+def _named(options: object, *names: str) -> list[Any]:
+    """Return the values of these options; None for an option that the command does not have."""
+    return [getattr(options, name, None) for name in names]
+
+
+def show_prompt(model: Sampler, prompt_config: PromptConfig, questions: Iterable[Question]) -> None:
+    """Print the prompt of the first question; InputError if there is no question."""
     first = next(iter(questions), None)
     if first is None:
-        raise InputError("there is no question to show the prompt of; give one")
-    (prompt,) = asking.prompts(model, [first])
+        raise InputError("--show-prompt: there is no question; pass a question or a file with one")
+    (prompt,) = prompt_config.prompts(model, [first])
     show(model.prompt_text(prompt))
 
 
@@ -559,7 +614,7 @@ def show_prompt(model: Sampler, asking: PromptConfig, questions: Iterable[Questi
 def open_workers(
     label: str, models: ModelOptions, n_workers: int | None, n_blocks: int | None
 ) -> Iterator[tuple[Executor[WorkerState], Callable[[], WorkerState]]]:
-    """Give what does blocks of rows, and what loads the models in this process; say what servers took."""
+    """Yield the executor and a function that loads the models in this process; report what servers cost."""
     plan = choose_workers(n_workers, label, models, blocks=n_blocks)
     with open_executor(plan, models) as (executor, load):
         served = load() if models.has_server else None
@@ -577,12 +632,14 @@ def choose_workers(
     blocks: int | None = None,
     at_once: bool = False,
 ) -> WorkerPlan:
-    """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
+    """Choose the number of processes, started `at_once` or when the time saved pays; print it with -v."""
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
         if requested is not None and not is_from_file("workers"):
-            raise UsageError("one process asks a server; leave --workers out, and set server.concurrency")
+            raise UsageError(
+                "--workers does not apply to a server; omit it, and set server.concurrency instead"
+            )
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
@@ -592,12 +649,12 @@ def choose_workers(
 
 
 def _uses_cpu(device: str | None) -> bool:
-    """Whether models run on the CPU; where a GPU may be, PyTorch is asked."""
+    """Return whether models run on the CPU; PyTorch is imported only if there may be a GPU."""
     from semcal.workers import has_gpu
 
     if device is not None or not has_gpu():
         return device in (None, "cpu")
-    from semcal.models.loading import choose_device
+    from semcal.models.load import choose_device
 
     return choose_device().type == "cpu"
 
@@ -606,10 +663,10 @@ def _uses_cpu(device: str | None) -> bool:
 def open_executor(
     plan: WorkerPlan, load: Callable[[], _State], *, at_once: bool = False
 ) -> Iterator[tuple[Executor[_State], Callable[[], _State]]]:
-    """Give the executor, and what loads this process's own state; say at the end what memory it took.
+    """Yield the executor and a function that loads this process's own state; report memory at the end.
 
-    Workers that were asked for start `at_once`, and this process loads nothing before it is asked to; workers
-    that were chosen start when that pays.
+    If the user set the number of workers, they start `at_once`, and this process loads its state on demand.
+    Otherwise the workers start once the time saved pays.
     """
     from semcal.workers import ProcessExecutor, SerialExecutor
 
@@ -625,7 +682,7 @@ def open_executor(
 
 
 def load_with_threads(load: Callable[[], _State], n_threads: int) -> _State:
-    """The state of a process that uses so many threads, or fewer if PyTorch was told to (OMP_NUM_THREADS)."""
+    """Load the state of a process, and limit its threads; OMP_NUM_THREADS may limit them further."""
     state = load()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
@@ -634,13 +691,13 @@ def load_with_threads(load: Callable[[], _State], n_threads: int) -> _State:
 
 
 def show_peak(executor: Executor[Any]) -> None:
-    """Say with -v how much memory was used at most."""
+    """Print the peak memory with -v."""
     workers = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
     debug(f"peak memory{workers}: at most {executor.peak_memory_mb:.0f} MB")
 
 
 def peek_blocks(items: Iterable[_Item], block: int, limit: int | None) -> tuple[Iterator[_Item], int | None]:
-    """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
+    """Return the items up to the limit, and their number of blocks: 0, 1, or None for more."""
     limited = islice(items, limit)
     first = list(islice(limited, block + 1))
     return chain(first, limited), None if len(first) > block else min(1, len(first))
@@ -651,37 +708,47 @@ def peek_blocks(items: Iterable[_Item], block: int, limit: int | None) -> tuple[
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How a model behind a server is asked: the options of all commands that may ask one."""
+    """The options for models on servers, shared by all commands that may use one."""
 
     api_key_file: Path | None = API_KEY_FILE
     tokenizer: str | None = setting(
-        help="Directory or hub id of the server's model: its tokenizer is used, and token ids are sent."
+        help="Directory or hub id of the tokenizer of the server's model. With it, prompts are sent as token "
+        "ids: none by default."
     )
     concurrency: int | None = setting(
-        callback=countable, help="Requests to a server at a time: 16 by default."
+        callback=countable, help="Number of simultaneous requests to a server: 16 by default."
     )
     retries: int | None = setting(
-        callback=countable, help="How often a request that failed is tried again: 5 by default."
+        callback=countable, help="Number of further attempts after a failed request: 5 by default."
     )
-    timeout: float | None = setting(help="Seconds that one try of a request may take: 120 by default.")
+    timeout: float | None = setting(
+        help="Largest duration of one attempt of a request, in seconds: 120 by default."
+    )
     allow_truncation: bool = setting(
-        False, help="Sample although the server truncates the distribution; the rows record it."
+        False,
+        help="Sample even if the server truncates the distribution, and record it in the rows: false by "
+        "default.",
     )
     max_tokens_total: int | None = setting(
-        callback=countable, help="Stop before all servers together have read and written more tokens."
+        callback=countable,
+        help="Limit of the prompt and completion tokens of all servers together: none by default.",
     )
-    max_cost: float | None = setting(help="Stop before the requests cost more, by the two prices.")
+    max_cost: float | None = setting(
+        help="Limit of the cost of all requests, in the currency of the prices: none by default."
+    )
     price_in: float | None = setting(help="Price of one million prompt tokens, in the currency of max_cost.")
-    price_out: float | None = setting(help="Price of one million completion tokens.")
+    price_out: float | None = setting(
+        help="Price of one million completion tokens, in the currency of max_cost."
+    )
 
     def settings(self, *names: str | None) -> ServerSettings | None:
-        """Return how servers are asked; None if none of the names is that of a server."""
+        """Return the settings of requests to servers; None if no name is that of a server."""
         chosen = {k: value for k, value in vars(self).items() if value is not None and value is not False}
         hosts_named = [name for name in names if name is not None and names_a_server(name)]
         if not hosts_named:
             if "api_key_file" in chosen and not is_from_file("api_key_file"):
                 raise UsageError(
-                    "--api-key-file is for a model behind a server (openai:URL#NAME); leave it out"
+                    "--api-key-file requires a model on a server (openai:URL#NAME); omit it for local models"
                 )
             return None
         from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
@@ -690,7 +757,7 @@ class ServerOptions:
         hosts = {Endpoint.parse(name).host: None for name in hosts_named}
         if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
             raise UsageError(
-                f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and "
-                f"grades its own by {JUDGE_KEY_VARIABLE} (empty: none)"
+                f"--api-key-file: the same API key would be sent to {' and '.join(hosts)}; set the key of "
+                f"--equivalence and --grader by {JUDGE_KEY_VARIABLE} (empty for none)"
             )
         return ServerSettings(api_key=key, announce=info, **chosen)

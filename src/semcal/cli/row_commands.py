@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -40,16 +41,8 @@ from semcal.cli.row_streams import (
 )
 from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
-from semcal.meaning.answer import AnswerFormat
 from semcal.models.equivalence import needs_no_model
-from semcal.models.sampling import (
-    BLOCK_QUESTIONS,
-    BLOCK_TOKENS,
-    Sampling,
-    SamplingConfig,
-    plan_sampling,
-    question_blocks,
-)
+from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
 from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
@@ -58,8 +51,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.models.language_model import PromptConfig, Sampler
 
 #: The columns that each command reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
@@ -75,34 +66,37 @@ FEWEST = 5
 CommandRow = dict[str, Any]
 
 
-def sample(
-    *,
-    file: str = opt.ROWS,
-    model: str | None = opt.MODEL,
-    m: int = opt.SAMPLES,
-    seed: int = opt.SEED,
-    recalibrator: str | None = opt.RECALIBRATOR,
-    temperature: float | None = opt.TEMPERATURE,
-    max_new_tokens: int | None = opt.MAX_NEW_TOKENS,
-    answer_format: str | None = opt.ANSWER_FORMAT,
-    few_shot: Path | None = opt.FEW_SHOT,
-    answer: str | None = opt.ANSWER,
-    system: str | None = opt.SYSTEM,
-    template: Path | None = opt.TEMPLATE,
-    show_prompt: bool = opt.SHOW_PROMPT,
-    force: bool = opt.FORCE,
-    columns: list[str] | None = opt.COLUMNS,
-    limit: int | None = opt.LIMIT,
-    out: Path | None = opt.OUT,
-    overwrite: bool = opt.OVERWRITE,
-    device: str | None = opt.DEVICE,
-    dtype: str | None = opt.DTYPE,
-    dry_run: bool = opt.DRY_RUN,
-    fresh: bool = opt.FRESH,
-    workers: int | None = opt.WORKERS,
-    memory: str | None = opt.MEMORY,
-    server: opt.ServerOptions,
-) -> int:
+@dataclass(frozen=True)
+class SampleOptions:
+    """The options of `semcal sample`."""
+
+    file: str = opt.ROWS
+    model: str | None = opt.MODEL
+    m: int = opt.SAMPLES
+    seed: int = opt.SEED
+    recalibrator: str | None = opt.RECALIBRATOR
+    temperature: float | None = opt.TEMPERATURE
+    max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    answer_format: str | None = opt.ANSWER_FORMAT
+    few_shot: Path | None = opt.FEW_SHOT
+    answer: str | None = opt.ANSWER
+    system: str | None = opt.SYSTEM
+    template: Path | None = opt.TEMPLATE
+    show_prompt: bool = opt.SHOW_PROMPT
+    force: bool = opt.FORCE
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+    device: str | None = opt.DEVICE
+    dtype: str | None = opt.DTYPE
+    dry_run: bool = opt.DRY_RUN
+    fresh: bool = opt.FRESH
+    workers: int | None = opt.WORKERS
+    memory: str | None = opt.MEMORY
+
+
+def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """Sample answers to questions, with their likelihoods.
 
     Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
@@ -110,43 +104,38 @@ def sample(
     log_likelihoods (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood
     of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
     """
-    model = opt.required_model(model)
-    models = opt.ModelOptions(
-        model, device=device, dtype=dtype, memory=memory, settings=server.settings(model)
-    )
-    AnswerFormat(answer_format or "auto")  # an error comes before the model is loaded
-    read, total = counted(file, open_questions(file, columns, label="sample"))
-    under = partial(
-        opt.open_recalibrator,
-        name=recalibrator,
-        temperature=temperature,
-        few_shot=few_shot,
-        system=system,
-        template=template,
-        force=force,
-    )
-    if show_prompt:
+    opt.required_model(options.model)
+    models, config = opt.ModelOptions.of(options, server), opt.sampling_config(options)
+    read, total = counted(options.file, open_questions(options.file, options.columns, label="sample"))
+    if options.show_prompt:
         language_model = models.open_model()
-        return show_first_prompt(language_model, under(language_model)[1], read)
-    if dry_run:
-        return _plan_sampling(islice(read, limit), models, under, m=m, max_new_tokens=max_new_tokens)
-    block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * m)))
-    questions, n_blocks = opt.peek_blocks(read, block_size, limit)
-    with opt.open_workers("sample", models, workers, n_blocks) as (executor, load):
+        return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
+    if options.dry_run:
+        return _plan_sampling(islice(read, options.limit), models, options)
+    block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * options.m)))
+    questions, n_blocks = opt.peek_blocks(read, block_size, options.limit)
+    with opt.open_workers("sample", models, options.workers, n_blocks) as (executor, load):
         language_model = load().model
-        from semcal.models.sampling import SampleStep, check_question
+        from semcal.models.sample import SampleStep, check_question
 
-        method, asking = under(language_model)
-        config = SamplingConfig(m, seed, max_new_tokens=max_new_tokens, answer_format=answer_format or "auto")
+        method, asking = opt.open_recalibrator(language_model, options)
         sampling = Sampling((method,), asking, config)
-        kind = as_answer_kind(answer or "modal")
+        kind = as_answer_kind(options.answer or "modal")
         step = SampleStep(sampling, full=True, answer=kind)
-        made_by = {"model": language_model.revision, "prompt": asking.hash(language_model), "dtype": dtype}
-        work = None if out is None else open_unfinished(out, {**step.key(), **made_by}, fresh=fresh)
+        made_by = {
+            "model": language_model.revision,
+            "prompt": asking.hash(language_model),
+            "dtype": options.dtype,
+        }
+        work = (
+            None
+            if options.out is None
+            else open_unfinished(options.out, {**step.key(), **made_by}, fresh=options.fresh)
+        )
         debug(f"sample: {language_model.name} {language_model.revision[:12]}, {method}")
         ends = Counter[int]()
         fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
-        with RowResults("sample", out, limit=limit, total=total) as results:
+        with RowResults("sample", options.out, limit=options.limit, total=total) as results:
             for block in results.blocks(
                 fitting,
                 step,
@@ -172,12 +161,10 @@ def sample_output(out: Path | None) -> Output | None:
 def _plan_sampling(
     read: Iterator[Row | RowError],
     models: opt.ModelOptions,
-    under: Callable[[Sampler], tuple[AnyRecalibrator, PromptConfig]],
-    *,
-    m: int,
-    max_new_tokens: int | None,
+    options: SampleOptions,
 ) -> int:
     """Print how many answers sampling would take, and if the model can be had what they take."""
+    m = options.m
     with BadRows() as bad:
         questions = [row.to_question() for row in good_rows(read, bad)]
         warn(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
@@ -187,38 +174,43 @@ def _plan_sampling(
             except (ModelError, ServerError) as error:
                 warn(f"tokens and time are not known: {error}")
                 return bad.exit_code()
-            method, asking = under(model)
-            sampling = Sampling((method,), asking, SamplingConfig(m, max_new_tokens=max_new_tokens))
+            method, asking = opt.open_recalibrator(model, options)
+            sampling = Sampling((method,), asking, opt.sampling_config(options))
             warn("\n".join(plan_sampling(model, questions, sampling)))
         return bad.exit_code()
 
 
-def import_rows(
-    format: str = Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch."),
-    file: str = Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output."),
+@dataclass(frozen=True)
+class ImportOptions:
+    """The options of `semcal import`."""
+
+    format: str = Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")
+    file: str = Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output.")
     requests: str | None = Option(
         None, metavar="FILE", help="The requests of an OpenAI batch, which hold questions and settings."
-    ),
+    )
     questions: str | None = Option(
         None, metavar="FILE", help="Questions {id?, question, answers}, by id or text."
-    ),
+    )
     answer: str | None = Option(
         None,
         metavar="KIND",
         help="Also the log's own answer: given ('answer', and 'correct' where the log says so), or greedy "
         "('greedy', a batch's q#greedy).",
-    ),
+    )
     answer_format: str | None = Option(
         None,
         "--answer-format",
         metavar="FORMAT",
         help="How the answer in a reply is found: by default as the log has extracted it, else by auto; or "
         "as of semcal sample.",
-    ),
-    limit: int | None = opt.LIMIT,
-    out: Path | None = opt.OUT,
-    overwrite: bool = opt.OVERWRITE,
-) -> int:
+    )
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+
+
+def import_rows(options: ImportOptions) -> int:
     """Turn sampled answers that another program recorded into rows for semcal cluster.
 
     Writes {id, question, answers, generations, samples}; samples are answers, as of semcal sample. Adds
@@ -228,12 +220,17 @@ def import_rows(
     from semcal.data.recorded import FORMATS, read_recorded
     from semcal.models.clustering import check_clusterable
 
-    chosen = FORMATS[check_name(format, FORMATS, what="format")]
+    chosen = FORMATS[check_name(options.format, FORMATS, what="format")]
     without = several = repeated = 0
     ends = Counter[int]()
-    kind = as_answer_kind(answer or "modal")
+    kind = as_answer_kind(options.answer or "modal")
     lines = read_recorded(
-        file, format, requests=requests, questions=questions, answer=kind, answer_format=answer_format
+        options.file,
+        options.format,
+        requests=options.requests,
+        questions=options.questions,
+        answer=kind,
+        answer_format=options.answer_format,
     )
     read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
 
@@ -241,7 +238,7 @@ def import_rows(
         if row.has("samples"):
             check_clusterable(row)
 
-    with RowResults("import", out, limit=limit) as results:
+    with RowResults("import", options.out, limit=options.limit) as results:
         for block in results.blocks(checked(read, check)):
             results.write(block)
             drawn = [row for row in block.rows if row.has("samples")]
@@ -263,22 +260,25 @@ def import_rows(
     return code
 
 
-def cluster(
-    *,
-    file: str = opt.ROWS,
-    equivalence: str | None = opt.EQUIVALENCE,
-    answers_among: str | None = opt.ANSWERS_AMONG,
-    linkage: str = opt.LINKAGE,
-    merge_refusals: bool = opt.MERGE_REFUSALS,
-    cache: Path | None = opt.CACHE,
-    columns: list[str] | None = opt.COLUMNS,
-    limit: int | None = opt.LIMIT,
-    out: Path | None = opt.OUT,
-    overwrite: bool = opt.OVERWRITE,
-    device: str | None = opt.DEVICE,
-    workers: int | None = opt.WORKERS,
-    server: opt.ServerOptions,
-) -> int:
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The options of `semcal cluster`."""
+
+    file: str = opt.ROWS
+    equivalence: str | None = opt.EQUIVALENCE
+    answers_among: str | None = opt.ANSWERS_AMONG
+    linkage: str = opt.LINKAGE
+    merge_refusals: bool = opt.MERGE_REFUSALS
+    cache: Path | None = opt.CACHE
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+    device: str | None = opt.DEVICE
+    workers: int | None = opt.WORKERS
+
+
+def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
     """Group the sampled answers of each question by meaning.
 
     Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and
@@ -288,45 +288,51 @@ def cluster(
     from semcal.calibration.problems import suggest_labels
     from semcal.models.clustering import ClusterStep, check_clusterable
 
-    equivalence = opt.equivalence_name(opt.among_labels(equivalence, answers_among))
-    read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
-    rows, n_blocks = opt.peek_blocks(read, BLOCK, limit)
-    models = opt.ModelOptions(
-        equivalence=equivalence, device=device, cache=cache, settings=server.settings(equivalence)
+    equivalence = opt.equivalence_name(opt.among_labels(options.equivalence, options.answers_among))
+    options = replace(options, equivalence=equivalence)
+    read = open_rows(
+        options.file, options.columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True
     )
+    rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
+    models = opt.ModelOptions.of(options, server)
     costs = Counter[str]()
     references: list[list[str]] = []
-    with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
-        with RowResults("cluster", out, limit=limit) as results:
-            step = ClusterStep(linkage, merge_refusals)
+    with opt.open_workers("cluster", models, options.workers, n_blocks) as (executor, load):
+        with RowResults("cluster", options.out, limit=options.limit) as results:
+            step = ClusterStep(options.linkage, options.merge_refusals)
             for block in results.blocks(rows, step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
                 references += [row.answers for row in block.rows if row.is_labelled]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
-    opt.tell_invalid("cluster", equivalence_name, costs)
+    opt.report_invalid("cluster", equivalence_name, costs)
     if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
         info(f"cluster: {suggestion}")
     if costs["none"]:
         info(f"cluster: {costs['none']} of {costs['draws']} samples have no answer: one meaning a question")
     if not needs_no_model(equivalence_name):
-        cached = f", {costs['hits']} of them known from {cache}" if cache else ""
+        cached = f", {costs['hits']} of them known from {options.cache}" if options.cache else ""
         info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
     return code
 
 
-def measure(
-    file: str = opt.ROWS,
-    calibration: str | None = opt.CALIBRATION,
-    answer: str | None = opt.ANSWER,
-    t_alpha: float = opt.TALPHA,
-    g_alpha: float = opt.GALPHA,
-    columns: list[str] | None = opt.COLUMNS,
-    limit: int | None = opt.LIMIT,
-    out: Path | None = opt.OUT,
-    overwrite: bool = opt.OVERWRITE,
-) -> int:
+@dataclass(frozen=True)
+class MeasureCommandOptions:
+    """The options of `semcal measure`."""
+
+    file: str = opt.ROWS
+    calibration: str | None = opt.CALIBRATION
+    answer: str | None = opt.ANSWER
+    t_alpha: float = opt.TALPHA
+    g_alpha: float = opt.GALPHA
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+
+
+def measure(options: MeasureCommandOptions) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
@@ -339,15 +345,17 @@ def measure(
 
     fields: tuple[str, ...] = MEASURED
     check, at = check_measurable, "T = 1 (or else the first)"
-    step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
+    step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
     untold: set[tuple[bool, bool]] = set()
-    if calibration is not None:
+    if options.calibration is not None:
         from semcal.calibration import calibration as calibrations
         from semcal.calibration import compatibility
 
-        chosen = opt.open_calibration(calibration)
+        chosen = opt.open_calibration(options.calibration)
         untold |= {(False, False), (False, True), (True, False), (True, True)}
-        compatibility.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
+        compatibility.check_answer_kind(
+            chosen, None if options.answer is None else as_answer_kind(options.answer)
+        )
         check = partial(compatibility.check_calibratable, calibration=chosen)
         fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
@@ -355,8 +363,8 @@ def measure(
         if chosen.answer_kind != "modal":
             judge = as_equivalence(compatibility.equivalence_of(chosen))
             compatibility.check_equivalence(chosen, judge)
-        step = calibrations.CalibrationStep(chosen, t_alpha, g_alpha, judge)
-    elif answer is not None:
+        step = calibrations.CalibrationStep(chosen, options.t_alpha, options.g_alpha, judge)
+    elif options.answer is not None:
         raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
 
     def check_once(row: Row) -> None:
@@ -371,8 +379,8 @@ def measure(
     unlikely: list[str] = []
     mixed: list[str] = []
     without: list[str] = []
-    rows = open_rows(file, columns, check_once, fields=fields, label="measure", tables=True)
-    with RowResults("measure", out, limit=limit) as results:
+    rows = open_rows(options.file, options.columns, check_once, fields=fields, label="measure", tables=True)
+    with RowResults("measure", options.out, limit=options.limit) as results:
         for block in results.blocks(rows, step, cut=2048):
             results.write(block)
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
@@ -392,27 +400,30 @@ def measure(
     return code
 
 
-def grade(
-    *,
-    file: str = opt.ROWS,
-    grader: str = opt.GRADER,
-    rouge: bool = Option(False, "--rouge", help="Also accept ROUGE-L > 0.3."),
-    equivalence: str | None = opt.EQUIVALENCE,
-    cache: Path | None = opt.CACHE,
+@dataclass(frozen=True)
+class GradeOptions:
+    """The options of `semcal grade`."""
+
+    file: str = opt.ROWS
+    grader: str = opt.GRADER
+    rouge: bool = Option(False, "--rouge", help="Also accept ROUGE-L > 0.3.")
+    equivalence: str | None = opt.EQUIVALENCE
+    cache: Path | None = opt.CACHE
     audit: bool = Option(
         False,
         "--audit",
         help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
-    ),
-    seed: int = opt.RARE_SEED,
-    columns: list[str] | None = opt.COLUMNS,
-    limit: int | None = opt.LIMIT,
-    out: Path | None = opt.OUT,
-    overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
-    device: str | None = opt.DEVICE,
-    server: opt.ServerOptions,
-) -> int:
+    )
+    seed: int = opt.RARE_SEED
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+
+
+def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     """Say whether answers are right, and by which rule.
 
     Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
@@ -423,17 +434,17 @@ def grade(
     """
     from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
 
-    nli = equivalence if grader == "nli" else "exact"
-    settings = server.settings(nli, grader.removeprefix("judge:"))
-    models = opt.ModelOptions(equivalence=nli, device=device, cache=cache, settings=settings)
+    nli = options.equivalence if options.grader == "nli" else "exact"
+    settings = server.settings(nli, options.grader.removeprefix("judge:"))
+    models = opt.ModelOptions(equivalence=nli, device=options.device, cache=options.cache, settings=settings)
     judge = models.open_equivalence()
-    chosen = as_grader(models.open_grader(grader, rouge=rouge), judge)
+    chosen = as_grader(models.open_grader(options.grader, rouge=options.rouge), judge)
     with spending("grade", grader=chosen):
-        if audit:
-            read = open_rows(file, columns, check_auditable, fields=AUDITED, label="grade")
-            return _audit(read, limit, out, chosen, as_json=json, name=grader, seed=seed)
-        rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
-        with RowResults("grade", out, limit=limit) as results:
+        if options.audit:
+            read = open_rows(options.file, options.columns, check_auditable, fields=AUDITED, label="grade")
+            return _audit(read, chosen, options)
+        rows = open_rows(options.file, options.columns, check_gradable, fields=GRADED, label="grade")
+        with RowResults("grade", options.out, limit=options.limit) as results:
             for block in results.blocks(rows, GradeStep(chosen)):
                 results.write(block)
         return results.bad.exit_code()
@@ -441,46 +452,51 @@ def grade(
 
 def _audit(
     rows: Iterator[Row | InputError],
-    limit: int | None,
-    out: Path | None,
     grader: Grader,
-    *,
-    as_json: bool,
-    name: str,
-    seed: int,
+    options: GradeOptions,
 ) -> int:
     """Compare a grader with people's labels, and print how far they agree."""
     from semcal.grading.grade import audit, judge_rows
 
-    with BadRows() as bad, progress("grade", limit) as update:
-        audited = list(good_rows(islice(rows, limit), bad))
+    with BadRows() as bad, progress("grade", options.limit) as update:
+        audited = list(good_rows(islice(rows, options.limit), bad))
         judgements = judge_rows(audited, grader)
         update(len(judgements))
-    agreement = audit(judgements, seed=seed)
-    _show_or_write([{"grader": name, **agreement}], [{"measure": name, **agreement}], out, as_json=as_json)
+    agreement = audit(judgements, seed=options.seed)
+    _show_or_write(
+        [{"grader": options.grader, **agreement}],
+        [{"measure": options.grader, **agreement}],
+        options.out,
+        as_json=options.json,
+    )
     return bad.exit_code()
 
 
-def metrics(
-    file: str = opt.ROWS,
-    measure: list[str] | None = Option(None, help="Only this measure; may be repeated."),
-    bins: int = Option(15, min=1, callback=opt.countable, help="Bins of ECE and ACE."),
-    ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions."),
-    risk: float | None = opt.RISK,
-    delta: float = opt.DELTA,
+@dataclass(frozen=True)
+class MetricsOptions:
+    """The options of `semcal metrics`."""
+
+    file: str = opt.ROWS
+    measure: list[str] | None = Option(None, help="Only this measure; may be repeated.")
+    bins: int = Option(15, min=1, callback=opt.countable, help="Bins of ECE and ACE.")
+    ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions.")
+    risk: float | None = opt.RISK
+    delta: float = opt.DELTA
     by: str | None = Option(
         None,
         "--by",
         metavar="COLUMN",
         help="Also whether it holds for the rows of each value of this column.",
-    ),
-    seed: int = opt.RARE_SEED,
-    columns: list[str] | None = opt.COLUMNS,
-    limit: int | None = opt.LIMIT,
-    out: Path | None = opt.OUT,
-    overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
-) -> int:
+    )
+    seed: int = opt.RARE_SEED
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+    json: bool = opt.JSON
+
+
+def metrics(options: MetricsOptions) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
     Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
@@ -494,18 +510,20 @@ def metrics(
 
     def check(row: Row) -> None:
         check_assessable(row)
-        if by is not None:
-            slice_of(row, by)
+        if options.by is not None:
+            slice_of(row, options.by)
 
-    rows = islice(open_rows(file, columns, check, fields=ASSESSED, label="metrics"), limit)
+    rows = islice(
+        open_rows(options.file, options.columns, check, fields=ASSESSED, label="metrics"), options.limit
+    )
     with BadRows() as bad:
         kept = list(good_rows(rows, bad))
-    if by is not None and kept and not any(row.has(by) for row in kept):
-        raise UsageError(f"--by {by}: no row has such a column; there are {', '.join(kept[0].json)}")
-    by_measure = scores_by_measure(kept, measure, by=by)
+    if options.by is not None and kept and not any(row.has(options.by) for row in kept):
+        raise UsageError(f"--by {options.by}: no row has such a column; there are {', '.join(kept[0].json)}")
+    by_measure = scores_by_measure(kept, options.measure, by=options.by)
     if not by_measure:
         raise InputError(
-            f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
+            f"no row of {options.file} holds confidence and correct; run `semcal measure` and `semcal grade`"
         )
     for name, scores in by_measure.items():
         if scores.undefined:
@@ -514,13 +532,20 @@ def metrics(
             )
     if without := sum(row.json.get("answer", "") is None for row in kept):
         info(f"metrics: questions without an answer, which count as wrong, of probability 0: {without}")
-    assessed = assess(by_measure, bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+    assessed = assess(
+        by_measure,
+        bins=options.bins,
+        ci=options.ci,
+        seed=options.seed,
+        risk=options.risk,
+        delta=options.delta,
+    )
     results = [({} if name is None else {"measure": name}) | values for name, values in assessed.items()]
-    if risk is not None:
+    if options.risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: of questions that share a passage or group, which are not independent, one counts")
-    _show_or_write(results, results, out, as_json=json)
+    _show_or_write(results, results, options.out, as_json=options.json)
     return bad.exit_code()
 
 

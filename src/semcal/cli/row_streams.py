@@ -24,7 +24,8 @@ from semcal.store import Store
 from semcal.workers import Executor, SerialExecutor
 
 if TYPE_CHECKING:
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import Sampler
 
 #: Runs of lines, and ids, that a message about many rows names.
 NAMED = 3

@@ -22,12 +22,12 @@ from semcal.cli.console import info, is_quiet
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
 from semcal.models.equivalence import names_a_server
+from semcal.reply_log import ReplyLog
 from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.serve.configuration import ServeSettings
-    from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
     from semcal.serve.watch import PromiseWatch
     from semcal.uncertainty import SemanticUQ
@@ -40,7 +40,7 @@ EXAMPLES, READ = 3, 50
 class ServeOptions:
     """The options of `semcal serve`; each may stand in SEMCAL_SERVE_NAME as well."""
 
-    model: str | None = opt.ANSWERING_MODEL
+    model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     fallback: str | None = Option(
         None,
@@ -177,7 +177,6 @@ def _settings(options: ServeOptions) -> ServeSettings:
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
     """The model with its calibration."""
-    from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
 
     if options.model is None and options.calibration is None:
@@ -196,18 +195,18 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             f"--label-log {options.label_log} is the --log as well; give each replica a --log of its own"
         )
     log = None if options.log is None else ReplyLog(options.log)
-    label_log = None if not (log and options.label_log) else _label_log(options.label_log, log.path)
+    label_log = None if options.label_log is None else ReplyLog(options.label_log)
+    if log is not None and label_log is not None:  # which may lack what this log holds already
+        label_log.take_over(log.path)
     calibration = opt.open_calibration(options.calibration)
-    few_shot = opt.open_few_shot(options.few_shot)
-    prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
+    prompt = {"few_shot": options.few_shot, "system": options.system, "template": options.template}
     uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
     for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
     watch = None if log is None else _watch(label_log or log, calibration)
-    fallback = _fallback(options, server)
-    examples = _examples(options.calibration)
+    fallback, examples = _fallback(options, server), _examples(options.calibration)
     return Service(
         *(uq, settings),
         names=names,
@@ -217,15 +216,6 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         watch=watch,
         examples=examples,
     )
-
-
-def _label_log(path: Path, log: Path) -> ReplyLog:
-    """The log that replicas share, with what this one's own log holds already."""
-    from semcal.serve.log import ReplyLog
-
-    shared = ReplyLog(path)
-    shared.take_over(log)
-    return shared
 
 
 def _with_calibration(

@@ -63,10 +63,10 @@ from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Mod
 from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, Sampling, SamplingConfig
-from semcal.recalibration.choosing import Candidate, CandidateFit
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
+from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, count_ends
 from semcal.steps import Block, RecalibratorSource, Stage, Step, run_stages
 from semcal.store import Store, digest, write_if_new
@@ -83,7 +83,6 @@ ADDS = {
     "grade": ("id", "correct", "rule"),
     "nli": ("id", "correct_nli"),
 }
-Rows = list[Row]
 
 
 def fit_label(model: str, method: str) -> str:
@@ -156,7 +155,7 @@ class GridCell:
         """The questions of a part that fit the model."""
         return tuple(q for q in self.parts.part(part) if (part, q.id) not in self.left_out)
 
-    def asked(self, part: str, first: int | None = None) -> list[Rows]:
+    def asked(self, part: str, first: int | None = None) -> list[list[Row]]:
         """The questions of a part, or its first, as blocks of rows.
 
         They are cut by place in the data; what does not fit the model is left out.
@@ -184,7 +183,7 @@ class GridCell:
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return Block(stage, rows, label)
 
-    def run(self, part: str, blocks: Iterable[Block]) -> list[Rows]:
+    def run(self, part: str, blocks: Iterable[Block]) -> list[list[Row]]:
         """Find or make the rows of each block.
 
         Questions that a server failed to answer are left out from here on.
@@ -204,15 +203,12 @@ class GridCell:
             found.append(list(outcome.rows))
         return found
 
-    def run_on(self, part: str, step: Step, blocks: Sequence[Sequence[Row]]) -> list[Rows]:
+    def run_on(
+        self, part: str, step: Step, blocks: Iterable[Sequence[Row]], *, files: tuple[Path, ...] = ()
+    ) -> list[list[Row]]:
         """Find or make what a step gives of each block of a part."""
-        stage = self.stage(step)
+        stage = self.stage(step, files=files)
         return self.run(part, [self.block(stage, rows, part, n) for n, rows in enumerate(blocks)])
-
-    def run_once(self, stage: Stage, rows: Iterable[Row], part: str, place: int | str) -> Rows:
-        """Find or make what a stage gives of one block."""
-        (found,) = self.run(part, [self.block(stage, list(rows), part, place)])
-        return found
 
     def source(self, name: str, run: int = 0) -> RecalibratorSource:
         """A recalibrator as steps are given it: the fit of a run, where runs have fits of their own."""
@@ -240,7 +236,7 @@ class GridCell:
             scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
         )
 
-    def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[Rows]:
+    def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[list[Row]]:
         """Draw and cluster answers to the questions of a part, or to its first."""
         sampled = self.run_on(part, SamplePasses(tuple(passes)), self.asked(part, first))
         self.ends.append(count_ends(chain.from_iterable(sampled)))
@@ -248,7 +244,7 @@ class GridCell:
         step = ClusterStep(settings.linkage, settings.merge_refusals)
         return self.run_on(part, step, [cut_to_counts(rows, m) for rows in sampled])
 
-    def graded(self, part: str, blocks: Sequence[Rows]) -> list[Rows]:
+    def graded(self, part: str, blocks: Sequence[list[Row]]) -> list[list[Row]]:
         """Grade the meanings of answers."""
         return self.run_on(part, GradeMeaningsStep(self.settings.grading, self.settings.seeds), blocks)
 
@@ -267,11 +263,8 @@ def prepare(cell: GridCell) -> None:
 
 def _check(cell: GridCell) -> None:
     """Find the questions that do not fit the model."""
-    parts = {part: cell.parts.part(part) for part in PARTS}
-    hashes = {part: data_hash(questions) for part, questions in parts.items()}
-    bare = {part: tuple(map(essentials, questions)) for part, questions in parts.items()}
-    step = CheckStep(cell.asking, bare, hashes, cell.max_new_tokens)
-    first, *refused = cell.run_once(cell.stage(step), (), "all", 0)
+    rows = [Row.of(essentials(q)).set(part=part) for part in PARTS for q in cell.parts.part(part)]
+    ((first, *refused),) = cell.run_on("all", CheckStep(cell.asking, cell.max_new_tokens), [rows])
     cell.prompt = first["prompt"]
     cell.left_out = {(row["part"], row["id"]) for row in refused}
     cell.problems = [
@@ -322,7 +315,7 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         cell.settings.seeds[fits.run],
         folders,
     )
-    files = tuple(cell.root / folder / "calibration.json" for folder in folders.values())
+    files = tuple(cell.root / folder / "recalibrator.json" for folder in folders.values())
     stage = cell.stage(step, files=files, counted_as=fit_label(cell.model.name, fits.method))
     return cell.block(stage, (), "calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
 
@@ -447,7 +440,7 @@ def _validation_pass(cell: GridCell) -> SampleStep:
     return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
 
 
-def _choose(cell: GridCell, validation: Sequence[Rows]) -> Selected:
+def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
     """Grade the clustered answers to the validation questions under every candidate, and choose."""
     settings = cell.settings
     step = SelectStep(
@@ -459,8 +452,8 @@ def _choose(cell: GridCell, validation: Sequence[Rows]) -> Selected:
         settings.evaluation.bins,
         ties=settings.clustering.ties,
     )
-    graded = chain.from_iterable(cell.graded("validation", validation))
-    (row,) = cell.run_once(cell.stage(step), graded, "validation", "all")
+    graded = list(chain.from_iterable(cell.graded("validation", validation)))
+    ((row,),) = cell.run_on("validation", step, [graded])
     return Selected(**row)
 
 
@@ -506,7 +499,7 @@ def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> l
     return passes
 
 
-Files = dict[str, list[Rows]]
+Files = dict[str, list[list[Row]]]
 """File → its rows, a list a block."""
 
 
@@ -539,13 +532,13 @@ def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep])
     return files
 
 
-def _equal_parts(rows: Rows, count: int) -> list[Rows]:
+def _equal_parts(rows: list[Row], count: int) -> list[list[Row]]:
     """So many parts of rows, of one length."""
     size = len(rows) // count
     return [rows[place * size : (place + 1) * size] for place in range(count)]
 
 
-def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[Rows]:
+def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[list[Row]]:
     """Greedy and beam answers; methods that keep the argmax share Base's."""
     settings, base = cell.settings, RecalibratorSource("Base")
     beams = settings.grading.vanilla == "beam"
@@ -584,8 +577,8 @@ def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
 # ---- The method Calibrated: learnt from labelled questions, applied to Base's answers of every run
 
 
-def _labelled(cell: GridCell, validation: list[Rows]) -> list[Rows]:
-    """Rows of the labelled questions, answered and clustered.
+def _labelled(cell: GridCell, validation: list[list[Row]]) -> list[list[Row]]:
+    """list[Row] of the labelled questions, answered and clustered.
 
     They are those of `validation`, if these questions are asked anyway, and then the first of
     calibration-train, which Base alone is asked.
@@ -597,7 +590,7 @@ def _labelled(cell: GridCell, validation: list[Rows]) -> list[Rows]:
 
 
 def _calibrated_rows(
-    cell: GridCell, labelled: Sequence[Rows], files: Mapping[str, Sequence[Rows]], *, with_se: bool
+    cell: GridCell, labelled: Sequence[list[Row]], files: Mapping[str, Sequence[list[Row]]], *, with_se: bool
 ) -> Files:
     """Learn a calibration once, and give Base's test answers of every run their probabilities.
 
@@ -622,8 +615,8 @@ def _calibrated_rows(
         folder=folder,
     )
     files_beside = (cell.root / folder / "calibration.json",)
-    stage = cell.stage(step, files=files_beside)
-    learned = cell.run_once(stage, chain.from_iterable(labelled), "calibration_train", "all")
+    rows = list(chain.from_iterable(labelled))
+    (learned,) = cell.run_on("calibration_train", step, [rows], files=files_beside)
     answers = [files[rows_path(*cell.names, name, run)] for run in runs for name in temperatures]
     apply = ApplyStep(folder, digest([row.json for row in learned]), temperatures, settings.grading)
     blocks = cell.run_on("test", apply, [list(chain.from_iterable(of_block)) for of_block in zip(*answers)])

@@ -27,20 +27,14 @@ from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.inputs import load_equivalence
 from semcal.installation import versions
-from semcal.models.distribution import (
-    AnyRecalibrator,
-    Base,
-    StateReader,
-    Temperature,
-    fingerprint,
-    temperature_of,
-)
+from semcal.models.distribution import Base, Temperature, fingerprint, temperature_of
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
-from semcal.models.loading import load_model
-from semcal.recalibration.choosing import CandidateFit
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, SampleRequest, StateReader
+from semcal.recalibration.files import from_pretrained
 from semcal.recalibration.methods import RECALIBRATORS, make_unfitted
-from semcal.recalibration.saving import from_pretrained
+from semcal.recalibration.select import CandidateFit
 from semcal.rows import Json, Row
 from semcal.servers.settings import ServerSettings, read_api_key
 from semcal.steps import RecalibratorSource, Step, WorkerState
@@ -48,9 +42,9 @@ from semcal.steps import RecalibratorSource, Step, WorkerState
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from semcal.models.features import CalibrationFeatures
-    from semcal.recalibration.calibration_set import CalibrationSet
-    from semcal.recalibration.exact_fit import LogPartitionTable
+    from semcal.models.features import FitFeatures
+    from semcal.recalibration.exact_solver import LogPartitionTable
+    from semcal.recalibration.fit_data import FitData
 
 Bools = NDArray[np.bool_]
 #: Logits that exist at once, per recalibrator.
@@ -79,8 +73,8 @@ class CalibrationTables:
     """Labelled questions as one model reads them, with their features and log-partition table."""
 
     source: CalibrationSource
-    labelled: CalibrationSet
-    features: CalibrationFeatures
+    labelled: FitData
+    features: FitFeatures
     table: LogPartitionTable | None = None
 
 
@@ -100,32 +94,30 @@ class GridState(WorkerState):
         super().__init__(folder=folder)
         self._load_model, self._load_equivalence = load_model, load_equivalence
         self._chosen: tuple[Model | None, str] = None, "exact"
-        self._loaded: tuple[Model | None, str | None] = None, None
         self._calibration: CalibrationTables | None = None
         self._fitted: dict[str, AnyRecalibrator] = {}
 
     def choose(self, models: tuple[Model, str]) -> None:
         """Take up the model and the equivalence of the next job; each is loaded when it is used."""
-        self._chosen = models
+        (model, equivalence), self._chosen = self._chosen, models
+        if models[0] != model:
+            self._clear_model()
+        if models[1] != equivalence:
+            self._equivalence = None
 
     @property
     def model(self) -> Sampler:
         """The language model that was chosen, or a server."""
-        chosen, _ = self._chosen
-        if self._loaded[0] != chosen or self._language_model is None:
-            assert chosen is not None
-            self._clear_model()  # the old model goes before the new one comes
-            self._language_model = self._load_model(chosen)
-            self._loaded = chosen, self._loaded[1]
+        if self._language_model is None:
+            assert self._chosen[0] is not None
+            self._language_model = self._load_model(self._chosen[0])
         return self._language_model
 
     @property
     def equivalence(self) -> Equivalence:
         """The equivalence that was chosen."""
-        _, chosen = self._chosen
-        if self._loaded[1] != chosen or self._equivalence is None:
-            self._equivalence = self._load_equivalence(chosen)
-            self._loaded = self._loaded[0], chosen
+        if self._equivalence is None:
+            self._equivalence = self._load_equivalence(self._chosen[1])
         return self._equivalence
 
     def clear(self) -> None:
@@ -164,26 +156,22 @@ class GridState(WorkerState):
 
         Questions that do not fit the model are left out, which the check has reported.
         """
-        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
+        from semcal.recalibration.fit_data import FitData, fit_features
 
         model, folder = self.language_model, self.folder / source.features
         known = self._calibration
         if known is None or known.source != source:
             self._calibration = None
             questions = load_questions(self.folder / source.questions, answers_needed=True)
-            labelled = CalibrationSet.of(
-                model, questions, asking=source.asking, on_bad_question=lambda _: None
-            )
-            features = calibration_features(
-                model, labelled, asking=source.asking, whole=source.whole, store=folder
-            )
+            labelled = FitData.of(model, questions, asking=source.asking, on_bad_question=lambda _: None)
+            features = fit_features(model, labelled, asking=source.asking, whole=source.whole, store=folder)
             known = CalibrationTables(source, labelled, features)
             self._calibration = known
         return known
 
     def table(self, source: CalibrationSource) -> LogPartitionTable:
         """The log-partition table of the features, for fits by gradient steps."""
-        from semcal.recalibration.exact_fit import tabulate
+        from semcal.recalibration.exact_solver import tabulate
 
         calibration = self.calibration(source)
         if calibration.table is None:
@@ -205,7 +193,7 @@ def open_grid_state(
     """
     from semcal.servers.sampler import load_server
 
-    for module in ("calibration_set", "exact_fit"):  # now, so that it counts as no job's time
+    for module in ("fit_data", "exact_solver"):  # now, so that it counts as no job's time
         import_module(f"semcal.recalibration.{module}")
 
     def load(model: Model) -> Sampler:
@@ -253,28 +241,27 @@ class IdentifyStep(Step):
 
 @dataclass(frozen=True)
 class CheckStep(Step):
-    """The prompt of the first test question, and every question that the model cannot be asked."""
+    """The prompt of the first test question, and every question that the model cannot be asked.
+
+    The rows say to which `part` of the data each belongs.
+    """
 
     name: ClassVar[str] = "check"
     needs: ClassVar[tuple[str, ...]] = ("model",)
     asking: PromptConfig
-    parts: Mapping[str, Sequence[Question]]
-    hashes: Mapping[str, str]  # of the parts
     max_new_tokens: int
 
-    def key(self) -> Json:
-        """What its rows depend on beside the model."""
-        return {"longest": self.max_new_tokens, "hashes": self.hashes}
-
-    def __call__(self, _: object, models: WorkerState, *__: object) -> list[Row]:
-        model = models.model
+    def __call__(self, rows: Sequence[Row], models: WorkerState, *_: object) -> list[Row]:
+        model, parts = models.model, dict[str, list[Question]]()
+        for row in rows:
+            parts.setdefault(row["part"], []).append(row.to_question())
         invalid = self._unreadable if model.capabilities.states else self._unaskable
         refused = [
             Row({"part": part, "id": error.question_id, "reason": error.reason})
-            for part, questions in self.parts.items()
+            for part, questions in parts.items()
             for error in invalid(models, questions)
         ]
-        first = self.parts["test"][:1]
+        first = parts.get("test", ())[:1]
         return [Row({"prompt": self._written(model, first[0]) if first else ""}), *refused]
 
     def _unreadable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
@@ -347,10 +334,10 @@ class FitStep(Step):
     folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
 
     def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
-        from semcal.recalibration.calibration_set import provenance_of
-        from semcal.recalibration.choosing import fit_candidate
-        from semcal.recalibration.fitting import mean_loss_of
-        from semcal.recalibration.saving import save_pretrained
+        from semcal.recalibration.exact_solver import mean_loss_of
+        from semcal.recalibration.files import save_pretrained
+        from semcal.recalibration.fit_data import provenance_of
+        from semcal.recalibration.select import fit_candidate
 
         calibration, model = models.calibration(self.source), models.language_model
         provenance = provenance_of(
@@ -390,7 +377,7 @@ class FitStep(Step):
 
 
 def _at_bound(recalibrator: AnyRecalibrator) -> bool | None:
-    from semcal.recalibration.temperature import TemperatureScaling
+    from semcal.recalibration.recalibrators import TemperatureScaling
 
     if isinstance(recalibrator, TemperatureScaling) and recalibrator.sgd_ is None:
         return recalibrator.certificate_.at_bound
@@ -419,18 +406,18 @@ class DiagnoseStep(Step):
     unfitted: tuple[str, ...]  # those of them that no fit has scored on the calibration answers
 
     def __call__(self, rows: Sequence[Row], models: GridState, *_: object) -> list[Row]:
-        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
-        from semcal.recalibration.fitting import mean_loss_of
+        from semcal.recalibration.exact_solver import mean_loss_of
+        from semcal.recalibration.fit_data import FitData, fit_features
 
         model, asking = models.language_model, self.source.asking
-        held_out = CalibrationSet.of(
+        held_out = FitData.of(
             model,
             [row.to_question() for row in rows],
             asking=asking,
             on_bad_question=lambda _: None,
             fitted_to=False,
         )
-        states = calibration_features(model, held_out, asking=asking, whole=self.source.whole)
+        states = fit_features(model, held_out, asking=asking, whole=self.source.whole)
         recalibrators = {source.name: models.recalibrator(source) for source in self.recalibrators}
         train = models.calibration(self.source).features
         train_nll = {name: mean_loss_of(model, train, recalibrators[name]) for name in self.unfitted}
@@ -480,7 +467,7 @@ def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tens
 
 
 def token_effects(
-    model: LanguageModel, features: CalibrationFeatures, recalibrators: Mapping[str, AnyRecalibrator]
+    model: LanguageModel, features: FitFeatures, recalibrators: Mapping[str, AnyRecalibrator]
 ) -> dict[str, TokenEffects]:
     """What each recalibrator, by name, does to the reference answers' tokens.
 
@@ -489,7 +476,7 @@ def token_effects(
     """
     import torch
 
-    from semcal.recalibration.attentive import inverse_temperatures
+    from semcal.models.features import inverse_temperatures
 
     rows, weights = features.predicting_rows(), features.token_weights().numpy()
     parts: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in recalibrators}

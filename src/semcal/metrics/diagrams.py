@@ -1,12 +1,9 @@
-"""Reliability diagrams, and accuracy when the least sure questions are rejected: as numbers, and drawn.
-
-matplotlib is loaded when something is drawn.
-"""
+"""Reliability diagrams and selective accuracy, as numbers and as plots (which import matplotlib)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,16 +23,19 @@ from semcal.metrics.frequencies import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: Two of Okabe and Ito's colors, which are distinct for every type of color vision.
+BLUE, VERMILION = "#0072b2", "#d55e00"
+
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityDiagram:
     """Accuracy against confidence, in M bins and as the CORP curve over U distinct confidences.
 
-    The bins (`bin_...`, shape (M,), the edges M + 1) hold the number of questions, mean confidence, accuracy
-    and its consistency band, all but the number NaN where a bin is empty. The curve (shape (U,)) holds the
+    The bins (`bin_...`, shape (M,), edges (M + 1,)) hold the number of questions, mean confidence, accuracy
+    and its consistency band. All but the number are NaN in an empty bin. The curve (shape (U,)) holds the
     distinct confidences in ascending order, the number of questions at each, the isotonic regression of
-    correctness on confidence, and its band. Bands say where accuracies of calibrated confidences would lie,
-    point by point at `level`: points outside them speak against calibration.
+    correctness on confidence, and its band. A pointwise band contains the accuracy of calibrated confidences
+    with probability `level`.
     """
 
     bin_edges: Floats
@@ -52,8 +52,18 @@ class ReliabilityDiagram:
     level: float
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw bins, isotonic fit and band on a matplotlib Axes, a new one by default, and return it."""
-        return _plot_reliability(self, ax)
+        """Draw bins, isotonic fit and band on a matplotlib Axes (a new one by default) and return it."""
+        ax = _unit_axes(ax, "confidence", "share correct")
+        ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+        band = (self.confidence, self.band_low, self.band_high)
+        ax.fill_between(*band, color="0.9", linewidth=0, label=f"{self.level:.0%} band if calibrated")
+        ax.plot(self.confidence, self.recalibrated, color=BLUE, linewidth=2, label="isotonic fit")
+        dots: dict[str, Any] = {"color": VERMILION, "alpha": 0.6, "linewidth": 0}
+        ax.scatter([], [], s=40, label="bins", **dots)
+        sizes = 20 + 400 * self.bin_count / self.bin_count.sum()
+        ax.scatter(self.bin_confidence, self.bin_accuracy, s=sizes, clip_on=False, zorder=3, **dots)
+        ax.set_aspect("equal")
+        return _with_legend(ax, "upper left")
 
 
 @both_names
@@ -66,14 +76,14 @@ def reliability_diagram(
     resamples: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> ReliabilityDiagram:
-    """Bins, CORP curve and consistency bands of one set of confidences.
+    """Compute the bins, the CORP curve and the consistency bands of one set of confidences.
 
     The bins are those of ECE. The curve is the isotonic regression of correctness on confidence. For the
-    bands, outcomes are drawn from the confidences themselves, as if these were calibrated, `resamples` times,
-    and bins and curve computed from each; the bands hold the middle `level` of them, point by point.
+    bands, outcomes are sampled `resamples` times as if the confidences were calibrated, and bins and curve
+    are computed from each. The bands hold the middle `level` of the results, point by point.
 
-    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`; a `level` outside (0,
-    1) is a UsageError. Sources: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for
+    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`. A `level` outside
+    (0, 1) is a UsageError. Sources: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for
     probabilistic classifiers, PNAS 118; Bröcker and Smith (2007), Increasing the Reliability of Reliability
     Diagrams, Weather and Forecasting 22.
 
@@ -89,7 +99,9 @@ def reliability_diagram(
     expected = "a positive whole number, such as 1000"
     resamples = int(as_option(resamples, "resamples", expected, low=0, whole=True))
     t = probability_table(confidence, correct)
-    calibrated = _if_calibrated(t, resamples, as_generator(seed))
+    sampled = as_generator(seed).binomial(t.count[0].astype(np.int64), t.value, (resamples, len(t.value)))
+    counts = np.broadcast_to(t.count, sampled.shape)
+    calibrated = FrequencyTable(t.value, counts, sampled.astype(np.float64))
     ends = [(1 - level) / 2, (1 + level) / 2]
     bins = check_bins(bins)
     bin_count, bin_confidence, bin_accuracy = _in_bins(t, bins)
@@ -111,12 +123,6 @@ def reliability_diagram(
     )
 
 
-def _if_calibrated(t: FrequencyTable, resamples: int, rng: np.random.Generator) -> FrequencyTable:
-    """The same confidences with outcomes drawn from them."""
-    right = rng.binomial(t.count[0].astype(np.int64), t.value, size=(resamples, len(t.value)))
-    return FrequencyTable(t.value, np.broadcast_to(t.count, right.shape), right.astype(np.float64))
-
-
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
     """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
     index = equal_width_bin(t.value, bins)
@@ -130,9 +136,9 @@ def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class SelectiveAccuracy:
-    """The share of questions answered and the accuracy among them, at P thresholds or rejection rates.
+    """The coverage and the accuracy of the answered questions, at P thresholds or rejection rates.
 
-    Arrays of shape (P,); `points` are what `by` says, and accuracy is NaN where none is answered.
+    Arrays have shape (P,). `by` is the kind of `points`. Accuracy is NaN if no question is answered.
     """
 
     points: Floats
@@ -141,11 +147,22 @@ class SelectiveAccuracy:
     by: Literal["threshold", "rejection"]
 
     def plot(self, ax: Axes | None = None, *, threshold: float | None = None) -> Axes:
-        """Draw accuracy, by threshold with the share answered, on a matplotlib Axes, a new one by default.
+        """Draw accuracy (by threshold, coverage too) on a matplotlib Axes, a new one by default.
 
-        A `threshold` that is in use is marked.
+        `threshold` marks the threshold in use.
         """
-        return _plot_selective(self, ax, threshold)
+        by_threshold = self.by == "threshold"
+        ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
+        order = np.argsort(self.points)
+        points, marker = self.points[order], "." if len(order) < 30 else ""
+        lines = [(self.accuracy, BLUE, "correct among the answered"), (self.coverage, VERMILION, "answered")]
+        for share, color, label in lines if by_threshold else lines[:1]:
+            ax.plot(points, share[order], color=color, label=label, linewidth=2, marker=marker)
+        if by_threshold and len(points) and not 0 <= points[0] <= points[-1] <= 1:
+            ax.set_xlim(points[0], points[-1])
+        if by_threshold and threshold is not None:
+            ax.axvline(threshold, color="0.4", linestyle=":", label=f"threshold {threshold:.2f}")
+        return _with_legend(ax, "lower left")
 
 
 @both_names
@@ -156,11 +173,11 @@ def selective_accuracy(
     threshold: ArrayLike | None = None,
     rejection: ArrayLike | None = None,
 ) -> SelectiveAccuracy:
-    r"""Accuracy among the questions answered, by threshold or by rejection rate.
+    r"""Compute the accuracy of the answered questions, by threshold or by rejection rate.
 
-    At a threshold :math:`\eta` the questions with score >= :math:`\eta` are answered. At a rejection rate r
-    the floor(N r) least sure are rejected; within a group of tied scores every choice is equally likely, and
-    the accuracy is the exact expectation over these choices.
+    At a threshold :math:`\eta`, the questions with score >= :math:`\eta` are answered. At a rejection rate r,
+    the floor(N r) questions with the lowest scores are rejected. The accuracy is the exact expectation over
+    all ways to break ties.
 
     Parameters
     ----------
@@ -181,8 +198,8 @@ def selective_accuracy(
 
     Notes
     -----
-    N r is taken as whole when it is within 1e-9 of a whole number, so that 0.29 of 100 questions are 29.
-    Where no question is answered, accuracy is NaN, with an UndefinedWarning.
+    N r within 1e-9 of a whole number counts as whole, so that 0.29 of 100 questions are 29. If no question is
+    answered, accuracy is NaN, with an UndefinedWarning.
 
     Examples
     --------
@@ -194,82 +211,25 @@ def selective_accuracy(
     """
     t = score_table(score, correct)
     if (threshold is None) == (rejection is None):
-        raise UsageError("give either threshold or rejection, and not both")
-    if threshold is not None:
-        points = _points(threshold, "threshold")
-        if np.isnan(points).any():
-            raise UsageError("threshold holds NaN; expected numbers")
-        answered, right = t.at_least(points)
-    elif rejection is not None:
-        points = _points(rejection, "rejection")
-        answered = t.n - _rejected(t.n, points)
-        right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered[None])[0]
-    if not answered.all():
-        warn_undefined(
-            "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
-        )
-    accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
-    by: Literal["threshold", "rejection"] = "rejection" if threshold is None else "threshold"
-    return SelectiveAccuracy(points, answered / t.n, accuracy, by)
-
-
-def _rejected(n: Floats, rates: Floats) -> Floats:
-    """floor(n r), with n r whole when within 1e-9 of a whole number."""
-    outside = rates[~((rates >= 0) & (rates <= 1))]
-    if len(outside):
-        raise UsageError(f"rejection holds {outside[0]}; expected rates in [0, 1]")
-    return np.floor(n * rates + 1e-9)
-
-
-def _points(values: ArrayLike, argument: str) -> Floats:
-    """Points of a curve: one number, or a vector of them."""
-    points = np.atleast_1d(as_numbers(values, argument))
+        raise UsageError("threshold and rejection: expected one of them. Give exactly one.")
+    argument, given = ("rejection", rejection) if threshold is None else ("threshold", threshold)
+    points = np.atleast_1d(as_numbers(given, argument))
     if points.ndim != 1:
         raise UsageError(f"{argument} has shape {points.shape}; expected one number, or several as a vector")
-    return points
-
-
-#: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
-BLUE, VERMILION = "#0072b2", "#d55e00"
-
-
-def _plot_reliability(diagram: ReliabilityDiagram, ax: Axes | None) -> Axes:
-    """Bins as dots of the size of their share, the CORP curve, and the band of calibrated confidences."""
-    ax = _unit_axes(ax, "confidence", "share correct")
-    ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    band = (diagram.confidence, diagram.band_low, diagram.band_high)
-    ax.fill_between(*band, color="0.9", linewidth=0, label=f"{diagram.level:.0%} band if calibrated")
-    ax.plot(diagram.confidence, diagram.recalibrated, color=BLUE, linewidth=2, label="isotonic fit")
-    share = diagram.bin_count / diagram.bin_count.sum()
-    ax.scatter([], [], s=40, color=VERMILION, alpha=0.6, linewidth=0, label="bins")
-    ax.scatter(
-        diagram.bin_confidence,
-        diagram.bin_accuracy,
-        s=20 + 400 * share,
-        color=VERMILION,
-        alpha=0.6,
-        linewidth=0,
-        clip_on=False,
-        zorder=3,
-    )
-    ax.set_aspect("equal")
-    return _with_legend(ax, "upper left")
-
-
-def _plot_selective(curve: SelectiveAccuracy, ax: Axes | None, threshold: float | None = None) -> Axes:
-    """Accuracy among the answered by threshold, with the share answered, or by rejection rate."""
-    by_threshold = curve.by == "threshold"
-    ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
-    order = np.argsort(curve.points)
-    points, marker = curve.points[order], "." if len(order) < 30 else ""
-    lines = [(curve.accuracy, BLUE, "correct among the answered"), (curve.coverage, VERMILION, "answered")]
-    for share, colour, label in lines if by_threshold else lines[:1]:
-        ax.plot(points, share[order], color=colour, label=label, linewidth=2, marker=marker)
-    if by_threshold and len(points) and not 0 <= points[0] <= points[-1] <= 1:
-        ax.set_xlim(points[0], points[-1])
-    if by_threshold and threshold is not None:
-        ax.axvline(threshold, color="0.4", linestyle=":", label=f"threshold {threshold:.2f}")
-    return _with_legend(ax, "lower left")
+    in_range = ~np.isnan(points) if rejection is None else (points >= 0) & (points <= 1)
+    if not in_range.all():
+        expected = "numbers" if rejection is None else "rates in [0, 1]"
+        raise UsageError(f"{argument} holds {points[~in_range][0]}; expected {expected}")
+    if rejection is None:
+        answered, right = t.at_least(points)
+    else:
+        answered = t.n - np.floor(t.n * points + 1e-9)  # N r within 1e-9 of a whole number is whole
+        right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered[None])[0]
+    if not answered.all():
+        warn_undefined("selective accuracy is NaN if no question is answered. Lower the threshold.")
+    accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
+    by: Literal["threshold", "rejection"] = "threshold" if rejection is None else "rejection"
+    return SelectiveAccuracy(points, answered / t.n, accuracy, by)
 
 
 def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
@@ -278,7 +238,6 @@ def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
 
 
 def _unit_axes(ax: Axes | None, x: str, y: str) -> Axes:
-    """Axes from 0 to 1 with labels; of a new figure if none are given."""
     if ax is None:
         with naming_extra("a plot"):
             import matplotlib.pyplot as plt

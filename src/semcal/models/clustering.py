@@ -433,6 +433,11 @@ class ClusterConfig:
     ------
     UsageError
         If there is no such linkage.
+
+    Examples
+    --------
+    >>> ClusterConfig("exact").linkage
+    'components'
     """
 
     equivalence: Equivalence | str | Path = DEFAULT

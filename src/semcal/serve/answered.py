@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.data.question import Question
 from semcal.results import Answer
 
 
 @dataclass(frozen=True)
 class AnswerOutcome:
-    """The answer to a question, with its row and its features, and what it took."""
+    """The answer to a question, and what it took."""
 
-    answer: Answer
+    answer: Answer  # with its row and its features
     form: str  # the normal form of the answer; "" of no answer
     prompt_tokens: int
     completion_tokens: int  # of all samples
@@ -22,11 +21,6 @@ class AnswerOutcome:
     cost: float | None
     n_draws: int  # of a model, at each temperature
     by_other_model: bool = False  # a reply of the server names another model than was asked for
-
-    @property
-    def features(self) -> Mapping[str, float | None]:
-        """The features of the answer; none of no answer, from which nothing is learned."""
-        return {} if self.answer.text is None else self.answer.features
 
     def followed_by(self, other: AnswerOutcome) -> AnswerOutcome:
         """Return another answer that was asked for after this one, with what both took."""
@@ -51,9 +45,9 @@ class ReplyVerdict:
 
     @classmethod
     def on(
-        cls, answer: Answer, calibration: Calibration, *, risk: float | None, covered: bool, alarm: bool
+        cls, answer: Answer, calibration: Calibration, *, band: Threshold | None, covered: bool, alarm: bool
     ) -> ReplyVerdict:
-        """Return the verdict on an answer, with the threshold for `risk` if the request names one.
+        """Return the verdict on an answer, by the threshold of `band` if the request names its risk.
 
         There is no probability if the calibration does not cover the request. "No answer" abstains in any
         case, and so does everything during an alarm.
@@ -64,8 +58,7 @@ class ReplyVerdict:
         if not covered:
             return cls(None, None, alarm)
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
-        if risk is not None:
-            band = min(calibration.all_thresholds, key=lambda band: abs(band.risk_limit - risk))
+        if band is not None:
             score = answer.score if calibration.map.candidate.kind == "constant" else answer.confidence
             threshold, decision = band.threshold, None
             abstained = threshold is None or score is None or score < threshold

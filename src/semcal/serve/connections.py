@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from collections import Counter
 from typing import Any
 
 import h11
@@ -22,21 +23,6 @@ MINUTE = 60.0
 _FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class RareNote:
-    """An event that is logged at most once a minute, with the number of times that it came."""
-
-    def __init__(self, event: str) -> None:
-        self.event, self._times, self._last = event, 0, -MINUTE
-
-    def __call__(self, **values: Any) -> None:
-        """Count the event, and log it if the last line is a minute old."""
-        self._times += 1
-        now = time.monotonic()
-        if now - self._last >= MINUTE:
-            note(self.event, times=self._times, **values)
-            self._times, self._last = 0, now
-
-
 class Limits:
     """The limits of connections that a server holds, and the log of those that it refuses."""
 
@@ -44,7 +30,7 @@ class Limits:
         self.read_timeout = settings.read_timeout
         self.total = min(settings.max_connections, max(1, _open_files() // 2))
         self.per_address = min(settings.max_connections_per_address, max(1, self.total // 2))
-        self._note_refusal, self._note_accept = RareNote("connections"), RareNote("accept")
+        self._times, self._noted = Counter[str](), dict[str, float]()  # by event
 
     def make_room(self, new: Connection, connections: set[Any]) -> bool:
         """Return whether a new connection may stay: the one that is idle for the longest time goes for it."""
@@ -54,7 +40,7 @@ class Limits:
                 continue
             idle = [one for one in group if one.is_idle and one is not new]
             if not idle:
-                self._note_refusal(open=len(connections))
+                self._note_rarely("connections", open=len(connections))
                 return False
             min(idle, key=lambda one: one.since).drop()
         return True
@@ -63,9 +49,17 @@ class Limits:
         """Log that a connection cannot be accepted, seldom; pass other faults of the event loop on."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _FULL:
-            self._note_accept(reason=error.strerror)
+            self._note_rarely("accept", reason=error.strerror)
         else:
             loop.default_exception_handler(context)
+
+    def _note_rarely(self, event: str, **values: Any) -> None:
+        """Log an event at most once a minute, with the number of times that it came."""
+        self._times[event] += 1
+        now = time.monotonic()
+        if now - self._noted.get(event, -MINUTE) >= MINUTE:
+            note(event, times=self._times.pop(event), **values)
+            self._noted[event] = now
 
 
 class Connection(H11Protocol):

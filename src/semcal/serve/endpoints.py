@@ -41,7 +41,7 @@ from semcal.serve.requests import (
     Options,
     body_error,
 )
-from semcal.serve.service import ClientGone, Service
+from semcal.serve.service import Service
 
 #: What the page may load and run: its own files alone, and no text as markup.
 POLICY = (
@@ -51,10 +51,10 @@ POLICY = (
 )
 #: Paths at which others ask a model, and which are not served.
 NOT_SERVED = {"/responses", "/completions", "/messages"}
-#: What stands for the status of a reply that nobody waits for any more.
-CLIENT_GONE = 499
 #: Headers of answers, as `Answered.headers`.
 ANSWER_HEADERS = [f"x-semcal-{name}" for name in ("probability", "abstained", "calibration", "overhead-ms")]
+_REFUSED = {"model": replies.ErrorReply, "description": "Refused: the message says why, and what to do"}
+_FAILED = {"model": replies.ErrorReply, "description": "No answer: later, or by the operator, there is one"}
 LabelBatch = Annotated[list[Label], Field(max_length=1000)]
 
 
@@ -66,20 +66,11 @@ def make_app(service: Service) -> FastAPI:
         docs_url=None,
         redirect_slashes=False,  # a redirect would name the host that the client claims
         redoc_url=None,
-        responses={
-            "4XX": {
-                "model": replies.ErrorReply,
-                "description": "Refused: the message says why, and what to do",
-            },
-            "5XX": {
-                "model": replies.ErrorReply,
-                "description": "No answer: later, or by the operator, there is one",
-            },
-        },
+        responses={"4XX": _REFUSED, "5XX": _FAILED},
         default_response_class=JsonReply,
         generate_unique_id_function=lambda route: route.name,
     )
-    _take_errors(app, service)
+    _take_errors(app)
     _add_answers(app, service)
     _add_state(app, service)
     _add_page(app)
@@ -212,30 +203,17 @@ def _add_page(app: FastAPI) -> None:
         app.add_route(path, file, include_in_schema=False)
 
 
-def _take_errors(app: FastAPI, service: Service) -> None:
-    """Send all errors in OpenAI's shape, and count them."""
-
-    @app.exception_handler(ApiError)
-    async def api_error(request: Request, error: ApiError) -> Response:
-        if error.code != "abstained":  # which is counted as what it is
-            service.count(request.url.path, error.outcome)
-        request.state.noted["code"] = error.code
-        return error.reply
-
-    @app.exception_handler(ClientGone)
-    async def client_gone(request: Request, error: ClientGone) -> Response:
-        del error
-        service.count(request.url.path, "cancelled")
-        return Response(status_code=CLIENT_GONE)
+def _take_errors(app: FastAPI) -> None:
+    """Raise what FastAPI refuses as errors in OpenAI's shape, which the guard sends."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid_body(request: Request, error: RequestValidationError) -> Response:
-        return await api_error(request, body_error(request.url.path, error.errors()))
+        raise body_error(request.url.path, error.errors())
 
     @app.exception_handler(HTTPException)
     async def no_path(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, ApiError):  # of a body that is too large
-            return await api_error(request, error.__cause__)
+            raise error.__cause__
         path, message, code = request.url.path, str(error.detail), "invalid_request"
         if error.status_code == 404:
             message, code = _unknown_path(path, [*app.openapi()["paths"]]), "unknown_path"
@@ -243,8 +221,7 @@ def _take_errors(app: FastAPI, service: Service) -> None:
             message, code = "the body is no JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
             message, code = f"{request.method} is not for {path}", "method_not_allowed"
-        refusal = ApiError(error.status_code, message, code=code, headers=error.headers or {})
-        return await api_error(request, refusal)
+        raise ApiError(error.status_code, message, code=code, headers=error.headers or {})
 
 
 def _unknown_path(path: str, paths: list[str]) -> str:

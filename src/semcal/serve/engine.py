@@ -29,7 +29,7 @@ from semcal.models.equivalence import (
     form_by,
     margins_by,
 )
-from semcal.models.language_model import Sampler, requests_a_question
+from semcal.models.protocols import Sampler, requests_a_question
 from semcal.results import Results, score
 from semcal.rows import AnswerKind
 from semcal.serve.answered import AnswerOutcome
@@ -44,8 +44,6 @@ BATCH = 256
 #: How long a pass waits for programs to ask again that the last one has answered, in parts of what that took:
 #: in all, and for the next of them. Then they are asked together, and the replies are not sent during a pass.
 WAIT, PAUSE = 1 / 4, 1 / 20
-#: Methods of a model that sample from it.
-_SAMPLING = ("sample", "greedy", "score", "next_tokens")
 
 
 class BackendFailed(ServerError):
@@ -86,7 +84,7 @@ class _Timed:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.model, name)
-        if name not in _SAMPLING:
+        if name not in ("sample", "greedy", "score", "next_tokens"):
             return value
 
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -335,7 +333,6 @@ class Tier:
                 "--feature"
             )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
-        self.kind = uq.calibration.answer_kind
         self.coverage = Coverage(uq.calibration, uq.sampling)
         self.engine = Engine(make_askers(uq), most=queue)
         # of a client that changes its system message each time, the last thousand are known

@@ -106,7 +106,9 @@ class Guard:
 
         async def refuse(error: ApiError) -> None:
             """Send an error, unless a reply has begun, which then ends early."""
-            self.count(scope["path"], error.outcome)
+            noted["code"] = error.code
+            if error.code != "abstained":  # which is counted as a reply
+                self.count(scope["path"], error.outcome)
             if not status:
                 await error.reply(scope, limited, answer)
 

@@ -9,12 +9,13 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from semcal.calibration.calibration import Calibration
+from prometheus_client import Counter
+
 from semcal.errors import SemcalError, StoreError, shown
 from semcal.grading.grade import as_grader
-from semcal.models.equivalence import Equivalence
+from semcal.reply_log import Reply, ReplyLog
+from semcal.serve.engine import Tier
 from semcal.serve.guard import note, note_failure
-from semcal.serve.log import Reply, ReplyLog
 from semcal.serve.replies import ApiError, TakenLabel
 from semcal.serve.requests import Label
 from semcal.serve.watch import PromiseWatch
@@ -35,12 +36,12 @@ class LabelTaker:
         log: ReplyLog | None,
         label_log: ReplyLog | None,
         watch: PromiseWatch | None,
-        calibration: Calibration,
-        equivalence: Equivalence,
-        count: Callable[[bool], None],
+        tier: Tier,
+        counter: Counter,
     ) -> None:
         self.log, self.label_log, self.watch = log, label_log, watch
-        self.calibration, self.equivalence, self._count = calibration, equivalence, count
+        self.calibration, self.equivalence = tier.calibration, tier.uq.equivalence
+        self._counter = counter  # by what labels say
         self._lock = threading.Lock()
         self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
         self._plain = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")
@@ -55,7 +56,7 @@ class LabelTaker:
         self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]
     ) -> Future[list[TakenLabel]]:
         """Take labels that `key` has sent, in a thread."""
-        thread = self._grading if any(label.reference for label in labels) else self._plain
+        thread = self._grading if any(label.references for label in labels) else self._plain
         return thread.submit(self._take, labels, key, is_wanted)
 
     def read_new(self) -> None:
@@ -90,9 +91,8 @@ class LabelTaker:
                     raise ApiError(400, reason)
             with self._lock:
                 counted = self.label_log.label(verdicts, key)
-                for id, is_new in counted.items():
-                    if is_new:
-                        self._count(verdicts[id])
+                for id in (id for id, is_new in counted.items() if is_new):
+                    self._counter.labels(str(verdicts[id]).lower()).inc()
                 self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))
@@ -103,10 +103,9 @@ class LabelTaker:
 
     def _verdict(self, label_log: ReplyLog, label: Label, param: str) -> bool:
         """Whether a label calls its reply right; ApiError if it does not say, or cannot be taken."""
-        references = [label.reference] if isinstance(label.reference, str) else label.reference or []
-        if (label.correct is None) == (not references):
+        if (label.correct is None) == (not label.references):
             raise ApiError(400, "give 'correct' or 'reference', one of them", param=param)
-        if not all(text.strip() for text in references):
+        if not all(text.strip() for text in label.references):
             reason = "a reference is empty, which no answer can match; send its text, or 'correct'"
             raise ApiError(400, reason, param=param)
         reply = label_log.reply(label.id)
@@ -115,7 +114,7 @@ class LabelTaker:
         if reply is None:
             reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
             raise ApiError(404, reason, code="unknown_reply", param=param)
-        return self._grade(reply, references, param) if label.correct is None else label.correct
+        return self._grade(reply, label.references, param) if label.correct is None else label.correct
 
     @cached_property
     def grader(self) -> Any:

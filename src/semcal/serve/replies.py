@@ -18,6 +18,8 @@ from semcal.files import dumps
 from semcal.rows import AnswerKind
 from semcal.serve.answered import Answered
 
+#: The status of a reply that nobody waits for any more.
+CLIENT_GONE = 499
 _Item = TypeVar("_Item")
 
 
@@ -280,7 +282,7 @@ class ApiError(Exception):
     @property
     def outcome(self) -> str:
         """What metrics count it as."""
-        return self.code if self.status >= 500 else "refused"
+        return self.code if self.status >= CLIENT_GONE else "refused"
 
     @property
     def reply(self) -> JsonReply:

@@ -15,12 +15,12 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
 from semcal.models.distribution import temperature_of
-from semcal.models.sampling import Sampling
+from semcal.models.sample import Sampling
 from semcal.registry import check_name
 from semcal.serve.replies import ApiError
 
@@ -29,11 +29,8 @@ CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/la
 _CLOSE = 1e-9
 #: Digits of the hash that tells chats with the same last turn apart.
 _DIGITS = 16
-
-
 Style = Literal["sentence", "refusal", "pass", "error"]
 """How an abstention is said."""
-
 
 # ---- Bodies
 
@@ -180,6 +177,11 @@ class Label(_Body):
     correct: bool | None = None
     reference: str | list[str] | None = None
 
+    @property
+    def references(self) -> list[str]:
+        """All correct answers that the label names."""
+        return [self.reference] if isinstance(self.reference, str) else self.reference or []
+
 
 # ---- What is asked
 
@@ -203,11 +205,6 @@ class Coverage:
     def template(self) -> Template:
         """That of the calibration's prompt."""
         return self.sampling.asking.template or Template()
-
-    @property
-    def temperature(self) -> float | None:
-        """That of the draws that answers come from; None where they are drawn under no single one."""
-        return temperature_of(self.sampling.recalibrators[0])
 
     def read(self, request: ChatRequest) -> Query:
         """What a request asks; ApiError for what no reply could hold."""
@@ -242,8 +239,8 @@ class Coverage:
             return Query(question)
         if template.system != self.template.system:  # which is the operator's own
             difference = "the system message is another one"
-        learnt = f"the calibration was learnt with another prompt: {difference}; send such messages"
-        return Query(question, (("messages", f"{learnt}, or calibrate with yours"),))
+        reason = f"the calibration was learnt with another prompt: {difference}; send such messages, or "
+        return Query(question, (("messages", f"{reason}calibrate with yours"),))
 
     def plain(self, text: str, context: str | None) -> Query:
         """A question without messages, in the calibration's template."""
@@ -264,9 +261,9 @@ class Coverage:
         return Query(question, () if difference is None else ((param, difference),))
 
     def _drawn_otherwise(self, request: ChatRequest, question: Question) -> list[tuple[str, str]]:
-        uncovered = []
-        temperature, limit = self.temperature, self.sampling.limit(question)
-        value = request.temperature
+        """The options of a request that would sample other answers, and a sentence for each."""
+        uncovered, value = [], request.temperature
+        temperature, limit = temperature_of(self.sampling.recalibrators[0]), self.sampling.limit(question)
         if value is not None and (temperature is None or abs(value - temperature) > _CLOSE):
             at = "under its recalibrator" if temperature is None else f"at {temperature:g}"
             uncovered.append(("temperature", f"answers are drawn {at}, not at temperature {value:g}"))
@@ -278,16 +275,16 @@ class Coverage:
                 uncovered.append((name, reason))
         return [(name, f"{reason}; leave it out") for name, reason in uncovered]
 
-    def check_risk(self, options: Options) -> None:
-        """ApiError unless the risk of a request is one for which there is a threshold."""
-        if options.risk is None:
-            return
-        risks = [band.risk_limit for band in self.calibration.all_thresholds]
-        if not any(abs(options.risk - risk) <= _CLOSE for risk in risks):
-            certified = ", ".join(f"{risk:g}" for risk in risks)
-            remedy = f"the certified ones are {certified}" if risks else "calibrate with --risk"
-            reason = f"the calibration has no threshold for the risk {options.risk:g}; {remedy}"
-            raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
+    def threshold_for(self, risk: float | None) -> Threshold | None:
+        """The threshold for a risk that a request names; ApiError for one that is not certified."""
+        bands = self.calibration.all_thresholds
+        found = [band for band in bands if risk is not None and abs(band.risk_limit - risk) <= _CLOSE]
+        if risk is None or found:
+            return found[0] if found else None
+        certified = ", ".join(f"{band.risk_limit:g}" for band in bands)
+        remedy = f"the certified ones are {certified}" if bands else "calibrate with --risk"
+        reason = f"the calibration has no threshold for the risk {risk:g}; {remedy}"
+        raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
 
 
 def _id_of(turns: Sequence[Turn]) -> str:

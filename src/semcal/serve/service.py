@@ -30,13 +30,13 @@ from semcal.errors import (
 )
 from semcal.files import dumps
 from semcal.registry import check_name
+from semcal.reply_log import Reply, ReplyLog
 from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.engine import AnswerJob, BackendFailed, Engine, Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
-from semcal.serve.log import Reply, ReplyLog
-from semcal.serve.replies import ApiError, Readiness, ServiceState, TakenLabel
+from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
 from semcal.serve.requests import CHAT, CHECK, ChatRequest, CheckRequest, Label, Message, Options, Query
 from semcal.serve.watch import PromiseWatch
 from semcal.servers.client import ServerClient
@@ -69,8 +69,7 @@ class Metrics:
         self.unlogged = counter("semcal_unlogged", "Replies that could not be written down")
         gauge("semcal_queue", "Questions that wait").set_function(lambda: engine.n_waiting)
         if watch is not None:
-            alarm = gauge("semcal_alarm", "Whether a promise was shown not to hold")
-            alarm.set_function(lambda: watch.alarm)
+            gauge("semcal_alarm", "Whether a promise was shown not to hold").set_function(lambda: watch.alarm)
             e_value = gauge("semcal_e_value", "Evidence against a promise", ["watch"])
             limit = gauge("semcal_e_limit", "The evidence that is an alarm", ["watch"])
             notice = gauge("semcal_notice", "Whether there is some evidence against a promise", ["watch"])
@@ -124,10 +123,6 @@ def _is_silent(client: ServerClient) -> bool:
     return False
 
 
-class ClientGone(Exception):
-    """Nobody waits for the reply any more."""
-
-
 @dataclass(frozen=True)
 class Waiting:
     """A request under way: since when, until when, and what returns if its client goes away."""
@@ -170,10 +165,7 @@ class Service:
         self.models, self.examples = (model, f"{model}@{learnt}"), examples
         self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
-        self.labels = LabelTaker(
-            *(log, self.label_log, watch, self.calibration, uq.equivalence),
-            lambda correct: self.metrics.labels.labels(str(correct).lower()).inc(),
-        )
+        self.labels = LabelTaker(log, self.label_log, watch, self.primary, self.metrics.labels)
         self.draining = False
         self.n_given_up = 0  # requests that an end at once left without an answer
         self.log_fault: str | None = None
@@ -204,14 +196,13 @@ class Service:
     # ---- Requests
 
     async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
-        """Answer a request; ApiError if it is refused, ClientGone if `gone` returns before the answer."""
+        """Answer a request; ApiError if it is refused, or `gone` returns before the answer."""
         waiting, options = self._begin(gone), request.semcal or Options()
         self.check_model(request.model)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
             reason = "the calibration is of given answers; ask how likely one is right at /v1/semcal/check"
             raise ApiError(400, reason, code="wrong_calibration")
-        self.primary.coverage.check_risk(options)
         query = self.primary.coverage.read(request)
         self._check_covered(query)
         answered = await self._answer(self.primary, query, options, waiting)
@@ -228,7 +219,6 @@ class Service:
             note("fallback", uncovered=[name for name, _ in query.uncovered])
             return first
         try:
-            tier.coverage.check_risk(options)
             return await self._answer(tier, query, options, waiting, after=first.outcome)
         except ApiError as error:
             note("fallback", code=error.code)
@@ -242,7 +232,6 @@ class Service:
         if self.calibration.answer_kind != "given":
             reason = f"the calibration is of {self.calibration.answer_kind} answers, not of given ones"
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
-        coverage.check_risk(options)
         if (request.messages is None) == (request.question is None):
             raise ApiError(400, "give 'messages' or 'question', one of them")
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
@@ -259,9 +248,8 @@ class Service:
         self._check_covered(query)
         query = replace(query, question=replace(query.question, extra={"answer": request.answer}))
         samples = request.given_samples(self.calibration.m)
-        return await self._finish(
-            await self._answer(self.primary, query, options, waiting, samples=samples), waiting
-        )
+        answered = await self._answer(self.primary, query, options, waiting, samples=samples)
+        return await self._finish(answered, waiting)
 
     def _begin(self, gone: Callable[[], Awaitable[None]]) -> Waiting:
         start = time.monotonic()
@@ -274,22 +262,16 @@ class Service:
         except UsageError as error:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
-    def _check_size(
-        self,
-        messages: Sequence[Message],
-        *further: str,
-        param: str = "messages",
-        remedy: str = "shorten them",
-    ) -> None:
+    def _check_size(self, messages: Sequence[Message], *further: str, param: str = "messages") -> None:
         """ApiError for more messages, or longer texts, than are taken; UnicodeEncodeError for no text."""
-        limit = self.settings.max_characters
-        if len(messages) > self.settings.max_messages:
-            reason = f"{len(messages)} messages are more than {self.settings.max_messages}; send fewer"
+        limit, most = self.settings.max_characters, self.settings.max_messages
+        if len(messages) > most:
+            reason = f"{len(messages)} messages are more than {most}; send fewer"
             raise ApiError(400, reason, code="too_many_messages", param="messages")
         text = "".join((*(message.text for message in messages), *further))
         text.encode()
         if len(text) > limit:
-            reason = f"the texts have {len(text)} characters, more than {limit}; {remedy}"
+            reason = f"the texts have {len(text)} characters, more than {limit}; shorten them, or send fewer"
             raise ApiError(400, reason, code="too_long", param=param)
 
     def _check_covered(self, query: Query) -> None:
@@ -315,7 +297,10 @@ class Service:
         after: AnswerOutcome | None = None,
     ) -> Answered:
         """Answer a question, with the verdict on it; `after` is the answer of a model that abstained."""
-        outcome = await self._outcome(tier, AnswerJob(query.question, tier.kind, samples), waiting)
+        band = tier.coverage.threshold_for(options.risk)
+        outcome = await self._outcome(
+            tier, AnswerJob(query.question, tier.calibration.answer_kind, samples), waiting
+        )
         is_other_model = outcome.by_other_model and not tier.uq.asking.force
         if is_other_model and self.settings.uncovered == "refuse":
             reason = (
@@ -329,7 +314,7 @@ class Service:
         verdict = ReplyVerdict.on(
             outcome.answer,
             tier.calibration,
-            risk=options.risk,
+            band=band,
             covered=not uncovered,
             alarm=self._alarmed,
         )
@@ -368,7 +353,7 @@ class Service:
                 await asyncio.shield(asyncio.to_thread(tier.engine.withdraw, job))
 
     async def _wait(self, future: Future[_Result], waiting: Waiting) -> _Result:
-        """Return the result of another thread; ClientGone, or ApiError if it takes too long."""
+        """Return the result of another thread; ApiError if it takes too long, or the client goes."""
         result, leaving = asyncio.wrap_future(future), asyncio.ensure_future(waiting.gone())
         result.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
         either: set[asyncio.Future[Any]] = {result, leaving}
@@ -378,7 +363,7 @@ class Service:
             if result.done():
                 return result.result()
             if leaving.done():
-                raise ClientGone
+                raise ApiError(CLIENT_GONE, "the client is gone", code="cancelled")
             limit = self.settings.request_timeout
             raise ApiError(504, f"no answer within {limit:g} s; try again later", code="timeout")
         except asyncio.CancelledError:
@@ -404,9 +389,7 @@ class Service:
     ) -> list[TakenLabel]:
         """Take labels that `key` has sent; what nobody waits for any more is given up."""
         waiting, given_up = self._begin(gone), threading.Event()
-        references = [label.reference or () for label in labels]
-        texts = [text for one in references for text in ([one] if isinstance(one, str) else one)]
-        self._check_size((), *texts, param="reference", remedy="send fewer labels at a time, or shorter ones")
+        self._check_size((), *(text for label in labels for text in label.references), param="reference")
         future = self.labels.submit(labels, key, lambda: not given_up.is_set())
         try:
             return await self._wait(future, waiting)
@@ -433,7 +416,7 @@ class Service:
             id=answered.id,
             time=time.time(),
             template=answered.template,
-            features=outcome.features,
+            features=outcome.answer.features,
             answer=outcome.form if self.settings.answers else None,
             probability=verdict.probability,
             threshold=verdict.threshold,

@@ -321,7 +321,7 @@ class Budget:
             return None
         return (
             f"stopped before {limit} is passed: {spent} spent, and the next request may take {more} more "
-            f"({self.usage.text()}); with --out, finished blocks are kept, and the same command with a "
+            f"({self.usage.text()}); with --out, what was answered is kept, and the same command with a "
             "higher limit goes on from there (it counts from 0 again)"
         )
 
@@ -700,7 +700,7 @@ class ServerClient:
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(
                     f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; with "
-                    "--out, finished blocks are kept, and the same command goes on from there"
+                    "--out, what was answered is kept, and the same command goes on from there"
                 )
         if status == 404 and path in ROUTES and "/v" not in url.removeprefix(self.endpoint.host):
             reason += f"; should the URL be {url}/v1?"

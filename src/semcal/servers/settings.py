@@ -134,9 +134,7 @@ class ServerSettings:
         as_option(self.timeout, "server.timeout", "a positive number of seconds, such as 120", low=0)
         as_option(self.max_reply_bytes, "max_reply_bytes", f"{positive} of bytes", low=0, whole=True)
         if self.max_tokens_total is not None:
-            as_option(
-                self.max_tokens_total, "server.max_tokens_total", f"{positive} of tokens", low=0, whole=True
-            )
+            as_option(self.max_tokens_total, "server.max_tokens_total", positive, low=0, whole=True)
         if self.max_cost is not None:
             as_option(self.max_cost, "server.max_cost", "a positive number, in the unit of the prices", low=0)
         prices = {"server.price_in": self.price_in, "server.price_out": self.price_out}

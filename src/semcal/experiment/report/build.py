@@ -43,12 +43,8 @@ from semcal.experiment.report.report_figures import (
     planned_figures,
 )
 from semcal.experiment.report.report_tables import (
-    CLAIMS,
-    PROMPTS,
     REPORT_TABLES,
-    SCORES,
     SECTIONS,
-    ReportTable,
     Section,
     less_accurate_in_words,
     report_tables,
@@ -61,6 +57,7 @@ from semcal.experiment.report.tables import (
     TableCell,
     csv_lines,
     csv_text,
+    heading_groups,
     markdown,
     markdown_text,
     table_latex,
@@ -182,7 +179,7 @@ def results_markdown(results: RunResults) -> str:
         *(markdown_text(sentence, begins=True) for sentence in summary.sentences(results)),
         *map(markdown_text, [*less_accurate_in_words(results), *summary.cautions(results)]),
         _with_caption(summary.headline_table(results)),
-        *(f"## {CLAIMS.title}\n\n{_with_caption(table)}" for table in deciding),
+        *(f"## {SECTIONS['contrasts'].title}\n\n{_with_caption(table)}" for table in deciding),
         "## Tables",
         *(_with_caption(without_intervals(table)) for table in listed),
     ]
@@ -221,16 +218,11 @@ def _older(folder: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     remedy = "delete it and make the report again"
-    files = read_object(path, remedy=remedy).get("files")
-    if not isinstance(files, dict) or not all(map(_is_ours, files)):
+    files: Any = read_object(path, remedy=remedy).get("files")
+    names = [PurePosixPath(name).parts for name in (files if isinstance(files, dict) else [".."])]
+    if any(len(parts) != 2 or parts[0] not in FOLDERS or parts[1] == ".." for parts in names):
         raise StoreError(f"{path} names files outside of {' and '.join(FOLDERS)}: {remedy}")
-    return files
-
-
-def _is_ours(name: str) -> bool:
-    """Whether a name is that of a file right below one of the report's folders."""
-    parts = PurePosixPath(name).parts
-    return len(parts) == 2 and parts[0] in FOLDERS and parts[1] != ".."
+    return dict(files)
 
 
 def _digest(path: Path) -> str:
@@ -279,7 +271,7 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
     environment, terms = read_environment(run.folder), glossary()
     figures = list(figures)
     shown = [*summary.compared_methods(run.methods), *(["Calibrated"] if run.calibrated else [])]
-    script = _files("explorer.js", "page.js")
+    script = "".join((FILES / name).read_text(encoding="utf-8") for name in ("explorer.js", "page.js"))
     text = _template().render(
         title=f"{summary.listed(run.models)} on {summary.listed(run.datasets)}",
         sentences=summary.sentences(results),
@@ -296,9 +288,9 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
         environment=environment,
         glossary=terms,
         codes={code: meaning for of_heading in terms.values() for code, meaning in of_heading.items()},
-        style=_files("page.css"),
+        style=Markup((FILES / "page.css").read_text(encoding="utf-8")),
         methods=RECALIBRATORS,
-        script=script,
+        script=Markup(script),
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
         data=Markup(script_json(explorer.head)),
         blocks={name: Markup(packed) for name, packed in explorer.blocks.items()},
@@ -370,9 +362,23 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
     of_methods = {method.colour: f"var({variable_of(name)})" for name, method in RECALIBRATORS.items()}
     variables = of_methods | VARIABLES
     text = TAG.sub(lambda tag: _tag(tag[0], variables), EMPTY.sub("", text))
-    text = _classed(_ungrouped(text), name)
+    written: list[bool] = []
+
+    def group(match: re.Match[str]) -> str:
+        """Leave out groups that say nothing of what they hold."""
+        if match["of"] is None:
+            return match[0] if written.pop() else ""
+        written.append(bool(match["of"].strip()))
+        return match[0] if written[-1] else ""
+
+    text = GROUP.sub(group, text)
+    counts = Counter(STYLE.findall(text))  # a style that occurs twice or more becomes a class
+    classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
+    rules = "".join(f".{css_class}{{{style}}}" for style, css_class in classes.items())
+    text = STYLE.sub(lambda match: f' class="{classes[match[1]]}"' if match[1] in classes else match[0], text)
     box = re.search(r'viewBox="([^"]*)"', text)
     opening = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(label)}">'
+    opening += f"<style>{rules}</style>"
     return re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1).strip()
 
 
@@ -382,28 +388,6 @@ def _tag(tag: str, variables: Mapping[str, str]) -> str:
     tag = PATH.sub(lambda path: ' d="' + SPACE.sub(r"\1", path[1]).strip() + '"', tag)
     tag = FONT.sub(lambda font: f"font-size: {font[1]}" if font[1] else "", tag)
     return COLOUR.sub(lambda colour: variables.get(colour[0], colour[0]), tag)
-
-
-def _ungrouped(text: str) -> str:
-    """The text without groups that say nothing of what they hold."""
-    written: list[bool] = []
-
-    def group(match: re.Match[str]) -> str:
-        if match["of"] is None:
-            return match[0] if written.pop() else ""
-        written.append(bool(match["of"].strip()))
-        return match[0] if written[-1] else ""
-
-    return GROUP.sub(group, text)
-
-
-def _classed(text: str, name: str) -> str:
-    """The text with a class for every style that occurs twice or more."""
-    counts = Counter(STYLE.findall(text))
-    classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
-    rules = "".join(f".{css_class}{{{style}}}" for style, css_class in classes.items())
-    text = STYLE.sub(lambda match: f' class="{classes[match[1]]}"' if match[1] in classes else match[0], text)
-    return re.sub(r"<svg[^>]*>", lambda opening: f"{opening[0]}<style>{rules}</style>", text, count=1)
 
 
 #: Width on the screen of an inch of print.
@@ -456,43 +440,40 @@ class PageChoice:
 
 
 def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Section, list[PageChoice]]:
-    """Return the sections that have something to show with it, those that no list here knows at the end."""
+    """Return the sections that have something to show, with it."""
     by_number: dict[str, list[PageFigure]] = {}
     for figure in figures:
         by_number.setdefault(figure.number, []).append(figure)
-    blocks: dict[Section, list[PageChoice]] = {section: [] for section in SECTIONS}
+    blocks: dict[str, list[PageChoice]] = {name: [] for name in SECTIONS}
     for number, entry in REPORT_FIGURES.items():
-        if entry.section is not None and number in by_number:
+        if entry.section and number in by_number:
             kinds = [SUBJECTS[key] for key in entry.each]
-            blocks.setdefault(entry.section, []).append(_figures(entry.section, kinds, by_number[number]))
+            blocks[entry.section].append(_figures(entry.section, kinds, by_number[number]))
     for table in REPORT_TABLES.values():
-        blocks.setdefault(table.section, []).extend(_tables(table, results))
+        # a table, or those of all models behind a choice
+        names = results["models"] if table.by_model else [table.name.removeprefix(f"{table.section}-")]
+        parts = [PagePart(name, table=content) for name, content in zip(names, table.tables(results))]
+        if parts:
+            blocks[table.section].append(PageChoice(parts, f"{table.section}-{table.name}", "Model"))
     prompts = [entry for entry in results["analyses"]["prompts"] if entry["prompt"] is not None]
     if prompts:
         parts = [PagePart(f"{one['model']} · {one['dataset']}", text=one["prompt"]) for one in prompts]
         title = "Figure 8. The exact prompt of the first test question."
-        blocks[PROMPTS].append(PageChoice(parts, "prompts-8", "Model and data set", title))
-    for section, choices in blocks.items():
-        if section.chosen and choices:
+        blocks["prompts"].append(PageChoice(parts, "prompts-8", "Model and data set", title))
+    for name, choices in blocks.items():
+        if SECTIONS[name].chosen and choices:
             parts = [part for choice in choices for part in choice.parts]
-            blocks[section] = [PageChoice(parts, section.name, section.chosen)]
-    return {section: choices for section, choices in blocks.items() if choices or section is SCORES}
+            blocks[name] = [PageChoice(parts, name, SECTIONS[name].chosen)]
+    return {SECTIONS[name]: choices for name, choices in blocks.items() if choices or name == "scores"}
 
 
-def _figures(section: Section, kinds: Sequence[str], figures: Sequence[PageFigure]) -> PageChoice:
+def _figures(section: str, kinds: Sequence[str], figures: Sequence[PageFigure]) -> PageChoice:
     """The figures of one number: one, or a choice of what tells them apart."""
     columns = list(zip(*(figure.subjects for figure in figures)))
     apart = [i for i, column in enumerate(columns) if len(set(column)) > 1]
     label = " and ".join([kinds[i] for i in apart]).capitalize()
     parts = [PagePart(" · ".join(figure.subjects[i] for i in apart), figure=figure) for figure in figures]
-    return PageChoice(parts, f"{section.name}-{figures[0].number}", label)
-
-
-def _tables(table: ReportTable, results: RunResults) -> list[PageChoice]:
-    """A table, or those of all models behind a choice; none where there is nothing to show."""
-    names = results["models"] if table.by_model else [table.name.removeprefix(f"{table.section.name}-")]
-    parts = [PagePart(name, table=content) for name, content in zip(names, table.tables(results))]
-    return [PageChoice(parts, f"{table.section.name}-{table.name}", "Model")] if parts else []
+    return PageChoice(parts, f"{section}-{figures[0].number}", label)
 
 
 # ---- The template -----------------------------------------------------------------------------------------
@@ -508,18 +489,13 @@ def _template() -> Template:
         finalize=_shown,
     )
     environment.filters |= {
-        "grouped": _grouped,
+        "grouped": heading_groups,
         "in_short": in_short,
         "number_classes": _number_classes,
         "row_groups": _row_groups,
         "variable": variable_of,
     }
     return environment.get_template("page.html")
-
-
-def _files(*names: str) -> Markup:
-    """The text of files of the page, one after another."""
-    return Markup("".join((FILES / name).read_text(encoding="utf-8") for name in names))
 
 
 def _shown(value: Any) -> Any:
@@ -531,11 +507,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return UNSHOWN.sub("�", str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-
-
-def _grouped(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """The wider headings above some columns, each with its number of columns."""
-    return [(name, len(list(group))) for name, group in groupby(columns, key=lambda column: column.group)]
 
 
 def _number_classes(table: Table) -> list[Markup]:

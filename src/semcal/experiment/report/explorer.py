@@ -11,7 +11,6 @@ import gzip
 import json
 import math
 import re
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from semcal.databases import reader
-from semcal.errors import StoreError
+from semcal.databases import as_store_errors, reader
 from semcal.experiment.analyses.grid_scores import Record, base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.files import parse_float
@@ -33,12 +31,16 @@ SMALL = 6_000_000
 UNIT = 10_000
 #: What may not stand in the text of a script element, or in UTF-8 at all (lone surrogates).
 UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-#: The next model after one, by a step in the index; DISTINCT would read the whole file.
-NEXT_MODEL = "SELECT min(model) FROM verdicts WHERE model > ?"
-FIND_VERDICTS = (
-    "SELECT premise, hypothesis, margin > 0 FROM verdicts WHERE model = ? AND question = ? "
-    "AND premise IN ({places}) ORDER BY premise, hypothesis"
+#: Finds each model by a step in the index; DISTINCT would read the whole file.
+FIND_VERDICTS = """
+WITH RECURSIVE models (model) AS (
+    SELECT min(model) FROM verdicts
+    UNION ALL
+    SELECT (SELECT min(model) FROM verdicts WHERE model > models.model) FROM models WHERE model NOT NULL
 )
+SELECT premise, hypothesis, margin > 0 FROM models CROSS JOIN verdicts USING (model)
+WHERE question = ? AND premise IN ({places}) ORDER BY model, premise, hypothesis
+"""
 
 Names = dict[str, int]
 #: [premise, hypothesis, entails, premise, …] of a question with some normal forms, by their numbers.
@@ -69,7 +71,17 @@ def explorer_blocks(
     for number in range(1, run.runs if every else 1):
         blocks |= _run_blocks(run, number, questions, executor)
     packed_questions = {
-        f"questions-{d}": packed([_question(row) for row in questions[name].values()])
+        f"questions-{d}": packed(
+            [
+                [
+                    key,
+                    row["question"],
+                    row.get("answers") or [],
+                    *([row["context"]] if row.get("context") else []),
+                ]
+                for key, row in questions[name].items()
+            ]
+        )
         for d, name in enumerate(run.datasets)
     }
     head = {
@@ -118,12 +130,6 @@ def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
     return rows
 
 
-def _question(row: Record) -> list[Any]:
-    """[id, question, answers, context?]."""
-    context = [row["context"]] if row.get("context") else []
-    return [str(row["id"]), row["question"], row.get("answers") or [], *context]
-
-
 def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
     """Method → for each measure its candidate; where one is undefined, that of another."""
     measures = replace(run, part=None).measures
@@ -139,24 +145,16 @@ def _run_blocks(
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """The blocks of one run of the grid: the name of each, with it and the rules that decided there."""
     names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
-    texts = {
-        dataset: {key: str(row["question"]) for key, row in rows.items()}
-        for dataset, rows in questions.items()
-    }
-    jobs = [(part, number, texts[dataset]) for part, (_, dataset) in zip(run.parts(), run.pairs)]
+    jobs = [
+        (part, number, {key: str(row["question"]) for key, row in questions[dataset].items()})
+        for part, (_, dataset) in zip(run.parts(), run.pairs)
+    ]
     return zip(names, executor.map(_packed_block, jobs, stage="report"))
 
 
 def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
-    """A block, and the rules that decided there."""
-    run, _, _ = job
-    with stored_verdicts(run.folder / "verdicts.sqlite") as verdicts:
-        block = _block(*job, verdicts)
-    return packed(block), block["rules"]
-
-
-def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: VerdictsAmong) -> Record:
-    """What one model did on one data set in one run; explorer.js has the shape."""
+    """What one model did on one data set in one run (see explorer.js), and the rules that decided."""
+    run, number, questions = job
     ((model, dataset),) = run.pairs
     measures = replace(run, part=None).measures
     rules: Names = {}
@@ -175,10 +173,11 @@ def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts
             forms.update(zip((_number(texts, text) for text in row.get("samples", [])), stated))
             stated_forms[place].update(stated)
     form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
-    judged = [
-        verdicts(question, stated, form_ids) for question, stated in zip(questions.values(), stated_forms)
-    ]
-    return {
+    with stored_verdicts(run.folder / "verdicts.sqlite") as verdicts:
+        judged = [
+            verdicts(question, stated, form_ids) for question, stated in zip(questions.values(), stated_forms)
+        ]
+    block = {
         "texts": list(texts),
         "forms": list(form_ids),
         "form_of": [form_ids.get(forms.get(i, ""), -1) if i in forms else -1 for i in range(len(texts))],
@@ -186,6 +185,7 @@ def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts
         "candidates": candidates,
         "verdicts": judged if any(judged) else None,
     }
+    return packed(block), list(rules)
 
 
 def _entry(row: Record, measures: Sequence[str], texts: Names, rules: Names) -> list[Any]:
@@ -244,33 +244,18 @@ def stored_verdicts(path: Path) -> Iterator[VerdictsAmong]:
     if not path.is_file():
         yield lambda *_: []
         return
-    database = reader(path)()
+    remedy = "delete it and run `semcal run` again"
+    with as_store_errors(f"the file of verdicts {path}", remedy), closing(reader(path)()) as database:
 
-    def read_rows(statement: str, *values: str) -> list[tuple[str, ...]]:
-        try:
-            return database.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"{path} cannot be read ({error}): it is no file of verdicts, or damaged; "
-                "delete it and run `semcal run` again"
-            ) from error
+        def among(question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
+            if len(forms) < 2:
+                return []
+            find = FIND_VERDICTS.format(places=", ".join("?" * len(forms)))
+            return [
+                item
+                for premise, hypothesis, entails in database.execute(find, (question, *forms))
+                if hypothesis in forms
+                for item in (numbers[premise], numbers[hypothesis], entails)
+            ]
 
-    def among(question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
-        if len(forms) < 2:
-            return []
-        find = FIND_VERDICTS.format(places=", ".join("?" * len(forms)))
-        return [
-            item
-            for model in models
-            for premise, hypothesis, entails in read_rows(find, model, question, *forms)
-            if hypothesis in forms
-            for item in (numbers[str(premise)], numbers[str(hypothesis)], int(entails))
-        ]
-
-    with closing(database):
-        models: list[str] = []
-        ((name,),) = read_rows(NEXT_MODEL, "")
-        while name is not None:
-            models.append(name)
-            ((name,),) = read_rows(NEXT_MODEL, name)
         yield among

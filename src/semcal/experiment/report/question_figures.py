@@ -69,13 +69,12 @@ def _worth(before: Record, after: Record) -> tuple[bool, bool, bool, float]:
     defined = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
     if not defined or len(after["clusters"]) == 1:
         return False, False, False, 0.0
-    gain = _error(before) - _error(after)
+    before_error, after_error = (
+        float((row["confidence"][MEASURE] - row["correct"][MEASURE]) ** 2) for row in (before, after)
+    )
+    gain = before_error - after_error
     right = gain > 0 and bool(after["correct"][MEASURE])
     return True, right, len(after["clusters"]) <= SHOWN, gain
-
-
-def _error(row: Record) -> float:
-    return float((row["confidence"][MEASURE] - row["correct"][MEASURE]) ** 2)
 
 
 def _bars(row: Record) -> int:
@@ -84,9 +83,17 @@ def _bars(row: Record) -> int:
 
 def _draw_meanings(axes: Axes, row: Record, title: str, grading: Grading) -> None:
     """A bar for each meaning, the most confident at the top, with how often it was answered."""
-    confidences = row["confidences"][MEASURE]
+    confidences, words = row["confidences"][MEASURE], wordings(Row(row))
     order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
-    bars: list[tuple[str, float, bool | None]] = [_bar(row, i, grading) for i in order[:SHOWN]]
+    bars: list[tuple[str, float, bool | None]] = []
+    right: bool | None
+    for i in order[:SHOWN]:
+        if i == row["top_cluster"][MEASURE]:  # as the run graded it, the others by its rules
+            right = bool(row["correct"][MEASURE])
+        else:
+            right = grade_texts(grading.grader(), row["question"], [words[i]], row["answers"]).correct
+        name = f"{shortened(words[i] or NO_ANSWER, 24)}  ×{len(row['clusters'][i])}"
+        bars.append((name, confidences[i], right))
     if further := order[SHOWN:]:
         bars.append((f"{len(further)} more", sum(confidences[i] for i in further), None))
     names = [name for name, _, _ in bars]
@@ -111,16 +118,6 @@ def _draw_meanings(axes: Axes, row: Record, title: str, grading: Grading) -> Non
     axes.spines["left"].set_color(QUIET)
     axes.grid(axis="x", color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
-
-
-def _bar(row: Record, cluster: int, grading: Grading) -> tuple[str, float, bool]:
-    """Name and confidence of a meaning, and whether it is right: as the run graded it, or by its rules."""
-    text, count = wordings(Row(row))[cluster], len(row["clusters"][cluster])
-    if cluster == row["top_cluster"][MEASURE]:
-        right = bool(row["correct"][MEASURE])
-    else:
-        right = grade_texts(grading.grader(), row["question"], [text], row["answers"]).correct
-    return f"{shortened(text or NO_ANSWER, 24)}  ×{count}", row["confidences"][MEASURE][cluster], right
 
 
 # ---- Figure 2: answers → meanings → statistics → seven distributions -------------------------------------
@@ -219,27 +216,18 @@ def _draw_statistics(axes: Axes, row: Record, places: Sequence[tuple[float, floa
     _head(axes, 2.36, "meanings")
     for x, head in zip(columns, HEADS):
         axes.text(x + 0.1, 0.62, head, size=7.5, ha="right", va="center", color=QUIET)
-    heights = _spaced([(top + bottom) / 2 for top, bottom in places], 0.26, 0.86)
+    heights: list[float] = []  # near the middle of each meaning, at least 0.26 apart
+    for top, bottom in places:
+        heights.append(max((top + bottom) / 2, heights[-1] + 0.26 if heights else 0.86))
     for number, (cluster, (top, bottom), y) in enumerate(zip(row["clusters"], places, heights)):
         axes.plot([2.16, 2.3], [(top + bottom) / 2, y], color=RULE, linewidth=1)
         axes.add_patch(Rectangle((2.32, y - 0.08), 0.16, 0.16, color=SHADES[number], linewidth=0))
         axes.text(2.4, y, str(number + 1), size=7, ha="center", va="center", color=_ink_on(number))
-        for x, value in zip(columns, _statistics(_likelihoods(row)[cluster])):
+        likelihood = _likelihoods(row)[cluster]
+        s, n = likelihood.sum(), len(likelihood)
+        values = [s, s / n, scipy.special.entr(likelihood / s).sum(), -np.log(likelihood).sum()]
+        for x, value in zip(columns, [str(n), *(f"{abs(value):.2f}" for value in values)]):
             axes.text(x + 0.1, y, value, size=7, ha="right", va="center")
-
-
-def _statistics(likelihood: NDArray[np.float64]) -> list[str]:
-    s = likelihood.sum()
-    values = [s, s / len(likelihood), scipy.special.entr(likelihood / s).sum(), -np.log(likelihood).sum()]
-    return [str(len(likelihood)), *(f"{abs(value):.2f}" for value in values)]
-
-
-def _spaced(targets: Sequence[float], step: float, first: float) -> list[float]:
-    """Places near the wanted ones, at least `step` apart."""
-    places: list[float] = []
-    for place in targets:
-        places.append(max(place, places[-1] + step if places else first))
-    return places
 
 
 def _draw_distributions(

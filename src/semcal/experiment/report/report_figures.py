@@ -27,7 +27,6 @@ from semcal.experiment.analyses.grid_scores import Record, Records, read_columns
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED, slug
-from semcal.experiment.report import report_tables as tables
 from semcal.experiment.report.question_figures import prompt_figure, schematic_figure, teaser_figure
 from semcal.experiment.report.summary import compared_methods
 from semcal.experiment.report.tables import RunResults, metric_title, select
@@ -67,7 +66,7 @@ class ReportFigure:
     each: tuple[str, ...] = ()  # keys of `SUBJECTS`: there is a figure of each combination of their values
     analysis: str = ""  # of results.json, whose rows of the combination are drawn; no figure without rows
     rows: Callable[[Records], Records] = lambda rows: rows  # these, selected
-    section: tables.Section | None = None  # None of those that open the page or stand there as text
+    section: str = ""  # where it stands; "" of those that open the page or stand there as text
     reads_rows: bool = False  # and not results.json alone
 
     @property
@@ -150,7 +149,9 @@ def scatter_figure(run: FinishedRun, points: Records, *, error: Literal["se", "s
         for axes, model in zip(row, models):
             _draw_points(axes, [point for point in on_dataset if point["model"] == model], error)
             axes.set_title(shortened(f"{dataset}, {model}", 36), size=8, pad=4, parse_math=False)
-        _scale(row[0], on_dataset, error)
+        for key, limit in (("ace", row[0].set_xlim), ("auroc", row[0].set_ylim)):
+            bars = [ends for point in on_dataset if (ends := _ends(point[key], error))]
+            limit(*padded([mean + sign * half for mean, half in bars for sign in (-1, 1)]))
         row[0].xaxis.set_major_locator(MaxNLocator(4))
         row[0].yaxis.set_major_locator(MaxNLocator(4))
     for axes in grid[:, 0]:
@@ -226,13 +227,6 @@ def _draw_points(axes: Axes, points: Records, error: str) -> None:
             label=measure,
         )
     ruled(axes, "both")
-
-
-def _scale(axes: Axes, points: Records, error: str) -> None:
-    """Limits that hold every point of a data set with its error bars."""
-    for key, limit in (("ace", axes.set_xlim), ("auroc", axes.set_ylim)):
-        bars = [ends for point in points if (ends := _ends(point[key], error))]
-        limit(*padded([mean + sign * half for mean, half in bars for sign in (-1, 1)]))
 
 
 # ---- Figures 4 and 5: accuracy of the rest against the rate of rejection ---------------------------------
@@ -407,7 +401,27 @@ def threshold_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> 
     )
     _draw_both(above, {"Base": base, CALIBRATED: calibrated})
     above.set_xlabel("confidence")
-    _draw_threshold(below, *calibrated, run.calibration(model, dataset)["threshold"])
+    p, correct = calibrated
+    thresholds = np.unique(p)
+    answered = p[:, None] >= thresholds
+    share = answered.mean(axis=0)
+    wrong = (answered * (1 - correct[:, None])).sum(axis=0) / answered.sum(axis=0)
+    at = np.concatenate([[0.0], thresholds])  # up to the smallest of them everything is answered
+    for values, colour, width, label in (
+        (share, QUIET, 1.2, "answered"),
+        (wrong, method_colour(CALIBRATED), 1.5, "wrong of these"),
+    ):
+        steps = values[[0, *range(len(values))]]
+        below.step(at, steps, where="pre", color=colour, linewidth=width, label=label)
+    promise = run.calibration(model, dataset)["threshold"]
+    if promise is not None:
+        limit, threshold = promise["risk_limit"], promise["threshold"]
+        below.axhline(limit, color=INK, linewidth=0.7, linestyle=(0, (1, 1.5)), label=f"limit {limit:.3g}")
+        if threshold is not None:
+            below.axvline(threshold, color=INK, linewidth=1.0, label=f"threshold {threshold:.2f}")
+    below.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7, handlelength=1.6)
+    below.set_xlabel("answer from this probability on")
+    below.set_ylabel("share")
     _unit_square(below)
     return figure
 
@@ -427,32 +441,6 @@ def _unit_square(axes: Axes) -> None:
     axes.set_ylim(-0.02, 1.02)
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-
-
-def _draw_threshold(axes: Axes, p: Floats, correct: Floats, promise: Record | None) -> None:
-    """The share that is answered from each threshold on, and the share of these answers that is wrong."""
-    thresholds = np.unique(p)
-    answered = p[:, None] >= thresholds
-    share = answered.mean(axis=0)
-    wrong = (answered * (1 - correct[:, None])).sum(axis=0) / answered.sum(axis=0)
-    at = np.concatenate([[0.0], thresholds])  # up to the smallest of them everything is answered
-    axes.step(at, share[[0, *range(len(share))]], where="pre", color=QUIET, linewidth=1.2, label="answered")
-    axes.step(
-        at,
-        wrong[[0, *range(len(wrong))]],
-        where="pre",
-        color=method_colour(CALIBRATED),
-        linewidth=1.5,
-        label="wrong of these",
-    )
-    if promise is not None:
-        limit, threshold = promise["risk_limit"], promise["threshold"]
-        axes.axhline(limit, color=INK, linewidth=0.7, linestyle=(0, (1, 1.5)), label=f"limit {limit:.3g}")
-        if threshold is not None:
-            axes.axvline(threshold, color=INK, linewidth=1.0, label=f"threshold {threshold:.2f}")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7, handlelength=1.6)
-    axes.set_xlabel("answer from this probability on")
-    axes.set_ylabel("share")
 
 
 def _draw_curve(
@@ -487,7 +475,17 @@ def reliability_figure(run: FinishedRun, _: Records, model: str, measure: str) -
             lower = figure.add_axes(place, sharex=upper)
             confidence, correct = _scores(run, model, dataset, method, measure)
             if len(confidence):
-                _draw_reliability(upper, lower, method, confidence, correct)
+                upper.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
+                _draw_curve(upper, method, confidence, correct, line="-", band=0.7)
+                _unit_square(upper)
+                upper.tick_params(labelbottom=False)
+                upper.set_ylabel("share right")
+                shares, edges = np.histogram(confidence, bins=20, range=(0, 1))
+                filled: dict[str, Any] = {"color": method_colour(method), "alpha": 0.55, "fill": True}
+                lower.stairs(shares / len(confidence), edges, **filled)
+                lower.set_ylim(0, 1)
+                lower.set_yticks([0, 1], ["0 %", "100 %"])
+                lower.set_xlabel("confidence")
             upper.set_title(shortened(f"{dataset}, {method}" if not j else method, 26), size=8, pad=3)
             for axes in (upper, lower):
                 axes.tick_params(labelsize=7)
@@ -497,20 +495,6 @@ def reliability_figure(run: FinishedRun, _: Records, model: str, measure: str) -
             if i < rows - 1:
                 lower.set_xlabel("")
     return figure
-
-
-def _draw_reliability(axes: Axes, below: Axes, method: str, confidence: Floats, correct: Floats) -> None:
-    """Draw the share of right answers against confidence, and below it how often each confidence occurs."""
-    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
-    _draw_curve(axes, method, confidence, correct, line="-", band=0.7)
-    _unit_square(axes)
-    axes.tick_params(labelbottom=False)
-    axes.set_ylabel("share right")
-    shares, edges = np.histogram(confidence, bins=20, range=(0, 1))
-    below.stairs(shares / len(confidence), edges, color=method_colour(method), alpha=0.55, fill=True)
-    below.set_ylim(0, 1)
-    below.set_yticks([0, 1], ["0 %", "100 %"])
-    below.set_xlabel("confidence")
 
 
 # ---- Figures 9 and 10: distributions and correlations ----------------------------------------------------
@@ -566,43 +550,31 @@ def correlation_figure(_: FinishedRun, entries: Records, *__: str) -> Figure:
         1, len(entries), panel=(2, 2), gaps=(0.1, 0), margins=(0.46, 0.06, 0.24, 0.46)
     )
     for axes, entry, matrix in zip(grid, entries, matrices):
-        _matrix(axes, matrix, entry["measures"], lowest)
+        # colours of cells do not follow the page's, as numbers are set on them
+        axes.pcolormesh(
+            np.nan_to_num(matrix, nan=lowest),
+            cmap=matplotlib.colormaps["Blues"],
+            vmin=lowest - 0.1,
+            vmax=1.1,
+            edgecolor="white",
+            linewidth=0.6,
+        )
+        for (i, j), value in np.ndenumerate(matrix):
+            ink = "#fefefe" if value > (1 + lowest) / 2 else "#111111"
+            text = "–" if np.isnan(value) else f"{value:.2f}".replace("0.", ".").replace("-", "−")
+            axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", size=6.2, color=ink)
+        places = np.arange(len(entry["measures"])) + 0.5
+        axes.set_xticks(places, entry["measures"], rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_yticks(places, entry["measures"])
+        axes.tick_params(length=0, labelsize=7)
+        axes.invert_yaxis()
+        axes.set_aspect("equal")
+        axes.spines[:].set_visible(False)
         mean = "" if entry["mean"] is None else f", mean {entry['mean']:.2f}"
         axes.set_title(f"{entry['method']}{mean}")
     for axes in grid[1:]:
         axes.tick_params(labelleft=False)
     return figure
-
-
-def _matrix(axes: Axes, matrix: Any, names: Sequence[str], lowest: float) -> None:
-    """Cells with their numbers; their colours do not follow the page's, as their letters are set on them."""
-    axes.pcolormesh(
-        np.nan_to_num(matrix, nan=lowest),
-        cmap=matplotlib.colormaps["Blues"],
-        vmin=lowest - 0.1,
-        vmax=1.1,
-        edgecolor="white",
-        linewidth=0.6,
-    )
-    for (i, j), value in np.ndenumerate(matrix):
-        ink = "#fefefe" if value > (1 + lowest) / 2 else "#111111"
-        axes.text(j + 0.5, i + 0.5, _decimals(value), ha="center", va="center", size=6.2, color=ink)
-    places = np.arange(len(names)) + 0.5
-    axes.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticks(places, names)
-    axes.tick_params(length=0, labelsize=7)
-    axes.invert_yaxis()
-    axes.set_aspect("equal")
-    axes.spines[:].set_visible(False)
-
-
-def _decimals(value: float) -> str:
-    """Two decimals without the leading zero.
-
-    >>> _decimals(0.931), _decimals(-0.2), _decimals(1.0), _decimals(float("nan"))
-    ('.93', '−.20', '1.00', '–')
-    """
-    return "–" if np.isnan(value) else f"{value:.2f}".replace("0.", ".").replace("-", "−")
 
 
 # ---- The figures ------------------------------------------------------------------------------------------
@@ -634,7 +606,7 @@ for _figure in (
         "whether it is right (✓) or wrong (✗). It was picked as one that the fitted temperature does most "
         "for.",
         draw=teaser_figure,
-        section=tables.WORKED,
+        section="worked",
         reads_rows=True,
     ),
     ReportFigure(
@@ -643,7 +615,7 @@ for _figure in (
         caption="How the seven measures come from the answers to one question of this run, under Base or "
         "else the first method.",
         draw=schematic_figure,
-        section=tables.WORKED,
+        section="worked",
         reads_rows=True,
     ),
     ReportFigure(
@@ -653,7 +625,7 @@ for _figure in (
         "its standard error. Closer to the top left is better.",
         draw=scatter_figure,
         analysis="confidence",
-        section=tables.SCORES,
+        section="scores",
     ),
     ReportFigure(
         number="4",
@@ -663,7 +635,7 @@ for _figure in (
         draw=partial(selective_figure, among=SELECTIVE),
         each=("model",),
         analysis="selective",
-        section=tables.SELECTIVE,
+        section="selective",
     ),
     ReportFigure(
         number="5",
@@ -672,7 +644,7 @@ for _figure in (
         draw=selective_figure,
         each=("model",),
         analysis="selective",
-        section=tables.SELECTIVE,
+        section="selective",
     ),
     ReportFigure(
         number="6",
@@ -683,7 +655,7 @@ for _figure in (
         draw=count_figure,
         each=("model", "dataset"),
         analysis="generations",
-        section=tables.DRAWS,
+        section="draws",
     ),
     ReportFigure(
         number="7a",
@@ -693,7 +665,7 @@ for _figure in (
         draw=partial(scatter_figure, error="sd"),
         analysis="losses",
         rows=partial(fitted_by, "NLL"),
-        section=tables.FITS,
+        section="fits",
     ),
     ReportFigure(
         number="7b",
@@ -702,7 +674,7 @@ for _figure in (
         draw=partial(scatter_figure, error="sd"),
         analysis="losses",
         rows=partial(fitted_by, "SS"),
-        section=tables.FITS,
+        section="fits",
     ),
     ReportFigure(
         number="8",
@@ -718,7 +690,7 @@ for _figure in (
         draw=distribution_figure,
         each=("model", "dataset"),
         analysis="distributions",
-        section=tables.SPREAD,
+        section="spread",
     ),
     ReportFigure(
         number="10",
@@ -727,7 +699,7 @@ for _figure in (
         draw=correlation_figure,
         each=("model", "dataset"),
         analysis="correlations",
-        section=tables.SPREAD,
+        section="spread",
     ),
     ReportFigure(
         number="11",
@@ -736,7 +708,7 @@ for _figure in (
         draw=reliability_figure,
         each=("model", "measure"),
         reads_rows=True,
-        section=tables.RELIABILITY,
+        section="reliability",
     ),
 ):
     REPORT_FIGURES.register(_figure)

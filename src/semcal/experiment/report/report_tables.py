@@ -33,7 +33,6 @@ from semcal.experiment.report.tables import (
     TableCell,
     answers_suffice,
     cell_of,
-    error_and_floor,
     flagged,
     flagged_cell,
     in_order,
@@ -42,7 +41,7 @@ from semcal.experiment.report.tables import (
     less_accurate_rows,
     mark,
     marks_note,
-    measures_in_order,
+    mean_of,
     metric_title,
     number,
     pivot,
@@ -50,6 +49,7 @@ from semcal.experiment.report.tables import (
     signed,
     value_at,
 )
+from semcal.measures import MEASURES
 from semcal.plotting import RELIABILITY_NOTE
 from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
@@ -70,68 +70,55 @@ class Section:
     behind: bool = False  # whether it stands behind the questions
 
 
-SCORES = Section(
-    "scores",
-    "Scores",
-    "ACE is how far confidence and accuracy lie apart (0 is best); AUROC is how well confidence tells right "
-    "answers from wrong ones (1 is best, 0.5 is chance).",
-    folded=False,
-)
-BY_MEASURE = Section(
-    "measures",
-    "Scores by measure",
-    "± is the standard error over runs on the same questions; in brackets stands the 95 % interval over "
-    "questions.",
-    link="By measure",
-)
-CALIBRATED = Section(
-    "calibrated",
-    "Calibrated beside the other methods",
-    "Calibrated gives Base's answers: its accuracy is Base's, and only the probability beside each is "
-    "another. The other methods draw answers of their own.",
-    folded=False,
-)
-AGAINST_BASE = Section(
-    "against-base",
-    "Each method against Base",
-    "Methods that draw other answers than Base can be better calibrated because they are wrong and know it: "
-    "accuracy and gain show that, ACE and AUROC do not.",
-)
-PAIRED = Section("paired", "Paired tests of TS", chosen="Of")
-RELIABILITY = Section("reliability", "Reliability by measure", RELIABILITY_NOTE, link="Reliability")
-SELECTIVE = Section("selective", "Selective answering", link="Selective answering")
-WORKED = Section("worked", "One question worked through")
-ENTROPY = Section("entropy", "Semantic entropy")
-DRAWS = Section("draws", "Number of sampled answers")
-FITS = Section("fits", "Losses and temperatures")
-SPREAD = Section("spread", "How the measures differ")
-ANSWERS = Section(
-    "answers",
-    "Answers and grading",
-    "The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
-    behind=True,
-)
-PROMPTS = Section("prompts", "Data and prompts", behind=True)
-PUBLISHED = Section("further", "Beside the published numbers", behind=True)
-CLAIMS = Section("contrasts", "What the paper claims, and what this run shows", link="Claims", behind=True)
-#: In the order of the page; other sections of tables and figures follow.
-SECTIONS = (
-    SCORES,
-    BY_MEASURE,
-    CALIBRATED,
-    AGAINST_BASE,
-    PAIRED,
-    RELIABILITY,
-    SELECTIVE,
-    WORKED,
-    ENTROPY,
-    DRAWS,
-    FITS,
-    SPREAD,
-    ANSWERS,
-    PROMPTS,
-    PUBLISHED,
-    CLAIMS,
+#: In the order of the page.
+SECTIONS = Catalogue(
+    "section",
+    [
+        Section(
+            "scores",
+            "Scores",
+            "ACE is how far confidence and accuracy lie apart (0 is best); AUROC is how well confidence "
+            "tells right answers from wrong ones (1 is best, 0.5 is chance).",
+            folded=False,
+        ),
+        Section(
+            "measures",
+            "Scores by measure",
+            "± is the standard error over runs on the same questions; in brackets stands the 95 % interval "
+            "over questions.",
+            link="By measure",
+        ),
+        Section(
+            "calibrated",
+            "Calibrated beside the other methods",
+            "Calibrated gives Base's answers: its accuracy is Base's, and only the probability beside each "
+            "is another. The other methods draw answers of their own.",
+            folded=False,
+        ),
+        Section(
+            "against-base",
+            "Each method against Base",
+            "Methods that draw other answers than Base can be better calibrated because they are wrong and "
+            "know it: accuracy and gain show that, ACE and AUROC do not.",
+        ),
+        Section("paired", "Paired tests of TS", chosen="Of"),
+        Section("reliability", "Reliability by measure", RELIABILITY_NOTE, link="Reliability"),
+        Section("selective", "Selective answering", link="Selective answering"),
+        Section("worked", "One question worked through"),
+        Section("entropy", "Semantic entropy"),
+        Section("draws", "Number of sampled answers"),
+        Section("fits", "Losses and temperatures"),
+        Section("spread", "How the measures differ"),
+        Section(
+            "answers",
+            "Answers and grading",
+            "The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
+            behind=True,
+        ),
+        Section("prompts", "Data and prompts", behind=True),
+        Section("further", "Beside the published numbers", behind=True),
+        Section("contrasts", "What the paper claims, and what this run shows", link="Claims", behind=True),
+    ],
 )
 
 # ---- What a table is ---------------------------------------------------------------------------------------
@@ -148,7 +135,7 @@ class TableContent:
     @property
     def measures(self) -> list[str]:
         """The measures of the run, in the order of tables."""
-        return measures_in_order(self.results["measures"])
+        return in_order(self.results["measures"], MEASURES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +143,7 @@ class ReportTable:
     """A table of the report: what it is called, where it stands, what it shows and how it is laid out."""
 
     name: str  # of its files and its anchor; with `by_model` NAME-MODEL
-    section: Section
+    section: str  # the name of one of `SECTIONS`
     caption: str | Callable[[TableContent], str]
     analysis: str = ""  # the rows of results.json that it shows, by default those of its name
     rows: Callable[[RunResults, Records], Records] = lambda _, rows: rows  # these, selected and joined
@@ -215,23 +202,24 @@ def resampled_groups(results: RunResults) -> str:
 
 def less_accurate_in_words(results: RunResults) -> list[str]:
     """A sentence for each model, data set and method that is less accurate than Base under some measure."""
-    rows = [row for row in less_accurate_rows(results) if row["measure"] is not None]
-    groups = groupby(rows, key=lambda row: (row["model"], row["dataset"], row["method"]))
-    return [_less_accurate_sentence(results, *names, list(group)) for names, group in groups]
-
-
-def _less_accurate_sentence(results: RunResults, model: str, dataset: str, method: str, rows: Records) -> str:
-    measures = measures_in_order([row["measure"] for row in rows])
-    worst = min(rows, key=lambda row: row["accuracy"]["value"])
-    low, high = map(signed, worst["accuracy"]["interval"])
-    where = ", ".join(measures) if len(rows) <= 3 else f"{len(rows)} of {len(results['measures'])} measures"
-    measure = f" with {worst['measure']}" if len(rows) > 1 else ""
-    place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
-    return (
-        f"Less accurate than Base: {method} under {where} on {place} (accuracy "
-        f"{number(worst['accuracy']['value']).text}{measure}, 95 % interval {low} to {high}); not set in "
-        "bold."
-    )
+    found = [row for row in less_accurate_rows(results) if row["measure"] is not None]
+    sentences = []
+    for names, group in groupby(found, key=lambda row: (row["model"], row["dataset"], row["method"])):
+        rows, (model, dataset, method) = list(group), names
+        measures = in_order([row["measure"] for row in rows], MEASURES)
+        worst = min(rows, key=lambda row: row["accuracy"]["value"])
+        low, high = map(signed, worst["accuracy"]["interval"])
+        where = (
+            ", ".join(measures) if len(rows) <= 3 else f"{len(rows)} of {len(results['measures'])} measures"
+        )
+        measure = f" with {worst['measure']}" if len(rows) > 1 else ""
+        place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
+        sentences.append(
+            f"Less accurate than Base: {method} under {where} on {place} (accuracy "
+            f"{number(worst['accuracy']['value']).text}{measure}, 95 % interval {low} to {high}); not set in "
+            "bold."
+        )
+    return sentences
 
 
 # ---- Rows, fields and captions that tables share -----------------------------------------------------------
@@ -283,17 +271,11 @@ def _means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tup
     groups: dict[tuple[str, ...], list[Record]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    means: list[Record] = []
-    for head, group in groups.items():
-        defined = {
-            name: [value for row in group if (value := value_at(row, path)) is not None]
-            for name, path in values.items()
-        }
-        averages = {
-            name: sum(entries) / len(entries) if entries else None for name, entries in defined.items()
-        }
-        means.append(dict(zip(keys, head)) | averages)
-    return means
+    return [
+        dict(zip(keys, head))
+        | {name: mean_of(value_at(row, path) for row in group) for name, path in values.items()}
+        for head, group in groups.items()
+    ]
 
 
 # ---- Claims, and Calibrated less the other methods ---------------------------------------------------------
@@ -311,34 +293,28 @@ CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
 def calibrated_differences(_: RunResults, rows: Records) -> Records:
+    """Calibrated less each other method in each metric; `better` is null if the interval leaves it open."""
     others = {(row["model"], row["dataset"], row["method"]): row for row in rows}
-    return [
-        {
-            **row,
-            "less": method,
-            "metric": metric,
-            "less_accurate": False,
-            **_tested(difference, metric, row, others[row["model"], row["dataset"], method]),
-        }
-        for row in rows
-        for method, by_metric in row.get("against", {}).items()
-        for metric, difference in by_metric.items()
-    ]
-
-
-def _tested(difference: Record | None, metric: str, row: Record, other: Record) -> Record:
-    """A difference and whether it is for the better; None where its interval leaves that open."""
-    enough = answers_suffice(row, other)
-    if difference is None:
-        return {"difference": None, "too_few": not enough}
-    judged = judged_interval(
-        difference["interval"], error_and_floor(row, metric), error_and_floor(other, metric)
-    )
-    found = verdict(judged, larger_is_better=larger_is_better(metric))
-    better = {BETTER: True, WORSE: False}.get(found)
-    return {"difference": difference["value"], "interval": difference["interval"], "better": better} | {
-        "too_few": not enough
-    }
+    found: list[Record] = []
+    for row in rows:
+        for method, by_metric in row.get("against", {}).items():
+            other = others[row["model"], row["dataset"], method]
+            for metric, difference in by_metric.items():
+                tested: Record = {"difference": None}
+                if difference is not None:
+                    floors = [
+                        (value_at(one, (metric, "mean")), one.get(f"{metric}_floor")) for one in (row, other)
+                    ]
+                    judged = judged_interval(difference["interval"], *floors)
+                    outcome = verdict(judged, larger_is_better=larger_is_better(metric))
+                    tested = {
+                        "difference": difference["value"],
+                        "interval": difference["interval"],
+                        "better": {BETTER: True, WORSE: False}.get(outcome),
+                    }
+                facts = {"less": method, "metric": metric, "less_accurate": False}
+                found.append({**row, **facts, **tested, "too_few": not answers_suffice(row, other)})
+    return found
 
 
 # ---- One table a model: data sets × methods, metrics × measures --------------------------------------------
@@ -367,7 +343,7 @@ def method_table(
     name: str,
     caption: str,
     *metrics: str | MetricHeading,
-    section: Section = BY_MEASURE,
+    section: str = "measures",
     analysis: str = "confidence",
     measures: Sequence[str] = (),
     more: Sequence[Field] = (),
@@ -385,7 +361,7 @@ def method_table(
     ]
 
     def fields(content: TableContent) -> list[Field]:
-        names = measures_in_order(measures or content.results["measures"])
+        names = in_order(measures or content.results["measures"], MEASURES)
         return [
             *(
                 Field(measure, key, title, where={"measure": measure}, larger=larger)
@@ -434,10 +410,8 @@ def _rank_changes(metrics: Sequence[str], results: RunResults, rows: Records) ->
         for method in in_order(results["methods"])
         for row in rows
     ]
-    mean = "Mean"
-    return changes + [
-        {**row, "method": mean, "change": replace(number(row["mean"], 2), best=True)} for row in rows
-    ]
+    means = [{**row, "method": "Mean", "change": replace(number(row["mean"], 2), best=True)} for row in rows]
+    return changes + means
 
 
 def _rank_columns(content: TableContent) -> list[Field]:
@@ -466,11 +440,6 @@ def fitted_temperature(row: Record) -> TableCell:
     return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
 
 
-def _fitted_by(method: str, loss: str) -> str:
-    """A method with the loss that it was fitted by; Base and SE have none, and are listed under each."""
-    return method if method in UNFITTED else f"{method} by {loss}"
-
-
 #: What stands beside the losses of fits.
 LOSS_SCORES = ("ace", "auroc", "brier")
 
@@ -480,7 +449,7 @@ def _mean_losses(results: RunResults, rows: Records) -> Records:
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
     joined = [
         {**fits.get(tuple(row[key] for key in CANDIDATE), {}), **row}
-        | {"fitted": _fitted_by(row["method"], row["loss"])}
+        | {"fitted": row["method"] if row["method"] in UNFITTED else f"{row['method']} by {row['loss']}"}
         for row in rows
         if fits
     ]
@@ -489,11 +458,14 @@ def _mean_losses(results: RunResults, rows: Records) -> Records:
 
 
 def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
+    """Methods without a loss once, others by each loss, as far as they are there."""
     names = [
-        _fitted_by(method, loss) for method in in_order(content.results["methods"]) for loss in ("NLL", "SS")
+        name
+        for method in in_order(content.results["methods"])
+        for name in ([method] if method in UNFITTED else [f"{method} by {loss}" for loss in ("NLL", "SS")])
     ]
-    heads = dict.fromkeys(product(content.results["models"], content.results["datasets"], names))
     present = {(row["model"], row["dataset"], row["fitted"]) for row in content.rows}
+    heads = product(content.results["models"], content.results["datasets"], names)
     return [head for head in heads if head in present]
 
 
@@ -664,7 +636,7 @@ def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> 
 for _table in (
     ReportTable(
         name="contrasts",
-        section=CLAIMS,
+        section="contrasts",
         caption="What the paper's claims come down to, pooled over models, data sets and measures, with the "
         "95 % interval over questions. A claim holds where the interval lies in its region and does not hold "
         "where it lies outside; a benefit below 0.005 is none, fewer than 20 questions in a data set, or "
@@ -680,7 +652,7 @@ for _table in (
     ),
     ReportTable(
         name="calibrated",
-        section=CALIBRATED,
+        section="calibrated",
         caption="Calibrated beside the methods of the run under E-SC: every answer in its commonest wording, "
         "on which it is graded, with the 95 % interval over questions. By chance: the ACE that calibrated "
         "confidences show on as many questions. Threshold: the confidence from which on to answer",
@@ -699,7 +671,7 @@ for _table in (
     ),
     ReportTable(
         name="calibrated-against",
-        section=CALIBRATED,
+        section="calibrated",
         caption=partial(
             _less_caption,
             "Calibrated less each other method",
@@ -744,7 +716,7 @@ for _table in (
         "rejected, and AURAC − accuracy,",
         ("slope", "Slope", True),
         ("gain", "AURAC − accuracy", True),
-        section=SELECTIVE,
+        section="selective",
         analysis="selective",
     ),
     method_table(
@@ -755,7 +727,7 @@ for _table in (
         measures=SHORT,
         underline=True,
         in_markdown=True,
-        section=ENTROPY,
+        section="entropy",
         analysis="entropy",
     ),
     method_table(
@@ -763,7 +735,7 @@ for _table in (
         "AUROC of −entropy, judged by the answer of the most confident meaning,",
         CONF,
         underline=True,
-        section=ENTROPY,
+        section="entropy",
         analysis="entropy",
     ),
     method_table(
@@ -772,13 +744,13 @@ for _table in (
         VANILLA,
         more=[Field("Greedy answer unlike Base's", "greedy_differs")],
         underline=True,
-        section=ENTROPY,
+        section="entropy",
         analysis="entropy",
     ),
     *(
         ReportTable(
             name=f"11-volatility-{second}",
-            section=BY_MEASURE,
+            section="measures",
             caption=lambda content: (
                 "Mean change of rank of the methods from "
                 f"{' to '.join(metric_title(key) for key in content.rows[0]['metrics'])}; unrelated rankings "
@@ -795,7 +767,7 @@ for _table in (
     *(
         ReportTable(
             name=f"against-base-{metric}",
-            section=AGAINST_BASE,
+            section="against-base",
             caption=partial(
                 _less_caption,
                 f"{metric.capitalize()} of each method less that of Base",
@@ -815,7 +787,7 @@ for _table in (
     *(
         ReportTable(
             name=f"paired-{quantity.lower().replace('_', '-')}",
-            section=PAIRED,
+            section="paired",
             caption=partial(
                 _less_caption,
                 f"{QUANTITIES[quantity].name} of TS less that of each other method",
@@ -831,7 +803,7 @@ for _table in (
     ),
     ReportTable(
         name="07-temperatures",
-        section=FITS,
+        section="fits",
         caption="Temperatures that TS chose for each measure (* at the bound of the fit)",
         analysis="temperatures",
         index={"dataset": "Data set", "model": "Model"},
@@ -841,14 +813,14 @@ for _table in (
     ),
     ReportTable(
         name="refits",
-        section=FITS,
+        section="fits",
         caption="Temperatures over runs, each with a fit of its own: mean ± standard error over runs",
         index=CANDIDATE,
         fields=[Field("T", "temperature")],
     ),
     ReportTable(
         name="fits",
-        section=FITS,
+        section="fits",
         caption="Fits: NLL of the reference tokens (nats), and the share of positions where another token "
         "becomes the most likely or the ten most likely change order (* T at its bound)",
         index=CANDIDATE,
@@ -863,7 +835,7 @@ for _table in (
     ),
     ReportTable(
         name="losses",
-        section=FITS,
+        section="fits",
         caption="NLL (nats) of the reference tokens under the fits that each method chose among those of one "
         "loss, and the scores of the answers drawn under them: means over measures and runs",
         rows=_mean_losses,
@@ -878,7 +850,7 @@ for _table in (
     *(
         ReportTable(
             name=f"transfer-{metric}",
-            section=FITS,
+            section="fits",
             caption=f"{metric_title(metric)} under T (TS by NLL) fitted on one data set and used on another, "
             "mean over measures and runs; the best in bold, ACE above chance, none of fewer than "
             f"{FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers (‡)",
@@ -894,7 +866,7 @@ for _table in (
     ),
     ReportTable(
         name="02-accuracies",
-        section=ANSWERS,
+        section="answers",
         caption="Accuracy of the base models on the test questions in percent, with its 95 % interval over "
         "questions",
         analysis="base_accuracies",
@@ -908,7 +880,7 @@ for _table in (
     ),
     ReportTable(
         name="answers",
-        section=ANSWERS,
+        section="answers",
         caption=lambda content: (
             f"Distinct answers and meanings among {content.results['m']} draws (means per question), and the "
             "share of draws that refuse to answer"
@@ -923,7 +895,7 @@ for _table in (
     ),
     ReportTable(
         name="13-agreement",
-        section=ANSWERS,
+        section="answers",
         caption="Agreement of grading by words with grading by entailment on Base's answers of run 0, its "
         "95 % interval (Wilson), and the shares that one alone accepts",
         analysis="agreement",
@@ -939,7 +911,7 @@ for _table in (
     ),
     ReportTable(
         name="deciding-rules",
-        section=ANSWERS,
+        section="answers",
         caption="Share of Base's answers in run 0 on which each rule of grading decided",
         analysis="deciding_rules",
         index=MEASURE,
@@ -951,7 +923,7 @@ for _table in (
     ),
     ReportTable(
         name="01-splits",
-        section=PROMPTS,
+        section="prompts",
         caption="Sizes of the parts of each data set",
         analysis="splits",
         rows=lambda _, rows: [
@@ -969,7 +941,7 @@ for _table in (
     *(
         ReportTable(
             name=f"paper-{name}",
-            section=PUBLISHED,
+            section="further",
             caption=f"The paper's numbers ({published(name)['table']}), ours, and the difference "
             "(ours less the paper's); ± standard error over runs, in brackets the 95 % interval over "
             "questions",

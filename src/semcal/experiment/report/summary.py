@@ -29,6 +29,7 @@ from semcal.experiment.report.tables import (
     larger_is_better,
     mark,
     marks_note,
+    mean_of,
     metric_title,
     number,
     select,
@@ -80,7 +81,7 @@ def _confidence(results: RunResults) -> str:
     """State confidence and accuracy of each method, means over models and data sets."""
     by_method: dict[str, list[tuple[float, float]]] = {}
     for row in select(results["analyses"]["confidence"], {"measure": MEASURE}):
-        confidence, accuracy = _mean(row, "mean_confidence"), _mean(row, "accuracy")
+        confidence, accuracy = (value_at(row, (key, "mean")) for key in ("mean_confidence", "accuracy"))
         if confidence is not None and accuracy is not None:
             by_method.setdefault(row["method"], []).append((confidence, accuracy))
     parts = []
@@ -167,15 +168,6 @@ def headline_table(results: RunResults) -> Table:
 
 def _over_measures(flags: Record, rows: Records, metric: str) -> TableCell:
     """The mean over the measures that are defined, of what is above the noise floor as well."""
-    defined = [mean for row in rows if (mean := _mean(row, metric)) is not None]
-    floors = [
-        floor
-        for row in rows
-        if _mean(row, metric) is not None and (floor := row.get(f"{metric}_floor")) is not None
-    ]
-    mean = sum(defined) / len(defined) if defined else None
-    return flagged_cell(number(mean), flags, sum(floors) / len(floors) if floors else None)
-
-
-def _mean(row: Record, metric: str) -> float | None:
-    return value_at(row, (metric, "mean"))  # type: ignore[no-any-return]
+    rows = [row for row in rows if value_at(row, (metric, "mean")) is not None]
+    mean = mean_of(row[metric]["mean"] for row in rows)
+    return flagged_cell(number(mean), flags, mean_of(row.get(f"{metric}_floor") for row in rows))

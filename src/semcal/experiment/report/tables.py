@@ -12,18 +12,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from typing import Any
 
 from semcal.experiment.analyses.grid_scores import (
     FEWEST_OF_A_KIND,
     Record,
-    Records,
     above_floor,
     has_enough,
 )
-from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.recalibration.methods import RECALIBRATORS
 
@@ -88,6 +85,11 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[TableCell, ...], ...]
     heads: int = 1  # how many leading columns name the row
+
+
+def heading_groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
+    """The wider headings above some columns, each with its number of columns."""
+    return [(name, len(list(group))) for name, group in groupby(columns, key=lambda column: column.group)]
 
 
 @dataclass(frozen=True)
@@ -185,14 +187,19 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def in_order(methods: Sequence[str]) -> list[str]:
-    """Methods in the paper's order, others after them.
+def in_order(names: Iterable[str], known: Mapping[str, Any] = RECALIBRATORS) -> list[str]:
+    """Methods, or the measures of `MEASURES`, in the order of the paper's tables, others after them.
 
     >>> in_order(["ATS", "TS-grid", "TS", "Base"])
     ['Base', 'TS', 'ATS', 'TS-grid']
     """
+    return sorted(names, key=lambda name: known[name].place if name in known else math.inf)
 
-    return sorted(methods, key=lambda name: RECALIBRATORS[name].place if name in RECALIBRATORS else math.inf)
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are defined; None without any."""
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None
 
 
 def metric_title(metric: str) -> str:
@@ -207,15 +214,6 @@ def metric_title(metric: str) -> str:
 def larger_is_better(metric: str) -> bool:
     """Whether the larger value of a metric is known to be the better one."""
     return metric in METRICS and bool(METRICS[metric].larger_is_better)
-
-
-def measures_in_order(measures: Sequence[str]) -> list[str]:
-    """Measures in the order in which the paper's tables have them, others after these.
-
-    >>> measures_in_order(["my own", "T-SC", "IC-SC", "E-SC"])
-    ['E-SC', 'IC-SC', 'T-SC', 'my own']
-    """
-    return sorted(measures, key=lambda name: MEASURES[name].place if name in MEASURES else math.inf)
 
 
 def mark(cells: Sequence[TableCell], *, larger: bool) -> list[TableCell]:
@@ -267,18 +265,17 @@ def pivot(
     body: list[tuple[TableCell, ...]] = []
     for _, group in groupby(by_head if heads is None else heads, key=lambda head: head[:-1]):
         names = list(group)
-        columns = [_column(field, [by_head.get(head, []) for head in names]) for field in fields]
+        columns = []
+        for entry in fields:
+            # of the results of each row, the first that the field is about
+            shown = [next(iter(select(by_head.get(head, []), entry.where)), None) for head in names]
+            cells = [entry.cell(row) for row in shown]
+            columns.append(cells if entry.larger is None else mark(cells, larger=entry.larger))
         if underline:
             _underline(fields, columns)
         body += [(*map(TableCell, head), *cells) for head, *cells in zip(names, *columns)]
     headings = (*map(Column, index.values()), *(Column(field.title, field.group) for field in fields))
     return Table(name, caption, headings, tuple(body), heads=len(index))
-
-
-def _column(field: Field, groups: Iterable[Records]) -> list[TableCell]:
-    """What a field shows of the first row of each group that it is about, the best one marked."""
-    cells = [field.cell(next(iter(select(rows, field.where)), None)) for rows in groups]
-    return cells if field.larger is None else mark(cells, larger=field.larger)
 
 
 def _underline(fields: Sequence[Field], columns: list[list[TableCell]]) -> None:
@@ -322,7 +319,7 @@ def flagged(results: RunResults, rows: Iterable[Record]) -> list[Record]:
     less_accurate = {tuple(row[key] for key in NAMED_BY) for row in less_accurate_rows(results)}
     few: set[tuple[Any, ...]] = set()
     for row in results["analyses"].get("confidence") or []:
-        if not has_enough(row["n"], value_at(row, ("accuracy", "mean"))):
+        if not answers_suffice(row):
             few |= {_name(row), _name({**row, "measure": None})}
     return [
         {
@@ -351,11 +348,6 @@ def marks_note(rows: Sequence[Record]) -> str:
 def answers_suffice(*rows: Record) -> bool:
     """Whether each method, a row of `confidence` or `calibrated`, has ten correct and ten wrong answers."""
     return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
-
-
-def error_and_floor(row: Record, metric: str) -> tuple[float, float | None]:
-    """A metric of one method with its noise floor, None where it has none."""
-    return value_at(row, (metric, "mean")), row.get(f"{metric}_floor")
 
 
 # ---- Text ------------------------------------------------------------------------------------------------
@@ -458,10 +450,13 @@ def csv_text(table: Table) -> str:
     for column, error, interval in zip(table.columns, errors, intervals):
         title = f"{column.group} {column.title}".strip()
         header += [title, *([f"{title} se"] * error), *([f"{title} low", f"{title} high"] * interval)]
-    body = [
-        [entry for cell, *extra in zip(row, errors, intervals) for entry in _csv_entries(cell, *extra)]
-        for row in table.rows
-    ]
+    body = []
+    for row in table.rows:
+        line: list[Any] = []
+        for cell, error, interval in zip(row, errors, intervals):
+            line.append(cell.text if cell.value is None else cell.value)
+            line += [*([cell.error] * error), *((cell.interval or (None, None)) if interval else ())]
+        body.append(line)
     return csv_lines([header, *body])
 
 
@@ -470,11 +465,6 @@ def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([*map(_no_formula, row)] for row in rows)
     return text.getvalue()
-
-
-def _csv_entries(cell: TableCell, error: bool, interval: bool) -> list[Any]:
-    value = cell.text if cell.value is None else cell.value
-    return [value, *([cell.error] * error), *((cell.interval or (None, None)) if interval else ())]
 
 
 def _no_formula(entry: Any) -> Any:
@@ -512,7 +502,6 @@ _SPECIAL = {
     "–": "--",
     "…": r"\ldots{}",
     "²": "$^{2}$",
-    "µ": r"$\mu$",
     "[": "{[}",  # behind \\ and \midrule it would begin an option
     "*": "{*}",
     "<": "$<$",
@@ -548,8 +537,11 @@ def table_latex(table: Table) -> str:
 
 def latex(table: Table) -> str:
     """Return the table as a `table*` environment; it needs the packages booktabs and adjustbox."""
-    columns = "".join(map(partial(_column_type, table), range(len(table.columns))))
-    groups = [(name, len(list(group))) for name, group in groupby(column.group for column in table.columns)]
+    columns = ""
+    for i in range(len(table.columns)):
+        of_words = any(len(row[i].text) > WORDS for row in table.rows)
+        columns += r"p{0.25\textwidth}" if of_words else "l" if i < table.heads else "c"
+    groups = heading_groups(table.columns)
     wide = [rf"\multicolumn{{{width}}}{{c}}{{{latex_text(name)}}}" for name, width in groups]
     titles = [latex_text(column.title) for column in table.columns]
     header = [wide, titles] if any(name for name, _ in groups) else [titles]
@@ -562,25 +554,15 @@ def latex(table: Table) -> str:
         rf"\begin{{adjustbox}}{{{FITTED}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        *map(_latex_row, header),
+        *(rf"{' & '.join(texts)} \\" for texts in header),
         r"\midrule",
-        *map(_latex_row, body),
+        *(rf"{' & '.join(texts)} \\" for texts in body),
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{adjustbox}",
         r"\end{table*}",
     ]
     return "\n".join(lines)
-
-
-def _column_type(table: Table, i: int) -> str:
-    if any(len(row[i].text) > WORDS for row in table.rows):
-        return r"p{0.25\textwidth}"
-    return "l" if i < table.heads else "c"
-
-
-def _latex_row(texts: Sequence[str]) -> str:
-    return rf"{' & '.join(texts)} \\"
 
 
 def _latex_number(cell: TableCell) -> str:
