@@ -42,6 +42,7 @@ def test_the_wheel_is_below_36_megabytes_and_holds_what_runs_and_nothing_else(wh
         "semcal/py.typed",
         "semcal/demo/demo.yaml",
         "semcal/demo/quick.yaml",
+        "semcal/demo/real.jsonl",
         "semcal/serve/page/page.js",
     }
     assert any(name.endswith("licenses/LICENSE") for name in names)

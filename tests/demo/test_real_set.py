@@ -1,44 +1,95 @@
-"""The example set about the real world: its form, its questions, and that commands take it by name."""
+"""The example set: its questions, its stored samples, and the figures that docs/example-set.md states."""
 
 from __future__ import annotations
 
+import doctest
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from rapidfuzz import fuzz
 
 import semcal
-from semcal.demo.real import PATH, load
-from semcal.text.normal_form import normal_form
+from semcal.data import load_questions
+from semcal.demo import real
+from semcal.errors import InputError
+from semcal.results import Results
 from tests.cli.invoking import semcal as command
+from tools import real_examples
 
-ROWS = load()
+PAGE = Path(__file__).parents[2] / "docs" / "example-set.md"
 
 
-def test_every_question_has_references_and_ten_samples_with_likelihoods() -> None:
-    assert PATH.stat().st_size < 10**6
-    assert 400 <= len(ROWS) <= 420
-    assert len({row["id"] for row in ROWS}) == len(ROWS)
-    assert len({normal_form(row["question"]) for row in ROWS}) == len(ROWS)
-    for row in ROWS:
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, object]]:
+    return real.load()
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """The example set, scored by its name."""
+    return semcal.score("real", progress=False)
+
+
+def words(text: str) -> str:
+    return " ".join(re.findall(r"[\w+#]+", text.lower()))
+
+
+def test_each_row_holds_a_question_its_references_and_ten_samples_of_one_model(rows: list[dict]) -> None:
+    assert 400 <= len(rows) <= 420
+    assert real.PATH.stat().st_size < 1_000_000
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert len({str(row["sampled_by"]) for row in rows}) == 1
+    for row in rows:
+        assert re.fullmatch(rf"{row['topic']}-\d\d", row["id"])
         assert row["answers"]
-        assert len(row["samples"]) == len(row["log_likelihoods"]) == 10
+        assert len(row["samples"]) == len(row["log_likelihoods"]) == row["sampled_by"]["m"] == 10
+        assert all(isinstance(text, str) and text for text in row["samples"])
         assert all(value <= 0 for value in row["log_likelihoods"])
 
 
-def test_yes_and_no_questions_are_in_balance() -> None:
-    found = Counter(row["answers"][0] for row in ROWS if row["answers"][0] in ("yes", "no"))
-    assert found["yes"] > 20
-    assert abs(found["yes"] - found["no"]) <= 2
+def test_no_topic_is_small_or_holds_more_than_an_eighth_of_the_questions(rows: list[dict]) -> None:
+    sizes = Counter(row["topic"] for row in rows)
+    assert len(sizes) == 20
+    assert min(sizes.values()) >= 14
+    assert max(sizes.values()) <= len(rows) / 8
 
 
-def test_the_samples_give_a_calibration_that_beats_the_share() -> None:
-    results = semcal.score(ROWS, "exact", progress=False)
-    calibration = results.calibrate(risk=0.3)
-    base, calibrated = calibration.report.base, calibration.report.calibrated
-    assert 0.4 < base["accuracy"] < 0.7
-    assert calibrated["ace"] < base["ace"]
-    assert calibrated["gain"] > base["gain"]
+def test_as_many_questions_are_answered_by_no_as_by_yes(rows: list[dict]) -> None:
+    assert Counter(row["answers"][0] for row in rows if row["topic"] == "facts") == {"yes": 25, "no": 25}
+
+
+def test_no_question_holds_its_answer_and_no_two_ask_for_one_fact_in_like_words(rows: list[dict]) -> None:
+    texts = [words(row["question"]) for row in rows]
+    assert len(set(texts)) == len(texts)
+    for place, row in enumerate(rows):
+        assert not [text for text in row["answers"] if f" {words(text)} " in f" {texts[place]} "]
+        if row["topic"] == "facts":
+            continue
+        alike = [
+            other["question"]
+            for other, text in zip(rows[:place], texts)
+            if other["answers"][0] == row["answers"][0] and fuzz.ratio(text, texts[place]) > 90
+        ]
+        assert not alike, row["question"]
+
+
+def test_the_few_shot_examples_are_no_questions_of_the_set(rows: list[dict]) -> None:
+    assert {words(row["question"]) for row in rows}.isdisjoint(map(words, real_examples.FEW_SHOT))
+
+
+def test_the_name_stands_for_questions_and_a_file_of_the_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_questions("real")[0].question == real.load()[0]["question"]
+    monkeypatch.chdir(tmp_path)
+    Path("real").write_text('{"question": "Who?", "answers": ["Ana"]}\n', encoding="utf-8")
+    assert [question.question for question in load_questions("real")] == ["Who?"]
+    Path("real").unlink()
+    Path("real").mkdir()
+    with pytest.raises(InputError, match="real"):
+        load_questions("real")
 
 
 def test_commands_take_the_set_by_its_name(tmp_path: Path) -> None:
@@ -50,3 +101,24 @@ def test_commands_take_the_set_by_its_name(tmp_path: Path) -> None:
     )
     assert code == 0, stderr
     assert report["threshold"]["risk_limit"] == pytest.approx(0.3)
+
+
+def test_the_documented_figures_of_the_share_come_out(results: Results) -> None:
+    metrics = results.metrics()["E-SC"]
+    names = ("accuracy", "mean_confidence", "ace", "auroc")
+    line = "| share of samples | " + " | ".join(f"{metrics[name]:.3f}" for name in names) + " |"
+    assert line in PAGE.read_text(encoding="utf-8")
+    assert 0.45 <= metrics["accuracy"] <= 0.65
+
+
+def test_a_calibration_of_the_set_gives_the_documented_threshold(results: Results) -> None:
+    calibration = results.calibrate(risk=0.2)
+    threshold = calibration.threshold
+    assert threshold is not None
+    assert calibration.report.calibrated["ace"] < calibration.report.base["ace"]
+    line = f"| 0.2 | {threshold.threshold:.2f} | {threshold.answered} of {threshold.n} | {threshold.errors} |"
+    assert line in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_doctests_of_the_module_hold() -> None:
+    assert doctest.testmod(real).failed == 0
