@@ -451,7 +451,7 @@ def test_missing_labels_are_listed_and_without_them_no_threshold_is_set_unless_t
     )
     wrong = sum(map(production.is_apart, ids))
     assert (allowed.report.added.assumed_wrong, allowed.report.added.unlabelled) == (wrong, len(ids))
-    assert (f"{wrong} of them, the part for the threshold, count as wrong there" in said) == (wrong > 0)
+    assert (f"{wrong} of these replies are used for the threshold" in said) == (wrong > 0)
 
 
 # ---- What is refused
@@ -467,7 +467,7 @@ def test_options_that_the_calibration_has_are_refused(old: Path, log: Path, tmp_
     code, _, said = command("calibrate", old, "--audited", "--out", tmp_path / "new")
     assert (code, "--add" in said) == (2, True)
     code, _, said = command("calibrate", old, "--add", log, "--out", old, "--overwrite")
-    assert (code, "name another directory" in said) == (2, True)
+    assert (code, "choose another directory" in said) == (2, True)
     shutil.copytree(old, tmp_path / "bare")
     (tmp_path / "bare" / "samples.jsonl").unlink()
     assert "keeps no samples.jsonl" in refused(tmp_path / "bare", log, tmp_path / "new")
