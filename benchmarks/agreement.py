@@ -29,9 +29,10 @@ from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalError
 from semcal.models import Prompt, load_model
-from semcal.models.language_model import PromptConfig, SampleRequest
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
-from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
+from semcal.recalibration.fit_data import FitData, fit_features
 from semcal.recalibration.server_fit import fit_over_server
 from semcal.servers.sampler import Route, ServerModel, load_server, reading_at
 
@@ -84,16 +85,14 @@ def drawn(model: ServerModel, net: Any, prompts: Sequence[Prompt], temperature: 
     }
 
 
-def fitted(
-    model: ServerModel, labelled: CalibrationSet, here: tuple[float, float]
-) -> Iterator[dict[str, Any]]:
+def fitted(model: ServerModel, labelled: FitData, here: tuple[float, float]) -> Iterator[dict[str, Any]]:
     """A row for each route to T."""
     exact, error = here
     for route in get_args(Route):
         try:
             over = fit_over_server(model, labelled, route=route)
-            said: Any = f"{over.recalibrator.temperature_:.5f} ± {over.report['standard_error']:.4f}"
-            apart: Any = abs(over.recalibrator.temperature_ - exact)
+            said: Any = f"{over.fit.temperature:.5f} ± {over.report['standard_error']:.4f}"
+            apart: Any = abs(over.fit.temperature - exact)
             reach = "<= 0.001"
         except SemcalError as refused:
             said, apart, reach = f"refused: {refused}", None, ""
@@ -118,8 +117,8 @@ def _rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     net = AutoModelForCausalLM.from_pretrained(language_model_dir(), dtype=torch.float32).eval()
     asking = PromptConfig(())
     data = load_set(DATA)
-    labelled = CalibrationSet.of(model, data.calibration_train[:QUESTIONS], asking=asking)
-    features = calibration_features(model, labelled, asking=asking)
+    labelled = FitData.of(model, data.calibration_train[:QUESTIONS], asking=asking)
+    features = fit_features(model, labelled, asking=asking)
     (here,) = fit_temperatures(features, model.logits, losses=[("NLL", None)])
     prompts = [prompt for _, prompt, _ in asking.read(model, data.test[:QUESTIONS])[0]]
     for name in names:

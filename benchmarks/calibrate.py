@@ -32,7 +32,8 @@ from semcal.grading.grade import grade_together
 from semcal.grading.rules import Grader, RuleGrader
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel, PromptConfig
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import LanguageModel
 from semcal.rows import Row
 from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 

@@ -25,7 +25,8 @@ import torch
 from semcal.experiment.analyses.grid_scores import FLOORED
 from semcal.metrics import bootstrap, joint_bootstrap, summary
 from semcal.metrics.overview import noise_floors
-from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures
+from semcal.recalibration import FitFeatures, fit_temperatures
+from semcal.recalibration.records import TemperatureFit
 
 DATA_SETS, RESAMPLES = 200, 200
 NAMES = ("accuracy", "brier", "gain", "auroc", "ace")
@@ -117,7 +118,7 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
     heat = torch.tensor(1.6 * np.exp(0.4 * rng.standard_normal(questions))).repeat_interleave(TOKENS)
     chances = torch.softmax(z.double() / heat[:, None], 1).numpy().cumsum(1)
     index = torch.arange(questions)
-    features = CalibrationFeatures(
+    features = FitFeatures(
         prefix=z[:0],
         states=z,
         whole=False,

@@ -33,7 +33,7 @@ from semcal.demo.questions import SETS, load_set
 from semcal.errors import SemcalError
 from semcal.models import cluster_answers, load_model
 from semcal.models.equivalence import side_of
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Temperature
 from semcal.text.normal_form import normal_form
 from tests.json_rows import sample_questions

@@ -14,10 +14,10 @@ from typing import Any, get_args
 from benchmarks._llama import embedded_server
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.models.language_model import PromptConfig
-from semcal.models.loading import load_model
-from semcal.recalibration.calibration_set import CalibrationSet
-from semcal.recalibration.fitting import fit
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.fit import fit
+from semcal.recalibration.fit_data import FitData
 from semcal.recalibration.server_fit import fit_over_server
 
 ASKED = 200
@@ -38,7 +38,7 @@ def results() -> list[dict[str, Any]]:
         with server.client as client:
             for route in get_args(Route):
                 before = client.usage.requests
-                labelled = CalibrationSet.of(server, questions, asking=PromptConfig())
+                labelled = FitData.of(server, questions, asking=PromptConfig())
                 one = fit_over_server(server, labelled, route=route)
                 t, report = one.fit.temperature, one.report
                 rows.append(

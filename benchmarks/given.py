@@ -30,8 +30,8 @@ from semcal.files import write_rows
 from semcal.inputs import as_equivalence
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature
-from semcal.models.loading import load_model
-from semcal.models.sampling import Sampling, state_answers
+from semcal.models.load import load_model
+from semcal.models.sample import Sampling, state_answers
 from semcal.rows import AnswerKind, Row, RowsAt, StatedAnswer
 
 SYSTEMS = {"fid": "FiD", "gpt35": "GPT-3.5", "chatgpt": "ChatGPT", "gpt4": "GPT-4", "newbing": "Bing Chat"}

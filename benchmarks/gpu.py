@@ -24,7 +24,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 from benchmarks import NotRun, _copied_prefix
 from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 
 ROUNDS, T = 3, 1.3

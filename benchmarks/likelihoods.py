@@ -27,10 +27,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
-from semcal.models import CausalLanguageModel, Generation, Prompt, decoding, tree_cache
+from semcal.models import CausalLanguageModel, Generation, Prompt
 from semcal.models.causal_lm import Rescoring
-from semcal.models.drawing import Distributions
-from semcal.models.language_model import GenerationCut, SampleRequest
+from semcal.models.engine import decoding, tree_cache
+from semcal.models.engine.draw import Distributions
+from semcal.models.protocols import GenerationCut, SampleRequest
 from semcal.recalibration import Base
 
 SIZE, QUESTIONS, ROUNDS = "110M", 32, 3

@@ -47,7 +47,7 @@ from semcal.demo.questions import SETS, load_set
 from semcal.errors import SemcalWarning
 from semcal.models import cluster_answers, load_model
 from semcal.models.equivalence import CachedEquivalence, Equivalence, Triple
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Temperature
 from semcal.text.normal_form import normal_form
 from semcal.text.values import values_differ

@@ -45,19 +45,12 @@ from semcal.data.question import Question
 from semcal.grading.rules import RuleGrader
 from semcal.measures import components
 from semcal.models import CausalLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.distribution import temperature_of
 from semcal.models.nli import CrossEncoder
-from semcal.models.sampling import Sampling, SamplingConfig, sample_runs
-from semcal.recalibration import (
-    ATS,
-    SE,
-    AnyRecalibrator,
-    Base,
-    Platt,
-    Recalibrator,
-    Temperature,
-    temperature_of,
-)
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, TokenDistribution
+from semcal.models.sample import Sampling, SamplingConfig, sample_runs
+from semcal.recalibration import ATS, SE, Base, Platt, Temperature
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 
@@ -276,7 +269,7 @@ class PlattProcessor(LogitsProcessor):  # type: ignore[misc]
 
 @torch.no_grad()
 def plain(
-    parts: Parts, asked: Sequence[Question], method: str, recalibrator: Recalibrator, answers: Answers
+    parts: Parts, asked: Sequence[Question], method: str, recalibrator: TokenDistribution, answers: Answers
 ) -> dict[str, float]:
     """One run of one method as it is usually done; seconds by stage."""
     model = CausalLanguageModel(parts.net, parts.tokenizer, name=SIZE)
@@ -324,7 +317,7 @@ def _generated(
 
 
 def _scored(
-    parts: Parts, prompt: list[int], answers: list[list[int]], recalibrator: Recalibrator
+    parts: Parts, prompt: list[int], answers: list[list[int]], recalibrator: TokenDistribution
 ) -> list[float]:
     longest = max(map(len, answers))
     ids = torch.tensor([prompt + answer + [0] * (longest - len(answer)) for answer in answers])

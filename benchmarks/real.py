@@ -61,9 +61,9 @@ from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import CachedEquivalence
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import Sampling, SamplingConfig, sample_runs
-from semcal.recalibration.choosing import sample_candidates
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import Sampling, SamplingConfig, sample_runs
+from semcal.recalibration.select import sample_candidates
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 

@@ -24,19 +24,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.sampling import forget, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.recalibration import (
-    ATS,
-    BlockShape,
-    CalibrationFeatures,
-    Platt,
-    fit_ats,
-    fit_platt,
-    fit_temperatures,
-    fit_ts,
-    paper_schedule,
-    tabulate,
-)
-from semcal.recalibration.losses import mean_loss
+from semcal.recalibration import ATS, BlockShape, FitFeatures, Platt, fit_temperatures
+from semcal.recalibration.exact_solver import mean_loss, tabulate
+from semcal.recalibration.methods import paper_schedule
+from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 QUESTIONS, BATCH, PREFIX, PROMPT, ANSWER, ROUNDS = 200, 4, 262, 30, 5, 3
 WIDTH, INNER, LAYERS, HEADS, VOCABULARY = 768, 2048, 12, 12, 32_000
@@ -69,13 +60,13 @@ def language_model() -> LlamaForCausalLM:
     return model
 
 
-def stored(head: Callable[[Tensor], Tensor]) -> CalibrationFeatures:
+def stored(head: Callable[[Tensor], Tensor]) -> FitFeatures:
     """Random states, and answers drawn from the head at T = 1.3."""
     g = torch.Generator().manual_seed(0)
     question = torch.arange(QUESTIONS)
     each = PROMPT + ANSWER - 1
     states = torch.randn(QUESTIONS * each, WIDTH, generator=g)
-    features = CalibrationFeatures(
+    features = FitFeatures(
         prefix=torch.randn(PREFIX, WIDTH, generator=g),
         states=states,
         whole=True,

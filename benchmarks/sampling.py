@@ -51,7 +51,8 @@ from benchmarks._llama import llama
 from benchmarks._vllm import Answer, Vllm
 from semcal.data import read_questions
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.language_model import PromptConfig, SampleRequest
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Temperature
 
 VOCABULARY, END, M, STEPS, BATCH, ROUNDS = 32_000, 2, 10, 10, 4, 3

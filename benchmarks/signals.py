@@ -39,7 +39,7 @@ from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
 from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
 from semcal.models.clustering import ClusterConfig
-from semcal.models.loading import load_model
+from semcal.models.load import load_model
 from semcal.rows import Row
 from semcal.store import Store
 
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         raise NotRun("--model and --calibration")
     warnings.simplefilter("ignore", SemcalWarning)
     model, equivalence = load_model(options.model, dtype=options.dtype), as_equivalence(None)
-    asking = Calibration.from_pretrained(options.calibration).asking
+    asking = Calibration.from_pretrained(options.calibration).prompt
     lines = (options.calibration / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     draws = [Row(json.loads(line)) for line in lines]
     print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")

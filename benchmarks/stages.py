@@ -31,12 +31,14 @@ from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
 from semcal.grading.rules import RuleGrader
 from semcal.metrics import summaries
-from semcal.models import CausalLanguageModel, decoding, sampling
+from semcal.models import CausalLanguageModel, sample
 from semcal.models.causal_lm import Rescoring
-from semcal.models.decoding import PrefixCache
-from semcal.models.drawing import Distributions
-from semcal.models.language_model import PromptConfig, SampleRequest
-from semcal.models.sampling import Sampling, SamplingConfig
+from semcal.models.engine import decoding
+from semcal.models.engine.decoding import PrefixCache
+from semcal.models.engine.draw import Distributions
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import SampleRequest
+from semcal.models.sample import Sampling, SamplingConfig
 from semcal.recalibration import Base
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
@@ -121,7 +123,7 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
         (PrefixCache, "get", "prompt", 0),
         (PromptConfig, "prompts", "prompt", 0),
     ]
-    places += [(sampling, "read_answer", "first answers", 0)]
+    places += [(sample, "read_answer", "first answers", 0)]
     with ExitStack() as stack:
         for of, name, stage, after in places:
             stack.enter_context(patch.object(of, name, stages.of(stage, getattr(of, name), after=after)))
@@ -161,7 +163,7 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     asked = questions(QUESTIONS, seed=3)
     stages = Stages()
     with inside_sampling(stages, limit), stages.stage("decoding"):
-        [[sampled]] = sampling.sample_runs(
+        [[sampled]] = sample.sample_runs(
             model, asked, Sampling((Base(),), ASKING, SamplingConfig(m, max_new_tokens=limit))
         )
     rows = [one.add_to(Row(question.row())).json for question, one in zip(asked, sampled)]

@@ -14,11 +14,11 @@ from semcal.calibration import samples as stored
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
-from semcal.models import sampling
+from semcal.models import sample
 from semcal.models.clustering import ClusterConfig
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import Sampling, SamplingConfig
-from semcal.recalibration import choosing
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import Sampling, SamplingConfig
+from semcal.recalibration import select
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
 
@@ -68,9 +68,9 @@ answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
 features_of = on_json(features.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
-paired_scores = on_json(choosing.paired_scores)
-select_candidates = on_json(choosing.select)
-choose_temperatures = on_json(choosing.choose_temperatures)
+paired_scores = on_json(select.paired_scores)
+select_candidates = on_json(select.select)
+choose_temperatures = on_json(select.choose_temperatures)
 scores_by_measure = on_json(measuring.scores_by_measure)
 judged_rows = on_json(grade.judge_rows)
 
@@ -144,7 +144,7 @@ def sampling_of(
 
 def sample_questions(model: Any, questions: Any, *, progress: Any = None, **options: Any) -> Any:
     """The draws of one run: ``[recalibrator][question]``."""
-    (run,) = sampling.sample_runs(model, questions, sampling_of(**options), progress=progress)
+    (run,) = sample.sample_runs(model, questions, sampling_of(**options), progress=progress)
     return run
 
 
@@ -153,14 +153,14 @@ def sample_runs(
 ) -> Any:
     """The draws of several runs: ``[run][recalibrator][question]``."""
     made = replace(sampling_of(**options), seeds=tuple(seeds), first=first)
-    return sampling.sample_runs(model, questions, made, progress=progress)
+    return sample.sample_runs(model, questions, made, progress=progress)
 
 
 def scored_without_passages(
     model: Any, questions: Any, sampled: Any, *, recalibrators: Sequence[Any], asking: PromptConfig
 ) -> Any:
     """`score_without_passages`."""
-    return sampling.score_without_passages(model, questions, sampled, sampling_of(recalibrators, asking))
+    return sample.score_without_passages(model, questions, sampled, sampling_of(recalibrators, asking))
 
 
 def fields_of(sampled: Any) -> dict[str, Any]:
@@ -173,13 +173,13 @@ def question_blocks(
 ) -> Iterator[Any]:
     """`question_blocks` for draws in several ways."""
     made = sampling_of([None] * ways, m=m, max_new_tokens=max_new_tokens)
-    blocks = sampling.question_blocks(model, map(Row.of, questions), made)
+    blocks = sample.question_blocks(model, map(Row.of, questions), made)
     return ([row.to_question() for row in block] for block in blocks)
 
 
 def plan_sampling(model: Any, questions: Any, **options: Any) -> list[str]:
     """`plan_sampling`."""
-    return sampling.plan_sampling(model, questions, sampling_of(**options))
+    return sample.plan_sampling(model, questions, sampling_of(**options))
 
 
 def sample_candidates(
@@ -198,12 +198,12 @@ def sample_candidates(
     """`sample_candidates`: rows by candidate."""
     made = sampling_of((), asking, m, seed, max_new_tokens)
     cluster = ClusterConfig(equivalence, linkage)
-    return as_json(choosing.sample_candidates(model, questions, recalibrators, made, cluster, **options))
+    return as_json(select.sample_candidates(model, questions, recalibrators, made, cluster, **options))
 
 
 def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:
     """`fit_grid`, with m draws of a seed."""
-    return choosing.fit_grid(
+    return select.fit_grid(
         model, questions, sampling=sampling_of(m=m, seed=seed, max_new_tokens=None), **options
     )
 
@@ -224,7 +224,7 @@ def rows_at_temperatures(
     """`rows_at_temperatures`: temperature → rows."""
     made = sampling_of((), asking, m, seed, max_new_tokens)
     return as_json(
-        choosing.rows_at_temperatures(
+        select.rows_at_temperatures(
             model,
             questions,
             temperatures,

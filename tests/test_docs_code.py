@@ -26,7 +26,7 @@ from semcal.demo.questions import load_set
 from semcal.experiment.grid_settings import read_settings
 from semcal.files import write_rows
 from semcal.models import CausalLanguageModel
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from warm_semcal import warm_semcal
 
 ROOT = Path(__file__).parents[1]

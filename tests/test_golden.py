@@ -77,7 +77,7 @@ def test_ports_versions_and_times_are_left_out_and_numbers_stay() -> None:
     fitted = '{\n  "temperature": 1.25,\n  "versions": {\n    "torch": "2"\n  },\n  "sha256": "%s"\n}\n' % (
         "a" * 64
     )
-    assert without_machine_facts("ts/calibration.json", fitted) == (
+    assert without_machine_facts("ts/recalibrator.json", fitted) == (
         '{\n  "temperature": 1.25,\n  "versions": {}\n}\n'
     )
     assert not is_compared("grid/run/environment.json")

@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_embedded_name_comes_first_and_a_directory_of_that_name_is_a_path(here: Path) -> None:
     assert locate("atlas", LANGUAGE_MODEL).name == "language_model"
     assert locate("atlas", NLI_MODEL).name == "nli_model"
-    assert (Path(locate("atlas", RECALIBRATOR).source) / "calibration.json").is_file()
+    assert (Path(locate("atlas", RECALIBRATOR).source) / "recalibrator.json").is_file()
     for path in ("./atlas", Path("atlas")):
         assert locate(path, LANGUAGE_MODEL) == Location("atlas", "atlas")
 

@@ -117,8 +117,8 @@ save_pretrained(recalibrator, "again", provenance=provenance)
 uq = semcal.SemanticUQ(model, recalibrator=recalibrator, equivalence="exact", m=5)
 print(recalibrator.temperature_, uq.ask("Who?").text)"""
     assert light(code, tmp_path) == f"{ts.temperature_} Ana"
-    again = (tmp_path / "again" / "calibration.json").read_bytes()
-    assert again == (tmp_path / "ts" / "calibration.json").read_bytes()
+    again = (tmp_path / "again" / "recalibrator.json").read_bytes()
+    assert again == (tmp_path / "ts" / "recalibrator.json").read_bytes()
 
 
 def test_a_server_answers_is_calibrated_and_judges(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_server_answers_is_calibrated_and_judges(tmp_path: Path) -> None:
         (("ask", "Who?", "--equivalence", "exact"), "the language model 'atlas'"),
         (("sample", "rows", "--model", "atlas", "--out", "out"), "the language model 'atlas'"),
         (("cluster", "rows", "--equivalence", "atlas", "--out", "out"), "the NLI model 'atlas'"),
-        (("fit", "rows", "--model", "atlas", "--out", "out"), "semcal fit"),
+        (("fit", "rows", "--model", "atlas", "--out", "out"), "the language model 'atlas'"),
         (("demo", "--out", "out"), "semcal demo"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_model_that_a_server_has_is_told_what_to_write(tmp_path: Path, model: 
     [
         ("semcal.load_model('atlas')", "the language model 'atlas' needs torch"),
         ("semcal.load_equivalence('atlas')", "the NLI model 'atlas' needs torch"),
-        ("semcal.fit", "semcal.fit needs torch"),
+        ("semcal.fit('atlas', [])", "the language model 'atlas' needs torch"),
         ("semcal.recalibration.Platt", "semcal.recalibration.Platt needs torch"),
         ("semcal.recalibration.from_pretrained('platt')", "the recalibrator Platt needs torch"),
         (

@@ -1,4 +1,4 @@
-"""A measure, a metric, a recalibrator and a table from outside are found wherever the package's own are."""
+"""Measures, metrics, recalibrators, equivalences, signals and tables from outside are found everywhere."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from semcal.calibration.signals import SIGNALS, Assessment, register_signal
+from semcal.demo.questions import load_set
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.report.build import glossary
 from semcal.experiment.report.report_tables import REPORT_TABLES, SECTIONS, ReportTable, Section
@@ -22,6 +24,8 @@ from semcal.experiment.report.tables import Field, in_order, metric_title
 from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric
+from semcal.models.equivalence import EQUIVALENCES, NamedEquivalence, Triple
+from semcal.models.protocols import Sampler
 from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,
@@ -32,7 +36,7 @@ from semcal.recalibration import (
     Method,
     from_pretrained,
 )
-from semcal.recalibration.losses import token_losses
+from semcal.recalibration.exact_solver import token_losses
 from semcal.recalibration.methods import SERVED
 from semcal.registry import PLUGINS, load_plugins
 from semcal.workers import ProcessExecutor
@@ -139,6 +143,19 @@ BOLDEST = ReportTable(
 )
 
 
+class FirstLetter:
+    """Answers with one first letter mean the same."""
+
+    name, revision = "first-letter", "1"
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        return [premise[:1] == hypothesis[:1] for _, premise, hypothesis in triples]
+
+
+def ask_brevity(_: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
+    return [1 / (1 + len(assessment.answer)) for assessment in assessments]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def registered() -> Iterator[None]:
     MEASURES.register(SQUARED)
@@ -146,7 +163,10 @@ def registered() -> Iterator[None]:
     RECALIBRATORS.register(MIXTURE)
     SECTIONS.register(Section("boldness", "Who is bold", link="Boldness"))
     REPORT_TABLES.register(BOLDEST)
+    EQUIVALENCES.register(NamedEquivalence("first-letter", FirstLetter))
+    register_signal("brevity", ask_brevity)
     yield
+    del EQUIVALENCES["first-letter"], SIGNALS["brevity"]
     del MEASURES["S-SC"], METRICS["boldness"], RECALIBRATORS["Mixture"], REPORT_TABLES["boldest"]
     del SECTIONS["boldness"]
 
@@ -164,6 +184,42 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def questions(tmp_path: Path) -> str:
     return write(tmp_path / "questions.jsonl", QUESTIONS)
+
+
+# The equivalence and the signal.
+
+
+def test_an_equivalence_is_named_in_commands_and_calibrations(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": str(i),
+            "question": "Who?",
+            "samples": ["Ana", "Abe", "Bo"],
+            "answers": ["Ana" if i % 3 else "Bo"],
+        }
+        for i in range(30)
+    ]
+    file, named = write(tmp_path / "rows.jsonl", rows), ("--equivalence", "first-letter")
+    code, clustered, stderr = semcal("cluster", file, *named)
+    assert (code, clustered[0]["clusters"]) == (0, [[0, 1], [2]]), stderr
+    assert clustered[0]["clustered_by"]["equivalence"] == "first-letter"
+    code, _, stderr = semcal("calibrate", file, *named, "--out", tmp_path / "map")
+    assert code == 0, stderr
+    clusters = write(tmp_path / "clusters.jsonl", clustered)
+    code, (measured, *_), stderr = semcal("measure", clusters, "--calibration", tmp_path / "map")
+    assert (code, measured["answer"]) == (0, "Ana"), stderr
+    with pytest.raises(UsageError, match="first-letter"):
+        EQUIVALENCES.register(NamedEquivalence("first-letter", FirstLetter))
+
+
+def test_a_signal_is_a_feature_of_a_calibration_that_asks_for_it(tmp_path: Path) -> None:
+    labeled = [question.row() for question in load_set("atlas-trivia").calibration_train[:60]]
+    questions = write(tmp_path / "labeled.jsonl", labeled)
+    how = ("--model", "atlas", "--m", 3, "--equivalence", "exact", "--config", "sampling.temperatures=1")
+    code, _, stderr = semcal("calibrate", questions, *how, "--signal", "brevity", "--out", tmp_path / "map")
+    assert code == 0, stderr
+    kept = (json.loads(line) for line in (tmp_path / "map" / "samples.jsonl").read_text().splitlines())
+    assert all(0 < row["signals"][0]["brevity"] <= 0.5 for row in kept)
 
 
 # The measure and the metric.
@@ -212,7 +268,7 @@ def test_fit_saves_it_and_sample_draws_under_it(questions: str, tmp_path: Path) 
     code, rows, _ = semcal("sample", questions, "--recalibrator", out, *options)
     assert code == 0
     assert [row["sampled_by"]["recalibrator"] for row in rows] == [f"Mixture({mixture.share})"] * 2
-    path = out / "calibration.json"
+    path = out / "recalibrator.json"
     content = {**json.loads(path.read_text()), "share": 2.0}
     del content["sha256"]
     path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
@@ -240,7 +296,7 @@ def test_fit_chooses_from_its_candidates(questions: str, tmp_path: Path) -> None
 
 
 def test_a_grid_fits_selects_and_samples_and_its_results_and_tables_have_them(run_folder: Path) -> None:
-    (fit,) = run_folder.glob("recalibrators/atlas/trivia/*/calibration.json")
+    (fit,) = run_folder.glob("recalibrators/atlas/trivia/*/recalibrator.json")
     assert json.loads(fit.read_text())["method"] == "Mixture"
     selection = json.loads((run_folder / "selection" / "atlas" / "trivia.json").read_text())
     assert selection["methods"]["Mixture"]["S-SC"]["candidate"] == "Mixture NLL"

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.calibrator import Calibrator, calibrate
     from semcal.calibration.configuration import CalibrationConfig
+    from semcal.calibration.scores import ScoreCalibrator
     from semcal.data.arguments import Questions
     from semcal.data.question import Question
     from semcal.inputs import EquivalenceLike, ModelLike, Samples, load_equivalence
     from semcal.measures import confidence
     from semcal.models.clustering import ClusterConfig
-    from semcal.models.language_model import PromptConfig
-    from semcal.models.loading import load_model
-    from semcal.models.sampling import SamplingConfig
-    from semcal.recalibration.fitted import Fit, RecalibratorLike
-    from semcal.recalibration.fitting import fit
+    from semcal.models.load import load_model
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.sample import SamplingConfig
+    from semcal.recalibration.fit import Fit, RecalibratorLike, fit
     from semcal.results import Answer, Results, score
     from semcal.servers.sampler import load_server
     from semcal.uncertainty import SemanticUQ, ask_many, check
@@ -40,24 +40,25 @@ _ADDRESSES = {
     "Calibrator": "calibration.calibrator",
     "ClusterConfig": "models.clustering",
     "EquivalenceLike": "inputs",
-    "Fit": "recalibration.fitted",
+    "Fit": "recalibration.fit",
     "ModelLike": "inputs",
-    "PromptConfig": "models.language_model",
+    "PromptConfig": "models.prompting",
     "Question": "data.question",
     "Questions": "data.arguments",
-    "RecalibratorLike": "recalibration.fitted",
+    "RecalibratorLike": "recalibration.fit",
     "Results": "results",
     "Samples": "inputs",
-    "SamplingConfig": "models.sampling",
+    "ScoreCalibrator": "calibration.scores",
+    "SamplingConfig": "models.sample",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
     "calibrate": "calibration.calibrator",
     "check": "uncertainty",
     "confidence": "measures",
     "errors": "",
-    "fit": "recalibration.fitting",
+    "fit": "recalibration.fit",
     "load_equivalence": "inputs",
-    "load_model": "models.loading",
+    "load_model": "models.load",
     "load_server": "servers.sampler",
     "metrics": "",
     "recalibration": "",
@@ -80,6 +81,7 @@ __all__ = [
     "Results",
     "Samples",
     "SamplingConfig",
+    "ScoreCalibrator",
     "SemanticUQ",
     "__version__",
     "ask_many",

@@ -1,6 +1,6 @@
-"""Converts arrays, tensors, tables and options to float64 for the formulas, or refuses them.
+"""Conversion of arrays, tensors, tables and options to float64, with checks.
 
-A tensor is recognised by its method `detach`, so nothing but numpy is imported.
+A tensor is recognized by its method `detach`, so only numpy is imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def as_numbers(values: Any, name: str) -> Floats:
             _check_objects(array, name)
         elif array.dtype.kind not in NUMERIC:
             raise InputError(
-                f"{name} holds {_KINDS.get(array.dtype.kind, 'something else')} ({_type_in(array)}), "
+                f"{name} holds {_KINDS.get(array.dtype.kind, 'something else')} ({_element_type(array)}), "
                 f"got {shown(values)}; expected numbers"
             )
         return np.asarray(array, dtype=np.float64)
@@ -47,28 +47,26 @@ def as_numbers(values: Any, name: str) -> Floats:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         if "inhomogeneous" in str(error):
-            raise InputError(
-                f"{name} holds rows of different lengths; expected as many numbers in each"
-            ) from error
+            raise InputError(f"{name} holds rows of different lengths; expected equal lengths") from error
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{name} holds something that is no number ({reason}); expected numbers") from error
+        raise InputError(f"{name} holds an invalid number ({reason}); expected numbers") from error
 
 
 _KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m": "spans of time"}
+_DECIMALS = ("Decimal", "bfloat16")
 
 
-def _type_in(array: NDArray[Any]) -> str:
-    """The type of an array's elements, as Python names it."""
+def _element_type(array: NDArray[Any]) -> str:
     if array.size and array.dtype.kind in "US":
         return type(array.ravel()[0].item()).__name__
     return str(array.dtype)
 
 
 def _plain(values: Any, name: str) -> Any:
-    """Convert tensors, and masked arrays without masks, to arrays, also in lists; nothing else."""
+    """Convert tensors, and masked arrays without masks, to arrays, also in lists."""
     if np.ma.is_masked(values):
         raise InputError(
-            f"{name} holds masked values; leave these questions out (values.compressed()), or fill them"
+            f"{name} holds masked values. Leave these questions out (values.compressed()), or fill them."
         )
     if hasattr(values, "detach"):
         tensor = values.detach().cpu()
@@ -82,15 +80,11 @@ def _plain(values: Any, name: str) -> Any:
 
 
 def _check_objects(array: NDArray[Any], name: str) -> None:
-    """Refuse objects that are no numbers, even where numpy could convert them."""
+    """Raise InputError for objects other than numbers, even if numpy could convert them."""
     for value in array.ravel():
-        if not (value is None or isinstance(value, (numbers.Real, np.bool_)) or _is_decimal(value)):
+        is_number = isinstance(value, (numbers.Real, np.bool_)) or type(value).__name__ in _DECIMALS
+        if value is not None and not is_number:
             raise InputError(f"{name} holds {shown(value)}, a {type(value).__name__}; expected numbers")
-
-
-def _is_decimal(value: object) -> bool:
-    """Whether it is another kind of number: a decimal, or bfloat16."""
-    return type(value).__name__ in ("Decimal", "bfloat16")
 
 
 def as_option(
@@ -104,7 +98,7 @@ def as_option(
 ) -> float:
     """Return an option that is one number strictly between two others.
 
-    UsageError if it is no number, not whole where it must be, or outside; `expected` says what is.
+    UsageError, which ends in `expected`, if it is not a number, not whole as required, or outside.
 
     >>> as_option("ten", "bins", "a positive whole number, such as 15", low=0, whole=True)
     Traceback (most recent call last):
@@ -122,7 +116,7 @@ def as_option(
 
 
 def as_generator(seed: Any) -> np.random.Generator:
-    """Return the random generator of a seed; UsageError if it is none."""
+    """Return the random generator of a seed; UsageError for an invalid seed."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Configuration objects from keywords: their fields are the options of public functions."""
+"""Build configuration objects from keywords, which are the options of public functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semcal.data.template import TemplateLike
     from semcal.grading.rules import Grader
     from semcal.inputs import EquivalenceLike
-    from semcal.models.drawing import Truncation
+    from semcal.models.engine.draw import Truncation
     from semcal.rows import AnswerKind
 
 _Config = TypeVar("_Config")
@@ -60,10 +60,10 @@ class CalibrationKeywords(TypedDict, total=False):
 
 
 def configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:
-    """Return a configuration: the one that is given, or one of the options that are its fields.
+    """Return the given configuration, or build one from the options that are its fields.
 
-    Those options are taken out of `options`; None stands for the default. UsageError if the configuration is
-    given beside one of its fields.
+    The used options are removed from `options`; None stands for the default. UsageError if both the
+    configuration and one of its fields are given.
     """
     chosen = {name: options.pop(name) for name in options_of(kind) if name in options}
     chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -71,19 +71,20 @@ def configured(kind: type[_Config], config: _Config | None, options: dict[str, A
         return kind(**chosen)
     if not isinstance(config, kind):
         raise UsageError(
-            f"expected a {kind.__name__}, got {type(config).__name__}; give semcal.{kind.__name__}(…)"
+            f"expected a {kind.__name__}, got {type(config).__name__}. Pass semcal.{kind.__name__}(…)"
         )
     if chosen:
-        raise UsageError(f"{', '.join(chosen)} given beside a {kind.__name__}; put them into it")
+        names = ", ".join(chosen)
+        raise UsageError(f"{names}: given beside a {kind.__name__}. Set these fields in the {kind.__name__}")
     return config
 
 
 def check_options(options: Mapping[str, object], known: Iterable[str], *, of: str) -> None:
-    """Raise UsageError, with the nearest known name, if an option is left that nothing takes."""
+    """Raise UsageError, with the nearest known name, for an unknown option."""
     for name in options:
         check_name(name, known, what=f"option of {of}")
 
 
 def options_of(*kinds: type) -> list[str]:
-    """Return the names of the keywords that configuration classes take."""
+    """Return the names of the fields of configuration classes."""
     return [name for kind in kinds for name in signature(kind).parameters]

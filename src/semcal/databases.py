@@ -1,4 +1,4 @@
-"""SQLite files of ours: who made them, their tables, transactions, and readers beside a writer."""
+"""SQLite files of this package: their layouts, transactions, and readers beside a writer."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ UNUSABLE = {
 
 @dataclass(frozen=True)
 class DatabaseLayout:
-    """What files of one kind hold, and how messages call one."""
+    """The layout of one kind of file, and its name in messages."""
 
     noun: str  # "log of replies"
-    remedy: str  # what to do about a file of another program or layout
+    remedy: str  # for a file of another program or layout
     owner: int  # the `application_id`
     schema: int
-    tables: Mapping[str, str]  # the statements that make them and their indexes, by name and in order
+    tables: Mapping[str, str]  # statements that create tables and indexes, by name and in order
 
     def refusal(self, path: Path) -> StoreError:
-        """The error of a file that another program made."""
+        """Return the error for a file of another program."""
         return StoreError(f"{path} is no {self.noun}, but of another program; {self.remedy}")
 
 
 def make_folder(path: Path, name: str) -> None:
-    """Make the folder of a file, called `name` in messages, where there is none; StoreError if that fails."""
+    """Make the missing folder of a file, called `name` in messages; StoreError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -47,12 +47,12 @@ def make_folder(path: Path, name: str) -> None:
 
 
 def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
-    """A connection of any thread, one at a time; a power cut may cost what came last, not the file.
+    """Return a connection for one thread at a time. A power cut may lose the last writes, not the file.
 
-    It waits for `patience` seconds while other processes write. A new file can be read by its owner alone.
-    One that exists is opened by SQLite alone: to close a descriptor of it drops all locks of this process.
+    The connection waits `patience` seconds while other processes write. Only its owner can read a new file.
+    Only SQLite opens an existing file, because closing another descriptor drops all locks of this process.
     """
-    with suppress(OSError):  # it exists, or SQLite says better what is wrong
+    with suppress(OSError):  # it exists, or the error of SQLite is clearer
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = NORMAL")
@@ -60,12 +60,12 @@ def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
 
 
 def reader(path: Path) -> Callable[[], sqlite3.Connection]:
-    """Return a maker of connections that change nothing, not even beside the file, where readers leave files.
+    """Return a function that opens connections for reading, which leave no files beside the database.
 
-    The file is looked at once, before the first connection: to close a descriptor drops this process's locks.
+    The file is read once, before the first connection: closing a descriptor drops this process's locks.
     """
     log, in_wal = path.with_name(f"{path.name}-wal"), False
-    with suppress(OSError), path.open("rb") as handle:  # of a file that is not there SQLite says so
+    with suppress(OSError), path.open("rb") as handle:  # SQLite reports a missing file
         in_wal = handle.read(20)[18:19] == b"\2"
     settled = "&immutable=1" if in_wal and not (log.is_file() and log.stat().st_size) else ""
     uri = f"{path.resolve().as_uri()}?mode=ro{settled}"
@@ -90,7 +90,7 @@ def prepare(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) ->
 
 
 def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
-    """Check that a file is whole, and of this layout; errors as of `prepare`."""
+    """Check that a file is whole and has this layout; the errors are those of `prepare`."""
     (owner,) = database.execute("PRAGMA application_id").fetchone()
     (schema,) = database.execute("PRAGMA user_version").fetchone()
     if owner != layout.owner:
@@ -107,7 +107,7 @@ def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> N
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Return whether another process holds a lock."""
+    """Return whether the error is a lock of another process."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -116,7 +116,7 @@ def _code(error: Exception) -> int:
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is there and begins as those of SQLite do."""
+    """Return whether a file exists and begins like an SQLite file."""
     if not path.is_file():
         return False
     with path.open("rb") as handle:
@@ -125,9 +125,9 @@ def is_database(path: Path) -> bool:
 
 @contextmanager
 def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> Iterator[None]:
-    """Raise what SQLite says of a file as StoreError: it cannot be used, or is damaged, with the remedy.
+    """Raise errors of SQLite as StoreError: the file cannot be used, or is damaged; with the remedy.
 
-    `foreign` is the remedy for a file that is no database at all, where it is another.
+    `foreign` is the remedy for a file that is not a database, by default the same.
     """
     try:
         yield
@@ -135,8 +135,8 @@ def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> It
         code = _code(error)
         if code in UNUSABLE:
             raise StoreError(
-                f"cannot use {name}: {error}; see that no other program has locked it, that there is space "
-                "and that it may be written to"
+                f"cannot use {name}: {error}. Check that no other program has locked it, that there is space "
+                "and that it may be written to."
             ) from error
         if foreign is not None and code == sqlite3.SQLITE_NOTADB:
             remedy = foreign
@@ -144,7 +144,7 @@ def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> It
 
 
 def close_whole(database: sqlite3.Connection) -> None:
-    """Close with everything in the file itself, which SQLite leaves undone where two close at once."""
+    """Close with all data in the main file, also if two processes close at once."""
     with suppress(sqlite3.Error):
         database.execute("PRAGMA busy_timeout = 1000")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -152,20 +152,20 @@ def close_whole(database: sqlite3.Connection) -> None:
 
 
 def tables_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
-    """Everything that a database declares by a statement: type, name and statement."""
+    """Return type, name and statement of everything that a database declares."""
     return database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """One transaction, started when no other process writes."""
+    """Run the block in one transaction, which starts when no other process writes."""
     database.execute("BEGIN IMMEDIATE")
     with database:
         yield
 
 
 def write_ahead(database: sqlite3.Connection) -> None:
-    """Allow readers beside a writer; SQLite does not wait for locks when switching to WAL, so we do."""
+    """Allow readers beside a writer (WAL), waiting for locks, which SQLite does not do here."""
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:

@@ -7,8 +7,8 @@ from typing import Self
 
 from semcal.errors import naming_extra
 from semcal.models.distribution import Temperature
-from semcal.recalibration.saving import from_pretrained
-from semcal.recalibration.temperature import single_temperature
+from semcal.recalibration.files import from_pretrained
+from semcal.recalibration.recalibrators import single_temperature
 
 with naming_extra("semcal.export"):
     from torch import Tensor
@@ -20,8 +20,8 @@ __all__ = ["TemperatureProcessor"]
 class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     """Divide the logits of every token by one temperature.
 
-    Put it last among your logits processors, and leave those of `generate` off: ``temperature=1.0``,
-    ``top_k=0``, ``top_p=1.0`` (they come after yours, and top-k 50 is a default).
+    Put it last among your logits processors. Disable those of `generate`, which come later:
+    ``temperature=1.0``, ``top_k=0`` (the default is 50), ``top_p=1.0``.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     Raises
     ------
     UsageError
-        If T is not a temperature.
+        If T is not positive and finite.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
 
     @classmethod
     def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Self:
-        """Take the temperature from a directory that `semcal fit` wrote, or from the hub (at a `revision`).
+        """Load the temperature from a directory of `semcal fit`, or from the hub (at a `revision`).
 
         UsageError if there is no recalibrator, or it has no single temperature.
         """

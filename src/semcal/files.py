@@ -1,13 +1,13 @@
-"""Files: written whole or not at all, locks between processes, and JSON Lines (design.md, file contracts).
+"""Atomic writes, locks between processes, and JSON Lines (design.md, file contracts).
 
-What is unfinished lies in a folder of a random name beside its place, with a lock file that is held while it
-is written. A process that can take that lock knows that the writer has ended, even across containers, where
-process ids mean nothing.
+An unfinished file is in a folder with a random name beside its place, with a lock file that the writer holds.
+A process that can take the lock knows that the writer has ended, even across containers, where process ids
+have no meaning.
 
 JSON Lines hold one object per line; a bad line is reported and not fatal. JSON has no infinities: −inf is
 the string "-inf", and an undefined number is null. Python's json accepts too much (NaN, duplicate keys, any
-depth, lone surrogates): `parse` reads a text, `fault` finds what is wrong with the result. Files that hold no
-rows of text are recognised by ending or first bytes, and the error says how to convert them.
+depth, lone surrogates): `parse` reads a text, and `fault` checks the result. Other file formats are
+recognized by ending or first bytes, and the error says how to convert them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 JsonObject: TypeAlias = dict[str, Any]
-"""An object of a file, as it is read."""
+"""An object of a file."""
 
 PART, LOCK = ".semcal.part", ".semcal.lock"
 #: Names of files and folders that a killed process leaves behind.
 _LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)
-#: Folders of the names of open files, which are written directly.
+#: Folders with the names of open files, which are written directly.
 _OPEN_FILES = ("/dev", "/dev/fd", "/proc/self/fd")
-#: Seconds to wait for a lock; one that is only tested is free again sooner.
+#: Seconds to wait for a lock; a lock that is only tested is free sooner.
 PATIENCE = 0.5
-#: What a file system without locks answers.
+#: Errors of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """The folder of a kind of what can be made again: below SEMCAL_CACHE, or else the user's caches.
+    """Return the folder of a cache: below SEMCAL_CACHE, or else in the user's cache folder.
 
     >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}, "linux"))
     '/big/servers'
@@ -67,7 +67,7 @@ def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a device, a pipe or an open file: it is written directly, never replaced.
+    """Return whether a path is a device, a pipe or an open file, which is written directly.
 
     >>> is_stream(Path("/dev/null")), is_stream(Path("rows.jsonl"))
     (True, False)
@@ -79,10 +79,10 @@ def is_stream(path: Path) -> bool:
 
 @contextmanager
 def atomic_write(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file for bytes so that it appears whole, flushed to disk, when the block ends, or not at all.
+    """Open a file for bytes that appears whole, flushed to disk, at the end of the block, or not at all.
 
     A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
-    removed. An OSError names `path`. A `private` file can be read by its owner alone.
+    removed. An OSError names `path`. Only its owner can read a `private` file.
     """
     with part_folder(path) as folder, (folder / path.name).open("xb") as handle:
         if private:
@@ -95,7 +95,7 @@ def atomic_write(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make OSErrors inside name `path`: that of a full disk names no file."""
+    """Let OSErrors in the block name `path`; the error of a full disk names no file."""
     try:
         yield
     except OSError as error:
@@ -106,7 +106,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def part_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, from which what is made there is moved to `path`."""
+    """Yield a temporary folder beside `path`, for content that then moves to `path`."""
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent.absolute())
@@ -137,10 +137,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the lock file `path`, whose name ends in `LOCK`, while the block runs; it is removed at the end.
+    """Hold the lock file `path`, whose name ends in `LOCK`, during the block, and remove it at the end.
 
-    If another process holds it for `patience` seconds, UsageError says `busy`. The lock of a process ends
-    with it, however it ends.
+    If another process holds it for `patience` seconds, UsageError says `busy`. A lock ends with its process.
     """
     lock = _lock(path)
     if not _acquire(lock, patience):
@@ -148,7 +147,7 @@ def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # while it is held: a process that has it open looks for it again
+        path.unlink(missing_ok=True)  # before the release: a process that waits for it then makes a new one
         lock.release()
 
 
@@ -173,18 +172,14 @@ def clear_folder(folder: Path) -> None:
             path.unlink()
 
 
-#: Removes leftovers from a folder once per process: listing the folder for each file would take long.
+#: Removes leftovers from a folder once per process, because listing the folder for each file is slow.
 _clean = cache(remove_leftovers)
 
 
-def _random_name(path: Path) -> Path:
-    return path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
-
-
 def _new_part(path: Path) -> tuple[Path, FileLock]:
-    """A new folder beside `path`, and its lock, which is held."""
+    """Make a folder beside `path`, and take its lock."""
     while True:
-        folder = _random_name(path)
+        folder = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
         folder.mkdir()
         lock = _lock(folder / LOCK)
         with suppress(FileNotFoundError):  # it was removed as a leftover before it was locked
@@ -199,7 +194,7 @@ def _lock(path: Path) -> FileLock:
 
 
 def _acquire(lock: FileLock, patience: float) -> bool:
-    """Whether the lock was taken; always true on a file system without locks."""
+    """Take the lock if possible; return True also on a file system without locks."""
     try:
         lock.acquire(timeout=patience)
     except TimeoutError:
@@ -211,7 +206,7 @@ def _acquire(lock: FileLock, patience: float) -> bool:
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Remove a leftover unless a process holds its lock, or it is not ours."""
+    """Remove a leftover unless a process holds its lock, or it has another type."""
     is_part = path.name.endswith(PART)
     if path.is_symlink() or path.is_dir() != is_part:
         return
@@ -226,8 +221,8 @@ def _remove_if_dead(path: Path) -> None:
 # JSON Lines
 
 
-#: What JSON need not escape: controls from U+0080 on and marks that turn the direction of writing, on which a
-#: terminal acts; halves of characters (of file names), which UTF-8 cannot encode.
+#: Characters that are escaped although JSON allows them: controls from U+0080 on and marks of the writing
+#: direction, which act on a terminal, and halves of characters (of file names), which UTF-8 cannot encode.
 _UNSAFE = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PANDAS = (
     "python -c \"import pandas; pandas.{reader}('{name}')"
@@ -237,7 +232,7 @@ _PANDAS = (
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of file that is not supported, with what to do; `start` is a pattern of its first bytes."""
+    """A file format that is not supported, with the remedy; `start` is a pattern of its first bytes."""
 
     description: str
     remedy: str
@@ -282,7 +277,7 @@ _KINDS = (
 
 
 def check_ending(path: Path) -> None:
-    """Raise InputError, with how to convert it, for a file whose ending is not that of rows of text.
+    """Raise InputError, with the conversion, for a file with the ending of an unsupported format.
 
     >>> check_ending(Path("answers.zip"))
     Traceback (most recent call last):
@@ -295,7 +290,7 @@ def check_ending(path: Path) -> None:
 
 
 def check_start(start: bytes, source: str | Path) -> None:
-    """Refuse, as `check_ending` does, a file whose first bytes are not those of rows of text."""
+    """Raise InputError, with the conversion, for a file with the first bytes of an unsupported format."""
     for kind in _KINDS:
         if kind.start is not None and re.match(kind.start, start):
             name = "standard input" if str(source) == "-" else source
@@ -305,17 +300,17 @@ def check_start(start: bytes, source: str | Path) -> None:
 
 
 def check_json_lines(source: str) -> None:
-    """Refuse, as `check_ending` does, a table where rows need lists and objects."""
+    """Raise InputError, with the conversion, for a table where JSON Lines are needed."""
     name = Path(source).name
     for ending, reader in ((".csv", "read_csv"), (".tsv", "read_table"), (".parquet", "read_parquet")):
         if name.lower().removesuffix(".gz").endswith(ending):
             convert = _PANDAS.replace("{reader}", reader).replace("{name}", name)
-            raise InputError(f"{source} is no file of JSON Lines, which rows are read from: {convert}")
+            raise InputError(f"{source} is not a file of JSON Lines. Convert it: {convert}")
 
 
 # Strict JSON
 
-#: How deep lists and objects may be nested in a row.
+#: Maximum depth of nested lists and objects in a row.
 DEEPEST = 100
 TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"
 #: A lone surrogate: JSON can escape it, UTF-8 cannot encode it.
@@ -335,7 +330,7 @@ class _TooLong(str):
 
 
 class _Reading:
-    """The state of one `parse`: whether something `odd` was found, for `fault` to report."""
+    """The state of one `parse`: `odd` is true if `fault` must check the result."""
 
     def __init__(self) -> None:
         self.odd = False
@@ -362,7 +357,7 @@ class _Reading:
 
 
 def parse(text: str) -> tuple[Any, bool]:
-    """Return the value of a JSON text, and whether `fault` must check it; InputError if it is no JSON.
+    """Return the value of a JSON text, and whether `fault` must check it; InputError for other text.
 
     >>> parse('{"id": 1, "samples": ["Ada"]}')
     ({'id': 1, 'samples': ['Ada']}, False)
@@ -374,7 +369,7 @@ def parse(text: str) -> tuple[Any, bool]:
             value = loads()
         except json.JSONDecodeError:
             raise
-        except ValueError:  # a whole number of thousands of digits: read again, slower
+        except ValueError:  # a whole number has thousands of digits: read again, slower
             value = loads(parse_int=reading.integer)
     except RecursionError:
         raise InputError(TOO_DEEP) from None
@@ -385,7 +380,7 @@ def parse(text: str) -> tuple[Any, bool]:
 
 
 def fault(content: Any) -> str | None:
-    """Return why a parsed value cannot be used or written again; None if it can.
+    """Return the reason why a parsed value cannot be used or written again, None if it can.
 
     >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
     "'log_likelihoods' holds NaN, which is no value of JSON: write null for a number that is not known"
@@ -419,7 +414,7 @@ def _fault_of_one(key: str | None, value: Any) -> str | None:
 
 
 def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
-    """The items of a list or an object, with their outermost key."""
+    """Yield the items of a list or an object, with their outermost key."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield key, name
@@ -431,9 +426,9 @@ def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
 
 # Rows
 
-#: Maximum bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
+#: Maximum number of bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
 LONGEST = 100_000_000
-#: How many times as long a line may be for the lines behind it to be read; a device can have one without end.
+#: Lines up to this multiple of `LONGEST` are skipped; a device can have a line without end.
 SKIPPED = 10
 
 
@@ -445,16 +440,16 @@ class JsonLine:
     data: JsonObject
 
     def error(self, reason: str) -> RowError:
-        """Return the error that the row cannot be used, with its line and its id."""
+        """Return the error for an unusable row, with its line and its id."""
         row_id = self.data.get("id")
         is_id = isinstance(row_id, (str, int)) and not isinstance(row_id, bool)
         return RowError(self.line, reason, row_id if is_id else None)
 
 
 def row_of(line: int, value: Any, *, odd: bool = True) -> JsonLine | RowError:
-    """Return a parsed value as a row, or the error why it is none.
+    """Return a parsed value as a row, or a `RowError` if it is not one.
 
-    `odd` says whether it may hold values that JSON cannot (see `fault`).
+    `odd` is true if the value may hold what JSON cannot (see `fault`).
 
     >>> row_of(3, {"id": "b2", "confidence": float("nan")})
     RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is no value of JSON: write null for ...
@@ -483,7 +478,7 @@ def _encodable(value: Any) -> Any:
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """Return `value` as JSON: −inf as "-inf", NaN as null, numpy as plain numbers; safe on a terminal.
+    """Return `value` as JSON that is safe on a terminal: −inf as "-inf", NaN as null, numpy as numbers.
 
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
@@ -505,15 +500,14 @@ _json_text = partial(json.dumps, ensure_ascii=False, allow_nan=False)
 
 
 def _written(value: Any, write: Callable[..., str]) -> str:
-    """JSON of a value; only one with NaN, infinities or odd keys needs conversion first."""
     try:
         return write(value, default=_encodable)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # NaN, infinities or odd keys
         return write(_encodable(value))
 
 
 def parse_float(value: Any) -> float | None:
-    """Return the number that `dumps` wrote (null is None, "-inf" is −inf); InputError for anything else.
+    """Return a number that `dumps` wrote (null is None, "-inf" is −inf); InputError for anything else.
 
     >>> parse_float("-inf"), parse_float(-0.5), parse_float(None)
     (-inf, -0.5, None)
@@ -531,7 +525,7 @@ def parse_float(value: Any) -> float | None:
 
 
 def read_object(path: Path, *, remedy: str) -> JsonObject:
-    """Read a file that holds one JSON object; else StoreError, whose message ends in `remedy`."""
+    """Read a file with one JSON object; StoreError, which ends in `remedy`, for a damaged file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
@@ -550,7 +544,7 @@ def write_sealed(path: Path, content: Mapping[str, object]) -> None:
 
 
 def read_sealed(path: Path) -> JsonObject | None:
-    """Read what `write_sealed` wrote; None if it is not there, cannot be read or is damaged."""
+    """Read a file of `write_sealed`, None if it is missing, unreadable or damaged."""
     try:
         content = read_object(path, remedy="it is not read")
     except (OSError, StoreError):
@@ -565,7 +559,7 @@ def file_checksum(path: Path) -> str:
 
 
 def json_checksum(content: Mapping[str, object]) -> str:
-    """Return the SHA-256 of an object as JSON, whatever the order of its keys."""
+    """Return the SHA-256 of an object as JSON, independent of the order of its keys."""
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
@@ -579,13 +573,13 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
     if not path.exists():
         raise InputError(f"no such file: {path}")
     if path.is_dir():
-        raise InputError(f"{path} is a folder: give a file of JSON Lines")
+        raise InputError(f"{path} is a folder. Give a file of JSON Lines.")
     check_ending(path)
     try:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as handle:
             yield handle  # type: ignore[misc]
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise InputError(f"{path} is a damaged gzip file ({error}): get it again") from error
+        raise InputError(f"{path} is a damaged gzip file ({error}). Get it again.") from error
 
 
 def _parse(number: int, raw: bytes) -> JsonLine | RowError:
@@ -603,8 +597,8 @@ def _parse(number: int, raw: bytes) -> JsonLine | RowError:
 def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
 
-    The source is a file (gzip when it ends in .gz) or "-" for standard input. InputError if there is no such
-    file, its name or first bytes show another format, it is a damaged gzip file, or a line does not end.
+    The source is a file (gzip if it ends in .gz) or "-" for standard input. InputError if the file is missing
+    or a damaged gzip file, its name or first bytes show another format, or a line does not end.
     """
     with _opened(source) as handle:
         for number, raw in enumerate(_lines(handle, source), start=1):
@@ -621,7 +615,7 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
 
 
 def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:
-    """Every line; None for one that is too long, skipped unless it is `SKIPPED` times as long."""
+    """Yield every line, None for a line that is too long."""
     for number in count(1):
         if not (raw := handle.readline(LONGEST + 1)):
             return
@@ -639,11 +633,11 @@ def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:
 
 @contextmanager
 def writing(target: str | Path | None, *, private: bool = False) -> Iterator[TextIO]:
-    """Open `target` for text so that it appears whole or not at all; None is standard output.
+    """Open `target` for text that appears whole or not at all; None is standard output.
 
-    The text is written under a temporary name, flushed to disk and renamed (`atomic_write`); an error inside
-    the block leaves an older file unchanged. A `private` file can be read by its owner alone. A device or a
-    pipe (/dev/null, a FIFO, /dev/stdout) is written directly, and appended to after `>> file`.
+    The text is written under a temporary name, flushed to disk and renamed (`atomic_write`). An error in the
+    block leaves an older file unchanged. Only its owner can read a `private` file. A device or a pipe
+    (/dev/null, a FIFO, /dev/stdout) is written directly, and appended to after `>> file`.
     """
     if target is None:
         yield sys.stdout

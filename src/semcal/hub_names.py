@@ -1,7 +1,7 @@
-"""Names of models and recalibrators: embedded in the package, a directory, or an id on the Hugging Face hub.
+"""Names of models and recalibrators: a name in the package, a directory, or an id on the Hugging Face hub.
 
-The network is used when a name asks for it, and only then. A name that is none of these is refused at once,
-with the nearest one that is, and so is a hub id while the hub cannot be reached.
+Only a hub id uses the network. The error for an unknown name suggests the nearest known name; a hub id is an
+error at once if the hub cannot be reached.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
-#: The files of a recalibrator; nothing else is fetched.
-RECALIBRATOR_FILES = ("calibration.json", "model.safetensors")
 #: Seconds to wait for a connection to the hub; its own client tries for half a minute.
 TIMEOUT = 3.0
 
@@ -28,12 +26,12 @@ class NamedKind:
     """A kind of directory that users name: a language model, an NLI model, a recalibrator."""
 
     what: str  # for messages: "language model"
-    file: str  # the file that every such directory holds
-    embedded: Registry  # names of those that come with the package
-    advice: str  # what to give instead
+    file: str  # file that identifies such a directory
+    embedded: Registry  # names in the package
+    advice: str  # remedy in messages
     error: type[SemcalError] = ModelError
-    further_names: tuple[str, ...] = ()  # further names that the same option takes
-    made_by: str = ""  # the command that makes one
+    further_names: tuple[str, ...] = ()  # further values of the same option
+    made_by: str = ""  # command that makes such a directory
 
 
 _CHECKPOINT = "give a checkpoint's directory or a hub id such as owner/model"
@@ -65,7 +63,7 @@ NLI_MODEL = NamedKind(
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
-    RECALIBRATOR_FILES[0],
+    "recalibrator.json",
     Registry("recalibrator", {"atlas": "semcal.demo.paths:recalibrator_dir"}),
     "give the directory that `semcal fit` wrote or a hub id such as owner/name",
     error=UsageError,
@@ -73,7 +71,7 @@ RECALIBRATOR = NamedKind(
 )
 CALIBRATION = NamedKind(
     "calibration",
-    RECALIBRATOR_FILES[0],
+    "calibration.json",
     Registry("calibration", {"atlas": "semcal.demo.paths:calibration_dir"}),
     "give the directory that `semcal calibrate` wrote or a hub id such as owner/name",
     error=UsageError,
@@ -83,24 +81,23 @@ CALIBRATION = NamedKind(
 
 @dataclass(frozen=True)
 class Location:
-    """Where a named model or recalibrator is."""
+    """The location of a named model or recalibrator."""
 
     source: str  # a directory, or an id on the hub
     name: str  # the directory's name, or the id
     on_hub: bool = False  # whether `source` is an id
-    cached: bool = False  # whether to use the hub client's cache only, and not ask the hub
-    gguf: bool = False  # whether `source` is a GGUF, to be unpacked
-    revision: str = ""  # of a directory, where it is known without hashing
+    cached: bool = False  # whether to use only the hub client's cache
+    gguf: bool = False  # whether `source` is a GGUF file
+    revision: str = ""  # of a directory, if known without hashing
 
 
 def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) -> Location:
-    """Find what a name stands for: a model, a recalibrator or a calibration, as `kind` says.
+    """Find the model, recalibrator or calibration of a name, according to `kind`.
 
-    It is an embedded name ("atlas"; a directory of that name is ./atlas), a directory, a language model's
-    GGUF, or an id owner/name on the hub, of which `revision` is a branch, tag or commit. A `Path`, or a
-    string that begins with ".", "~" or "/", is no id. The error that `kind` names, if there is nothing of
-    that name, with the nearest; or if it is an id that is not in the hub client's cache, and the hub cannot
-    be reached.
+    The name is a name in the package ("atlas"; ./atlas is a directory), a directory, a GGUF of a language
+    model, or an id owner/name on the hub, with a branch, tag or commit as `revision`. A `Path`, or a string
+    that begins with ".", "~" or "/", is never an id. Raise `kind.error`, with the nearest name, if the name
+    is unknown, or if an id is not in the hub client's cache and the hub cannot be reached.
 
     >>> locate("atlas", LANGUAGE_MODEL).name
     'language_model'
@@ -143,7 +140,7 @@ _LOCAL = "write --model openai:http://127.0.0.1"
 
 
 def _server_line(name: str, hint: str) -> str | None:
-    """What to write for a model that a server has, told by its name; None for the name of a directory."""
+    """Return the advice for the name of a server's model, None for the name of a directory."""
     model = name.removeprefix("ollama:")
     if re.match(r"gpt-\d[^:]*$|chatgpt-|o\d(-|$)", name, re.IGNORECASE):
         return f"{name} is a model of OpenAI: write --model openai:https://api.openai.com/v1#{name}"
@@ -154,12 +151,18 @@ def _server_line(name: str, hint: str) -> str | None:
 
 
 def llama_cpp_line(path: Path) -> str:
-    """What serves a GGUF, and what to write then."""
+    """Return the command that serves a GGUF, and the option for its server."""
     return f"llama-server -m {path} -c 8192 --port 8080 serves it; {_LOCAL}:8080/v1"
 
 
 def _directory(path: Path, kind: NamedKind) -> Location:
     if not (path / kind.file).is_file():
+        for other in (RECALIBRATOR, CALIBRATION) if kind.made_by else ():
+            if (path / other.file).is_file():
+                raise kind.error(
+                    f"{path} holds a {other.what}, not a {kind.what}; give it with --{other.what}, or make a "
+                    f"{kind.what} with `semcal {kind.made_by}`"
+                )
         raise kind.error(
             f"no {kind.what} in {path}: it holds no {kind.file}; {_hint(path, kind)}{kind.advice}"
         )
@@ -167,12 +170,12 @@ def _directory(path: Path, kind: NamedKind) -> Location:
 
 
 def _in_cache(name: str, kind: NamedKind, revision: str | None) -> bool:
-    """Whether the hub's client has an id already (the oldest ids have no owner: gpt2)."""
+    """Return whether the hub client's cache has an id (the oldest ids have no owner: gpt2)."""
     return name.count("/") <= 1 and is_cached(name, kind.file, revision=revision)
 
 
 def _hint(path: Path, kind: NamedKind) -> str:
-    """The nearest of the names that exist."""
+    """Suggest the nearest existing name."""
     siblings = (folder.name for folder in _beside(path, kind))
     names = {*kind.embedded.names(), *kind.further_names, *siblings} - {path.name}
     match = difflib.get_close_matches(path.name, sorted(names), n=1)
@@ -184,7 +187,6 @@ def _hint(path: Path, kind: NamedKind) -> str:
 
 
 def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
-    """Directories of this kind beside a path."""
     try:
         yield from (folder for folder in path.parent.iterdir() if (folder / kind.file).is_file())
     except OSError:
@@ -195,7 +197,7 @@ def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
 
 
 def is_hub_id(path_or_id: str | Path) -> bool:
-    """Return True for a string owner/name that is no path: not a `Path`, and no file of that name exists.
+    """Return whether a string is an id owner/name and not an existing path.
 
     >>> is_hub_id("owner/name"), is_hub_id("./owner/name"), is_hub_id(Path("owner/name"))
     (True, False, False)
@@ -206,9 +208,9 @@ def is_hub_id(path_or_id: str | Path) -> bool:
 
 
 def unreachable() -> str | None:
-    """Return why the hub cannot be reached, in a few words, or None.
+    """Return the reason why the hub cannot be reached, or None.
 
-    HF_HUB_OFFLINE and HF_ENDPOINT are respected. Behind a proxy the hub counts as reachable.
+    HF_HUB_OFFLINE and HF_ENDPOINT are respected. With a proxy, the hub counts as reachable.
     """
     from urllib.request import getproxies, proxy_bypass
 
@@ -229,7 +231,7 @@ def unreachable() -> str | None:
 
 
 def is_cached(repo_id: str, file: str, *, revision: str | None = None) -> bool:
-    """Return whether the hub's client has a file of a repository in its cache."""
+    """Return whether the hub client's cache has a file of a repository."""
     from huggingface_hub import errors, try_to_load_from_cache
 
     try:
@@ -247,9 +249,9 @@ def snapshot(
 ) -> Path:
     """Fetch the files of a hub repository, or find them in the client's cache, and return their folder.
 
-    `revision` is a branch, tag or commit, by default the newest; `only` are patterns of the
-    files to fetch. With `cached` the client's cache is used and the hub not asked. StoreError if the hub
-    cannot be reached or has no such repository.
+    `revision` is a branch, tag or commit, by default the newest. `only` are patterns of the files to fetch.
+    With `cached`, only the client's cache is used. StoreError if the hub cannot be reached or has no such
+    repository.
     """
     from huggingface_hub import errors, snapshot_download
 

@@ -1,4 +1,4 @@
-"""What users give in Python: questions, samples, models and equivalences, made uniform or refused by name."""
+"""Check and convert the arguments of public functions: samples, models and equivalences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from semcal.arrays import as_option
 from semcal.data.arguments import Argument, DataFrameLike, kind_of
@@ -17,6 +17,7 @@ from semcal.files import JsonLine, JsonObject, fault
 from semcal.models.clustering import ClusterConfig, check_clusterable
 from semcal.models.equivalence import (
     DEFAULT,
+    EQUIVALENCES,
     LETTER,
     CachedEquivalence,
     EmbeddedEquivalence,
@@ -26,28 +27,25 @@ from semcal.models.equivalence import (
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import Capabilities
-from semcal.models.loading import load_cross_encoder, load_model
+from semcal.models.load import load_cross_encoder, load_model
+from semcal.models.protocols import Capabilities
 from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
-    from semcal.models.language_model import Sampler
+    from semcal.models.protocols import Sampler
     from semcal.servers.settings import ServerSettings
-
-
-_Item = TypeVar("_Item")
 
 
 ModelLike: TypeAlias = "Sampler | str | Path"
 """A model of `semcal.load_model`, or its name, directory or address."""
 EquivalenceLike: TypeAlias = "Equivalence | str | Path"
-"""What decides which answers mean the same: "default", "exact", or an NLI model's name or directory."""
+"""An equivalence of answers: "default", "exact", the name or directory of an NLI model, or an object."""
 Samples: TypeAlias = "str | Path | DataFrameLike | Iterable[Mapping[str, object]]"
-"""A file, a DataFrame or dicts, a row a question, with `samples`."""
+"""A file, a DataFrame or dicts with one row for each question and the column `samples`."""
 
-#: Fewer draws than this have no share.
+#: Fewest samples for which a share of samples is informative.
 FEWEST = 2
-#: The columns of rows of samples, and those of them whose cells hold lists.
+#: Columns of rows of samples; and the columns whose cells hold lists, with an example.
 SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_likelihoods", "temperatures")
 LISTS = {
     "samples": None,
@@ -58,7 +56,7 @@ LISTS = {
 
 
 def as_model(model: object) -> Sampler:
-    """Return a language model: as it is, or loaded from its directory, id or name ("atlas"), or a server."""
+    """Return a language model; a directory, hub id, name ("atlas") or server address is loaded."""
     if names_a_server(model):
         from semcal.servers.sampler import load_server
 
@@ -67,9 +65,9 @@ def as_model(model: object) -> Sampler:
         return load_model(model)
     if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"the model is {kind_of(model)}; give its name or directory, or a language model as "
-            "semcal.load_model returns it; a model in memory is wrapped by "
-            "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and a sampler of your own has "
+            f"model: expected a language model, got {kind_of(model)}. Pass a name, a directory or a model of "
+            "semcal.load_model; wrap a model in memory with "
+            "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and give your own sampler "
             "`capabilities` (semcal.models.Capabilities)"
         )
     return cast("Sampler", model)
@@ -83,30 +81,35 @@ def load_equivalence(
     cache: str | Path | None = None,
     settings: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load what decides whether two answers mean the same.
+    """Load an equivalence, which decides whether two answers mean the same.
 
     Parameters
     ----------
     name_or_dir : str or Path
-        "default", the model for real text that comes with the package; "exact", equality of normal forms;
-        "among:spam,ham", that of labels, where any other answer is invalid and counts as none;
-        "atlas", the NLI model of the invented world; the directory or hub id of a sequence-classification
-        checkpoint with a label "entailment" (such as those trained on MNLI); "openai:URL#MODEL", a language
-        model that is asked in words.
+        One of these names, directories or addresses:
+
+        - "default": the model for real text that is part of the package;
+        - "exact": equality of normal forms;
+        - "among:spam,ham": equality of labels; any other answer is invalid and counts as no answer;
+        - "atlas": the NLI model of the fictional world;
+        - the name of a registered equivalence (`semcal.models.equivalence.EQUIVALENCES`);
+        - a directory or hub id of a sequence-classification checkpoint with a label "entailment", such as a
+          model trained on MNLI;
+        - "openai:URL#MODEL": a language model behind a server.
     device : str, optional
-        Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
+        Device of the model: "cpu", "cuda", "cuda:1". By default a GPU if one is available.
     revision : str, optional
         Commit, tag or branch of a hub id.
     cache : str or Path, optional
-        A file in which verdicts are kept and looked up, shared by runs and processes.
+        File that stores verdicts, shared by runs and processes.
     settings : ServerSettings, optional
-        How a server is asked. The key is SEMCAL_JUDGE_API_KEY, or else that of the settings, which is
-        SEMCAL_API_KEY by default.
+        Settings of requests to a server. The key is SEMCAL_JUDGE_API_KEY if it is set, else the key of the
+        settings, by default SEMCAL_API_KEY.
 
     Raises
     ------
     ModelError
-        If the checkpoint cannot be loaded or does not say which label is entailment.
+        If the checkpoint cannot be loaded, or has no label for entailment.
     ServerError
         If the server cannot be reached.
     StoreError
@@ -124,6 +127,8 @@ def load_equivalence(
     equivalence: Equivalence
     if str(name_or_dir) == DEFAULT:
         equivalence = EmbeddedEquivalence()
+    elif str(name_or_dir) in EQUIVALENCES:
+        equivalence = EQUIVALENCES[str(name_or_dir)].load()
     elif names_a_server(name_or_dir):
         from semcal.servers.entailment import load_verdicts
 
@@ -134,15 +139,16 @@ def load_equivalence(
 
 
 def as_equivalence(equivalence: object) -> Equivalence:
-    """Return an equivalence: as it is, or loaded from its name, directory or id; None is the embedded one."""
+    """Return an equivalence; a name, directory or hub id is loaded, and None is "default"."""
     if equivalence is None:
         equivalence = DEFAULT
     if isinstance(equivalence, str | Path):
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f'the equivalence is {kind_of(equivalence)}; give "default", "exact", the name or directory of '
-            "an NLI model, or what semcal.load_equivalence returns"
+            f"equivalence: expected an equivalence, got {kind_of(equivalence)}. Pass "
+            '"default", "exact", the name or directory of an NLI model, or the result of '
+            "semcal.load_equivalence"
         )
     return cast("Equivalence", equivalence)
 
@@ -153,20 +159,20 @@ def load_cluster_config(config: ClusterConfig) -> ClusterConfig:
 
 
 def checked_draws(m: Any, answer: AnswerKind = "modal") -> int:
-    """Return a number of draws; UsageError unless it is a whole number of 2 or more.
+    """Return the number of samples `m`; UsageError unless `m` is a whole number of 2 or more.
 
-    With one draw an `answer` that is not read of it may be compared.
+    One sample is enough for an `answer` that is not chosen from the samples.
     """
-    number = int(as_option(m, "m", "a whole number of draws, such as 10", whole=True))
+    number = int(as_option(m, "m", "a whole number of samples, such as 10", whole=True))
     if number < (FEWEST if answer == "modal" else 1):
         raise UsageError(
-            f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
+            f"m = {m}: the share of a single sample is always 1. Sample at least {FEWEST} answers, better 10"
         )
     return number
 
 
 def check_stored_draws(rows: RowsAt, answer: AnswerKind = "modal") -> None:
-    """Raise UsageError if rows hold one draw a question, as `checked_draws` would of a model."""
+    """Raise UsageError if rows hold too few samples for each question (see `checked_draws`)."""
     first = next(iter(rows.values()))
     if first:
         checked_draws(len(first[0].samples), answer)
@@ -175,8 +181,8 @@ def check_stored_draws(rows: RowsAt, answer: AnswerKind = "modal") -> None:
 def check_clustered_by(rows: Iterable[Row], cluster: ClusterConfig, revision: str | None = None) -> None:
     """Raise UsageError if another configuration made the clusters of a row; warn of another revision.
 
-    `revision` is that of the equivalence; by default that of the loaded one. What `clustered_by` does not say
-    is not checked.
+    `revision` is the expected revision of the equivalence, by default the loaded one. Fields that are missing
+    in `clustered_by` are not checked.
     """
     equivalence, linkage = cluster.address, cluster.linkage
     if revision is None and not isinstance(cluster.equivalence, str | Path):
@@ -188,15 +194,15 @@ def check_clustered_by(rows: Iterable[Row], cluster: ClusterConfig, revision: st
         if not is_same_equivalence(found[0], equivalence) or found[1] != linkage:
             raise UsageError(
                 f"question {row.id!r}: 'clustered_by' names the equivalence {shown(found[0])} (linkage "
-                f"{shown(found[1])}), and the calibration is for {shown(equivalence)} (linkage "
-                f"{shown(linkage)}), which finds other meanings. Cluster the samples again with "
+                f"{shown(found[1])}), expected {shown(equivalence)} (linkage {shown(linkage)}) as in the "
+                "calibration, since another equivalence finds other meanings. Cluster the samples again with "
                 f"--equivalence {equivalence} --config cluster.linkage={linkage}, or calibrate again with "
                 f"--equivalence {found[0]} --config cluster.linkage={found[1]}"
             )
         if revision is not None and made_by.get("revision") not in (None, revision):
             warnings.warn(
                 f"'clustered_by' names revision {shown(made_by['revision'])} of the equivalence "
-                f"{shown(equivalence)}, and the calibration is for revision {shown(revision)}: its "
+                f"{shown(equivalence)}, and the calibration is for revision {shown(revision)}: the "
                 "probabilities may not hold",
                 SemcalWarning,
                 stacklevel=3,
@@ -204,19 +210,20 @@ def check_clustered_by(rows: Iterable[Row], cluster: ClusterConfig, revision: st
 
 
 def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:
-    """Warn where rows hold `clusters` but not their origin, beside a calibration that names an NLI model."""
+    """Warn if rows hold `clusters` of unknown origin, and the equivalence of a calibration is a model."""
     stored = sum(row.has("clusters") and not row.has("clustered_by") for row in rows)
     if stored and not needs_no_model(equivalence):
         warnings.warn(
-            f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are, and the calibration "
-            f"is for the equivalence {shown(equivalence)}: see that it made them, or leave 'clusters' out",
+            f"{stored} of {len(rows)} rows hold 'clusters' of unknown origin, which are used unchanged. "
+            f"Check that the equivalence of the calibration, {shown(equivalence)}, made these clusters, or "
+            "leave 'clusters' out",
             SemcalWarning,
             stacklevel=3,
         )
 
 
 def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
-    """Say that n of the rows of samples have no reference answers, in the name of the caller's caller."""
+    """Warn that n of the rows of samples have no reference answers."""
     if 0 < n < n_rows:
         warnings.warn(
             f"{n} of {n_rows} rows of samples have no reference answers and are left out",
@@ -226,7 +233,7 @@ def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
 
 
 def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
-    """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered."""
+    """Return rows of samples from a file, dicts or a DataFrame; rows without ids are numbered."""
     argument = Argument(samples, name)
     if isinstance(samples, str | Path):
         argument.check_path()
@@ -239,19 +246,19 @@ def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
         raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else name}")
     named = sum(row.has("id") for row in rows)
     if 0 < named < len(rows):
-        raise InputError(f"{len(rows) - named} of {len(rows)} rows of {name} have no id; name all, or none")
+        lacking = f"'id': missing in {len(rows) - named} of {len(rows)} rows of {name}"
+        raise InputError(f"{lacking}. Give an id to all rows, or to none")
     rows = rows if named else [Row({"id": str(number), **row.json}) for number, row in enumerate(rows, 1)]
     check_distinct(str(row.json["id"]) for row in rows)
     return rows
 
 
 def _sampled(line: JsonLine, argument: Argument) -> Row:
-    """The row with lists where its cells hold their text, checked."""
     try:
         if "samples" not in line.data:
             raise InputError(
-                f"no 'samples' (its keys: {', '.join(line.data)[:200]}); there is one row a question, with "
-                "all its sampled answers in one list"
+                f"'samples' is missing; the keys are {', '.join(line.data)[:200]}. Put all samples of a "
+                "question into one list of one row"
             )
         row = Row(listed_cells(line.data))
         check_clusterable(Row({"id": "", **row.json}))
@@ -262,22 +269,17 @@ def _sampled(line: JsonLine, argument: Argument) -> Row:
 
 
 def listed_cells(json: Json) -> JsonObject:
-    """Return a row of samples with lists where its cells hold their text; InputError if one is none."""
+    """Return a row of samples, with lists for cells that hold the text of a list; InputError if invalid."""
     cells = dict(json)
-    for key in LISTS:
-        if isinstance(cells.get(key), str):
-            cells[key] = _listed(key, cells[key]) if cells[key].strip() else None
+    for key, example in LISTS.items():
+        if isinstance(text := cells.get(key), str):
+            try:
+                cells[key] = parse_list(text) if text.strip() else None
+            except InputError as error:
+                expected = f"expected a list like {example}, got {shown(text)}"
+                raise InputError(f"{key!r}: {expected if example else error}") from None
     if "answers" in cells:
         cells["answers"] = list(references_of(cells["answers"]))
     if reason := fault({key: value for key, value in cells.items() if value is not json[key]}):
         raise InputError(reason)
     return {key: value for key, value in cells.items() if value or key not in ("answers", "clusters")}
-
-
-def _listed(key: str, text: str) -> list[Any]:
-    """The list in a cell of a table."""
-    try:
-        return parse_list(text)
-    except InputError as error:
-        expected = f"expected a list like {LISTS[key]}, got {shown(text)}"
-        raise InputError(f"{key!r}: {expected if LISTS[key] else error}") from None

@@ -1,4 +1,4 @@
-"""What results depend on beside their settings: versions of packages, and the machine."""
+"""Versions of packages and the machine, for the record of a run."""
 
 from __future__ import annotations
 

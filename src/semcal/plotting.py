@@ -27,9 +27,7 @@ from semcal.measures import MEASURES
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import Fitted
-    from semcal.recalibration.provenance import GradientSteps
-    from semcal.recalibration.temperature import TemperatureFit
+    from semcal.recalibration.records import Fitted, GradientSteps, TemperatureFit
 
 #: The colours of the methods that come with the package.
 METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}

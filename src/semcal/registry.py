@@ -19,7 +19,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """By which it is registered."""
-        ...
 
 
 _Named = TypeVar("_Named", bound=Named)

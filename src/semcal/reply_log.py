@@ -1,10 +1,9 @@
-"""The log of what was answered, and of which answers proved right: one SQLite file, in WAL.
+"""The log of replies and of their labels: one SQLite file, in WAL mode.
 
-A reply is in the file before its client has it, so that a kill loses none (a power cut may lose the last).
-Labels stand in their order of arrival, which is what a watch on the promise reads. Of the labels of equal
-answers to equal questions the first counts, for the others are no independent evidence; they are kept, and
-where the operator strikes the first, the next one counts. Times are for people alone: nothing is ordered by
-them, so that a clock that is put back changes nothing.
+A reply is in the file before its client receives it, so that a kill loses none (a power cut may lose the
+last). Labels are in their order of arrival, which monitoring reads. Only the first label of equal answers to
+equal questions counts, because the others are not independent evidence. The log keeps them: if the operator
+strikes the first, the next one counts. Times are only displayed; the order of rows does not depend on clocks.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from semcal import databases
 from semcal.errors import InputError
 from semcal.files import dumps
 
-#: Seconds to wait once for another program that has locked the file; until a write works no other waits.
+#: Seconds to wait for another program that has locked the file; until the next success, no other write waits.
 PATIENCE = 1.0
-#: Rows that are read, or copied, at a time.
+#: Number of rows per read or copy.
 PAGE = 1000
 LAYOUT_NUMBER = 2
 
@@ -67,12 +66,12 @@ _LAYOUT = databases.DatabaseLayout(
     schema=LAYOUT_NUMBER,
     tables=_TABLES,
 )
-#: What becomes of a row that two of several logs hold: a label that is struck in one of them is struck.
+#: Rules for a row that occurs in several logs: a label that is struck in one of them is struck.
 _MERGED = {
     "replies": "DO NOTHING",
     "labels": "(id, correct, key) DO UPDATE SET struck = ifnull(struck, excluded.struck)",
 }
-#: A label is about a reply, and about all replies by one calibration with its question and answer.
+#: A label belongs to a reply, and to all replies of one calibration with an equal question and answer.
 _LABEL = """\
 INSERT OR IGNORE INTO labels (id, correct, time, key, subject, audited)
 SELECT id, ?, ?, ?, CASE WHEN content IS NULL THEN id ELSE calibration || ' ' || content END, audited
@@ -89,7 +88,7 @@ _COUNTING = f"""\
 SELECT id, number, correct FROM labels
 WHERE id IN (SELECT value FROM json_each(?)) AND key = ? AND {_COUNTS} ORDER BY number
 """
-#: The replies by some calibrations.
+#: Condition for the replies of some calibrations.
 _BY = "(:calibrations IS NULL OR calibration IN (SELECT value FROM json_each(:calibrations)))"
 _LABELLED = """\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited, labels.number
@@ -100,7 +99,7 @@ _PROBABILITIES = f"""\
 SELECT number, probability FROM replies
 WHERE number > :last AND {_BY} AND probability IS NOT NULL ORDER BY number LIMIT :page
 """
-#: The labels that an operator chooses.
+#: Condition for the labels of a `LabelChoice`.
 _CHOSEN = """\
 (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
 AND (:key IS NULL OR key = :key) AND time >= :since AND time < :until
@@ -116,22 +115,22 @@ UPDATE labels SET struck = :struck WHERE (struck IS NULL) = (:struck IS NOT NULL
 
 @dataclass(frozen=True)
 class Reply:
-    """What is kept of one reply."""
+    """The log entry of one reply."""
 
-    id: str  # that of the reply, by which it is labelled
+    id: str  # for labels
     time: float  # seconds since 1970 by the clock of the machine
-    template: str  # the hash of the prompt's template
-    features: Mapping[str, float | None]  # what the calibration read of the answer
-    answer: str | None  # its normal form; None where answers are not kept
-    probability: float | None  # None where the calibration does not cover the request
-    threshold: float | None  # the one that decided
+    template: str  # hash of the prompt's template
+    features: Mapping[str, float | None]  # of the calibration
+    answer: str | None  # normal form; None if the log keeps no answers
+    probability: float | None  # None if the calibration does not cover the request
+    threshold: float | None  # of the decision
     abstained: bool
     route: str  # the model that answered
-    cost: float | None = None  # by the prices of the model server; None where they are not known
-    audited: bool = False  # whether it is to be labelled in any case
-    texts: Mapping[str, Any] | None = None  # the question and the draws, with --log-texts
-    calibration: str = ""  # the id of the one that the probability is by
-    content: int | None = None  # hash of question and answer; None where no other reply equals this one
+    cost: float | None = None  # by the prices of the model server; None if unknown
+    audited: bool = False  # whether it needs a label in any case
+    texts: Mapping[str, Any] | None = None  # question and samples, with --log-texts
+    calibration: str = ""  # id of the calibration
+    content: int | None = None  # hash of question and answer; None if no other reply equals this one
 
 
 _COLUMNS = [column.name for column in fields(Reply)]
@@ -141,7 +140,7 @@ _REPLY = f"SELECT {', '.join(_COLUMNS)} FROM replies WHERE id = :id"
 
 @dataclass(frozen=True)
 class LabelledReply:
-    """What a watch reads of a reply and its label."""
+    """The data of a reply and its label for monitoring."""
 
     id: str
     probability: float | None
@@ -149,19 +148,19 @@ class LabelledReply:
     abstained: bool
     correct: bool
     audited: bool
-    number: int = field(default=0, compare=False)  # the place of the label in its log
+    number: int = field(default=0, compare=False)  # place of the label in the log
 
 
 @dataclass(frozen=True)
 class LoggedLabel:
-    """One label, as an operator sees it."""
+    """One label in the operator's list."""
 
-    id: str  # that of the reply
+    id: str  # of the reply
     time: float  # seconds since 1970
-    key: str  # the beginning of the hash of the key that sent it; "" without keys
+    key: str  # beginning of the hash of the sender's key; "" without keys
     correct: bool
-    counts: bool  # whether it is the first of an equal question and answer that is not struck
-    conflicts: bool  # whether another one of them says otherwise
+    counts: bool  # whether it is the first label of an equal question and answer that is not struck
+    conflicts: bool  # whether another of these labels has the opposite verdict
     struck: bool
 
 
@@ -181,10 +180,10 @@ class LabelChoice:
 
 
 class ReplyLog:
-    """Replies and their labels in a file, which is made where there is none; of all threads.
+    """Replies and their labels in a file, which is created if missing; safe for threads.
 
-    With `read_only` nothing of the file is changed, and InputError is raised if there is none. Processes of
-    one machine may share the file. StoreError if it is damaged, no log of replies, or cannot be written.
+    With `read_only`, the file does not change, and InputError is raised if it is missing. Processes of one
+    machine may share the file. StoreError if it is damaged, not a log of replies, or cannot be written.
 
     Examples
     --------
@@ -224,20 +223,20 @@ class ReplyLog:
     # ---- Replies
 
     def add(self, reply: Reply) -> None:
-        """Write a reply down; StoreError if that cannot be done."""
+        """Add a reply; StoreError if that fails."""
         texts = None if reply.texts is None else dumps(dict(reply.texts))
         values = vars(reply) | {"features": dumps(dict(reply.features)), "texts": texts}
         with self._writing() as database:
             database.execute(_ADD, values)
 
     def take_over(self, path: Path) -> None:
-        """Add the replies and labels of another log that this one lacks."""
+        """Add the missing replies and labels from another log."""
         self.merge([path], dict.fromkeys(_MERGED, "DO NOTHING"))
 
     def merge(
         self, paths: Sequence[Path], on_conflict: Mapping[str, str] = _MERGED, *, without: Sequence[str] = ()
     ) -> None:
-        """Add the rows of other logs, `without` some columns, in order of time; those of one in its order."""
+        """Add the rows of other logs, `without` some columns, in order of time and of each log."""
         with self._lock, self._as_store_error():
             for table, rule in on_conflict.items():
                 names = [name for _, name, *_ in self._database.execute(f"PRAGMA table_info({table})")][1:]
@@ -249,7 +248,7 @@ class ReplyLog:
                         self._database.executemany(f"{insert} ON CONFLICT {rule}", some)
 
     def reply(self, id: str) -> Reply | None:
-        """Return the reply with an id; None if there is none."""
+        """Return the reply with an id, None if missing."""
         found = self.rows(_REPLY, {"id": id})
         if not found:
             return None
@@ -259,7 +258,7 @@ class ReplyLog:
         return Reply(**values)
 
     def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
-        """Yield the probabilities by these calibrations, by default all, in the order of the replies."""
+        """Yield the probabilities of these calibrations (default: all), in the order of the replies."""
         for (probability,) in self._pages(_PROBABILITIES, _of(calibrations)):
             yield probability
 
@@ -269,17 +268,17 @@ class ReplyLog:
         return int(self.rows("SELECT count(DISTINCT route) FROM replies")[0][0])
 
     def calibrations(self) -> dict[str, int]:
-        """Return the ids of all calibrations that answered, and how many labels of their replies count."""
+        """Return the ids of all calibrations of replies, with the numbers of labels that count."""
         joined = f"replies LEFT JOIN labels ON replies.id = labels.id AND {_COUNTS}"
         return dict(self.rows(f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"))
 
     # ---- Labels
 
     def label(self, labels: Mapping[str, bool], key: str = "") -> dict[str, bool]:
-        """Write down, all of them or none, which answers proved right.
+        """Add labels (true for a correct answer), all of them or none.
 
-        `key` says who labels. One key labels a reply once each way; what it sends again is passed over, and
-        so is an id that no reply has. Return the ids whose label counts, and whether it is new.
+        `key` identifies the sender. A key can label a reply once as correct and once as wrong; repetitions
+        and unknown ids are ignored. Return the ids whose label counts, with true for a new label.
         """
         with self._writing() as database:
             (last,) = database.execute("SELECT ifnull(max(number), 0) FROM labels").fetchone()
@@ -289,7 +288,7 @@ class ReplyLog:
         return {id: number > last for id, number, correct in counting if correct == labels[id]}
 
     def labels(self, choice: LabelChoice | None = None) -> Iterator[LoggedLabel]:
-        """Yield the chosen labels in the order in which they came, struck ones too."""
+        """Yield the chosen labels, struck or not, in order of arrival."""
         values = (choice or LabelChoice()).values
         for id, at, key, correct, counts, conflicts, struck in self._pages(_LISTED, values):
             yield LoggedLabel(id, at, key, bool(correct), bool(counts), bool(conflicts), struck is not None)
@@ -297,10 +296,10 @@ class ReplyLog:
     def labelled(
         self, calibrations: Sequence[str] | None = None, *, audited: bool = False, after: int = 0
     ) -> Iterator[LabelledReply]:
-        """Yield the replies by these calibrations, by default all, whose label counts, in order of labels.
+        """Yield the replies of these calibrations (default: all) whose label counts, in order of labels.
 
-        With `audited` those of audited replies, of which the first of a subject counts; only those whose
-        label has a place `after` this one.
+        With `audited`, only audited replies are used, and the first audited label of a subject counts. Only
+        labels with a place `after` the given one are used.
         """
         statement = _LABELLED.format(by=_BY, counts=_COUNTS_AUDITED if audited else _COUNTS)
         for id, p, threshold, *flags, number in self._pages(statement, _of(calibrations), after):
@@ -308,7 +307,7 @@ class ReplyLog:
             yield LabelledReply(id, p, threshold, abstained, correct, is_audited, number)
 
     def strike(self, choice: LabelChoice, *, restore: bool = False) -> int:
-        """Strike the chosen labels, or restore struck ones; return how many."""
+        """Strike the chosen labels, or restore struck labels, and return their number."""
         now = time.time()
         with self._writing() as database:
             count = database.execute(_STRIKE, {**choice.values, "struck": None if restore else now}).rowcount
@@ -317,18 +316,18 @@ class ReplyLog:
 
     @property
     def n_strikes(self) -> int:
-        """The number of times that labels were struck or restored, by any process."""
+        """The number of calls of `strike`, by any process."""
         return int(self.rows("SELECT ifnull(max(number), 0) FROM strikes")[0][0])
 
     # ---- The file
 
     def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement that reads."""
+        """Return the rows of a reading statement."""
         with self._as_store_error(), closing(self._connect()) as database:
             return database.execute(statement, values or {}).fetchall()
 
     def _pages(self, statement: str, values: Mapping[str, Any], last: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield rows without the number that they are ordered by, and which is above `last`."""
+        """Yield rows with a number above `last`, in order, without this number."""
         while True:
             page = self.rows(statement, {**values, "last": last, "page": PAGE})
             for row in page:
@@ -355,12 +354,11 @@ class ReplyLog:
 
 
 def _of(calibrations: Sequence[str] | None) -> dict[str, str | None]:
-    """The parameter of statements about some calibrations, None for all."""
     return {"calibrations": None if calibrations is None else dumps(list(calibrations))}
 
 
 def _in_order(path: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[float, tuple[Any, ...]]]:
-    """The rows of a log in its order, each with a time that is never before that of an earlier row."""
+    """Yield the rows of a log in order, each with a time that never decreases."""
     at, query = -math.inf, f"SELECT time, {', '.join(columns)} FROM {table} ORDER BY number"
     with (
         databases.as_store_errors(f"the log {path}", "give a copy from before"),
@@ -373,9 +371,9 @@ def _in_order(path: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[
 
 @contextmanager
 def reading_logs(paths: Sequence[Path]) -> Iterator[ReplyLog]:
-    """Yield a log, or for several one that holds the rows of all of them for a while, without texts.
+    """Yield a log; if several are given, yield a temporary log with all of their rows, without texts.
 
-    Replies and labels stand in order of time, and those of one log in its order. A label may be in another
+    Replies and labels are in order of time, and those of one log keep their order. A label may be in another
     log than its reply. Errors are those of `ReplyLog`.
     """
     first, *others = dict.fromkeys(paths)

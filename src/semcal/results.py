@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from semcal.calibration.calibration import CalibratedAnswer, Calibration
     from semcal.calibration.report import LikeAnswers
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
 #: Rows of answers that a notebook shows.
 SHOWN = 10
@@ -202,7 +202,7 @@ class Answer:
     def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
         """The answer as `semcal ask` writes it."""
         from semcal.models.distribution import temperature_of
-        from semcal.recalibration.temperature import solver_of
+        from semcal.recalibration.recalibrators import solver_of
 
         return {
             "id": self.id,

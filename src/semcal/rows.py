@@ -1,17 +1,17 @@
-"""A row: one question and what is known of it so far (design.md, file contracts).
+"""Rows: a question and its samples, clusters, measures, decision and grades (design.md, file contracts).
 
-How a question becomes an answer with a probability, part by part, and the step that adds each:
+Each part of a row has a step that adds it:
 
-- `Draws`, `Tokens`: m answers that a model gives to it (`models.sampling.SampleStep`);
-- `Clusters`: which of them mean the same (`models.clustering.ClusterStep`);
+- `Draws`, `Tokens`: m answers of a model (`models.sampling.SampleStep`);
+- `Clusters`: the samples grouped by meaning (`models.clustering.ClusterStep`);
 - `Measures`: the share of each meaning, weighted by likelihoods in seven ways (`measuring.MeasureStep`);
-- `Decision`: the answer, the probability that it is right, learnt from labelled questions, and whether that
-  is enough to give it (`calibration.calibration.CalibrationStep`);
-- `Grades`: whether it is right, where reference answers are known (`grading.grade.GradeStep`).
+- `Decision`: the answer, the probability that it is right, and whether the answer is given
+  (`calibration.calibration.CalibrationStep`);
+- `Grades`: correctness by reference answers (`grading.grade.GradeStep`).
 
-This module alone knows the keys of the files. A row holds the JSON object that it was read from; its parts
-are read from that when they are asked for, each checked once, with an InputError that names the key, what was
-got and what to do. `add` gives a row with further parts, and all other keys pass through as they are.
+This module alone knows the keys of the files. A row keeps the JSON object that it was read from. Each part is
+read from the object on first use and checked once; an InputError names the key, the value and the remedy.
+`add` returns a row with further parts; all other keys stay as they are.
 """
 
 from __future__ import annotations
@@ -34,90 +34,89 @@ Json: TypeAlias = Mapping[str, Any]
 """An object of a file."""
 
 AnswerKind: TypeAlias = Literal["modal", "greedy", "given"]
-"""The answer is the most frequent meaning of the draws, what the model says at T = 0, or the row's own."""
+"""The answer is the most frequent meaning of the samples, the model's at T = 0, or the row's own."""
 
 ANSWER_KINDS: tuple[AnswerKind, ...] = ("modal", "greedy", "given")
-#: The keys of an answer that is not read of the draws: its text, its log-likelihood, the cluster of the draws
-#: that mean the same, and its token scores.
+#: The keys of a stated answer: its text, its log-likelihood, the cluster of equal meaning, its token scores.
 STATED = {
     "greedy": ("greedy", "greedy_log_likelihood", "greedy_cluster", "greedy_token_scores"),
     "given": ("answer", "answer_log_likelihood", "answer_cluster", "answer_token_scores"),
 }
-#: Verdicts as the cells of a table say them.
+#: Verdicts in the cells of a table.
 VERDICTS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-#: The key of what a model says of its answers: a list of {answer, signal: number or null}.
+#: Key of the signals of answers: a list of {answer, signal: number or null}.
 SIGNALS_KEY = "signals"
-#: Key of a row that holds no answers: why a server gave none.
+#: Key of a row without answers: the reason why a server gave none.
 FAILED = "semcal_error"
-#: What lies beside the file of a calibration: its recalibrator, if there is one, and what was sampled.
+#: Files beside a calibration: its recalibrator, if any, and its samples.
 RECALIBRATOR, SAMPLES = "recalibrator", "samples.jsonl"
-#: The measure that `probability` and `answer_correct` of a row are listed as.
+#: Name of the measure that lists `probability` and `answer_correct` of a row.
 CALIBRATED = "Calibrated"
-#: The fields of a row with one entry a sample.
+#: The fields of a row with one entry per sample.
 PER_SAMPLE = (
     *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
     *("generations", "token_ids", "token_log_probs", "refusals"),
 )
-#: What is said of a sample, and of a question, in whose generations no answer could be found.
+#: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"
-#: Keys that are of draws, beside those that sampling writes anew.
+#: Keys of samples that sampling does not write anew.
 OF_DRAWS = (
     *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores", "answer_format", "refusals"),
     *(*STATED["greedy"], *STATED["given"][2:]),
 )
 
 TokenScores: TypeAlias = list[float]
-"""The smallest and the mean probability of the tokens of an answer, its end of turn included."""
+"""The smallest and the mean probability of the tokens of an answer, including its end of turn."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The m sampled answers of a question, and how they were sampled."""
+    """The m samples of a question, and the sampling settings."""
 
-    samples: Sequence[str | None]  # the answers; None: no answer could be found in the generation
-    #: Length-normalized (nats a token); None is unknown, and of a sample without an answer.
+    samples: Sequence[str | None]  # the answers; None if the generation has no answer
+    #: Length-normalized (nats a token); None if unknown, or without an answer.
     log_likelihoods: Sequence[float | None] | None = None
     likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
-    finished: Sequence[bool | None] = ()  # whether each ended before the token limit; None: not known
-    temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
+    finished: Sequence[bool | None] = ()  # true if the sample ended before the token limit; None if unknown
+    temperatures: Sequence[float | None] | None = None  # None if all were sampled with one recalibrator
     token_scores: Sequence[TokenScores | None] | None = None
-    answer_format: str | None = None  # how the answers were read from the generations
-    refusals: Sequence[str | None] | None = None  # texts that a server gave in place of an answer
+    answer_format: str | None = None  # name of the answer format
+    refusals: Sequence[str | None] | None = None  # texts of a server in place of an answer
 
 
 @dataclass(frozen=True)
 class StatedAnswer:
-    """An answer that is not read of the draws: another program's, or the model's own at T = 0."""
+    """An answer that does not come from the samples: another program's, or the model's at T = 0."""
 
-    text: str | None  # None where the model's reply at T = 0 holds no answer
-    log_likelihood: float | None = None  # under the model, length-normalised (nats a token)
-    cluster: int | None = None  # of the draws that mean the same; None where none does
+    text: str | None  # None if the model's reply at T = 0 has no answer
+    log_likelihood: float | None = None  # of the model, length-normalized (nats a token)
+    cluster: int | None = None  # cluster of equal meaning, if any
     token_scores: TokenScores | None = None
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What draws were cut from; None where a server tells nothing."""
+    """The generations of the samples with their tokens; None if a server does not return them."""
 
     prompt_token_ids: Sequence[int] | None
     generations: Sequence[str]
     token_ids: Sequence[Sequence[int]] | None
     token_log_probs: Sequence[Sequence[float]] | None
-    truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
+    truncated_to: str | None = None  # accepted truncation of the distribution by a server
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Draws grouped by meaning: lists of sample indices that hold each of 0 … m − 1 once."""
+    """Samples grouped by meaning: lists of sample indices with each of 0 … m − 1 once."""
 
-    normal_forms: Sequence[str]  # "" of a sample without an answer
+    normal_forms: Sequence[str]  # "" for a sample without an answer
     clusters: Sequence[Sequence[int]]
     clustered_by: Json | None = None  # name and revision of the equivalence, and the linkage
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Confidences and entropies by measure; None where a measure is undefined."""
+    """Confidences and entropies by measure; None if a measure is undefined."""
 
     confidences: Mapping[str, Sequence[float | None] | None]  # of each cluster
     confidence: Mapping[str, float | None]  # of the top cluster
@@ -128,36 +127,36 @@ class Measures:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer with the probability that it is right, and whether it is given."""
+    """The answer, the probability that it is right, and the decision to give it."""
 
-    answer: str | None  # None where the most frequent meaning is "no answer"
+    answer: str | None  # None if the most frequent meaning is "no answer"
     probability: float | None
-    score: float | None  # its share of the draws
-    threshold: float | None  # of several that of the largest risk
+    score: float | None  # share of samples
+    threshold: float | None  # if there are several thresholds, that of the largest risk
     abstained: bool | None  # None without a threshold
-    decision: str | None = None  # "answer", "review" or "abstain", where there are several thresholds
+    decision: str | None = None  # "answer", "review" or "abstain", if there are several thresholds
     thresholds: Sequence[Json] | None = None  # {risk, delta, threshold, n} of each, the strictest first
-    risk: float | None = None  # what one threshold promises
-    calibration: str | None = None  # the id of what made the probability
-    reason: str | None = None  # why there is no answer
+    risk: float | None = None  # promised risk of a single threshold
+    calibration: str | None = None  # id of the calibration
+    reason: str | None = None  # reason for a missing answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grades:
-    """Whether answers are right, and by which rule; by measure, or of a given prediction."""
+    """Correctness of answers and the rules that decided, by measure or for a prediction."""
 
-    answer_correct: bool | None = None  # the answer of a `Decision`
-    correct: bool | Mapping[str, bool | None]  # of a prediction, or by measure
+    answer_correct: bool | None = None  # for the answer of a `Decision`
+    correct: bool | Mapping[str, bool | None]  # for a prediction, or by measure
     rule: str | Mapping[str, str | None] | None = None
-    cluster_correct: Sequence[bool] | None = None  # of each cluster
+    cluster_correct: Sequence[bool] | None = None  # for each cluster
 
     def of_measure(self, measure: str) -> bool | None:
-        """Whether the answer of a measure is right; None where the measure is undefined."""
+        """Return the correctness of a measure's answer, None if the measure is undefined."""
         return self.correct.get(measure) if isinstance(self.correct, Mapping) else self.correct
 
 
 RowPart: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
-#: Fields of parts that are left out of a row where they are None.
+#: Fields of parts that a row leaves out if they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
     *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by", "reason"),
@@ -167,13 +166,13 @@ _LEFT_OUT = (
 
 @dataclass(frozen=True)
 class SampledBy:
-    """How a row was sampled, as far as it says: the key `sampled_by`."""
+    """The known sampling settings of a row: the key `sampled_by`."""
 
     model: str | None = None
     revision: str | None = None
     prompt_hash: str | None = None
     temperature: float | None = None
-    recalibrator: str | None = None  # fingerprint, of what has no temperature of its own
+    recalibrator: str | None = None  # fingerprint of a recalibrator without a single temperature
     command: str | None = None
     m: int | None = None
     seed: int | None = None
@@ -186,7 +185,7 @@ class SampledBy:
     }
 
     def to_json(self) -> dict[str, str | float]:
-        """Return what is known as an object of a file."""
+        """Return the known settings as an object of a file."""
         return {key: value for key, value in vars(self).items() if value is not None}
 
 
@@ -196,16 +195,9 @@ def _required(json: Json, key: str, made_by: str) -> Any:
     return json[key]
 
 
-def _strings(json: Json, key: str, made_by: str) -> list[str]:
-    value = _required(json, key, made_by)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InputError(f"{key!r} must be a list of strings, got {shown(value)}")
-    return value
-
-
 @dataclass(frozen=True, eq=False)
 class Row(Mapping[str, Any]):
-    """One question and what is known of it so far; as a mapping, the object of a file.
+    """A question with its parts; as a mapping, the object of a file.
 
     Examples
     --------
@@ -220,11 +212,11 @@ class Row(Mapping[str, Any]):
     line: int | None = field(default=None, compare=False)  # in its file, from 1
 
     def to_json(self) -> JsonObject:
-        """Return the row as an object of a file: the keys that it was read with, then those added."""
+        """Return the row as an object of a file: the original keys, then the added ones."""
         return dict(self.json)
 
     def add(self, *parts: RowPart) -> Row:
-        """Return the row with these parts in place of what it had of them."""
+        """Return the row with these parts, which replace parts of the same kind."""
         json = dict(self.json)
         for part in parts:
             keys = [item.name for item in fields(part)]
@@ -246,11 +238,11 @@ class Row(Mapping[str, Any]):
         return Row({key: value for key, value in self.json.items() if key not in keys}, self.line)
 
     def has(self, *keys: str) -> bool:
-        """Whether the row has all of some keys."""
+        """Return whether the row has all of these keys."""
         return all(key in self.json for key in keys)
 
     def error(self, reason: str) -> RowError | QuestionError:
-        """Return the error that the row cannot be used, with its line, if known, and its id."""
+        """Return the error for an unusable row, with its id and its line if known."""
         value = self.json.get("id")
         name = value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
         return QuestionError(str(name), reason) if self.line is None else RowError(self.line, reason, name)
@@ -274,26 +266,26 @@ class Row(Mapping[str, Any]):
 
     @property
     def question(self) -> str:
-        """The row's question; it may be empty where there are messages."""
+        """The row's question, which may be empty if there are messages."""
         if self.json.get("question") in (None, "") and self.messages:
             return ""
         value = _required(self.json, "question", "every row needs its question")
         if not isinstance(value, str) or not value.strip():
-            raise InputError(f"'question' must be a text that is not empty, got {shown(value)}")
+            raise InputError(f"'question' must be a non-empty text, got {shown(value)}")
         return value
 
     @cached_property
     def messages(self) -> tuple[Turn, ...]:
-        """The chat that the row brings, if it does."""
+        """The row's chat, if it has one."""
         return turns_of(self.json.get("messages"))
 
     @classmethod
     def of(cls, question: Question) -> Row:
-        """The row of a question."""
+        """Return the row of a question."""
         return cls(question.row(), question.line)
 
     def to_question(self) -> Question:
-        """The question that the row asks."""
+        """Return the question of the row."""
         extra = self.without("id", "question", "context", "answers", "messages").json
         answers = tuple(self.answers) if self.is_labelled else ()
         return Question(
@@ -302,12 +294,12 @@ class Row(Mapping[str, Any]):
 
     @property
     def question_or_empty(self) -> str:
-        """The question, for who can do without."""
+        """The question, or "" if it is missing."""
         return str(self.json.get("question") or "")
 
     @property
     def title(self) -> str:
-        """What the row asks, to be shown: its question, or the last of its messages."""
+        """The text to display for the row: its question, or its last message."""
         return self.question_or_empty or "".join(turn.content for turn in self.messages[-1:])
 
     @property
@@ -320,12 +312,12 @@ class Row(Mapping[str, Any]):
 
     @property
     def group(self) -> str | float | None:
-        """What the row shares with others of its group, if it says."""
+        """The value of the row's field `group`, if any."""
         return group_of(self.json)
 
     @property
     def ties(self) -> Ties:
-        """What ties the row to others of its passage and group."""
+        """The values that tie the row to others of its passage and group."""
         return ties_of(self.json)
 
     @cached_property
@@ -345,20 +337,20 @@ class Row(Mapping[str, Any]):
         answers = _required(self.json, "answers", made_by)
         if not answers or not isinstance(answers, list):
             raise InputError(
-                f"'answers' is empty or no list of at least one reference answer, got {shown(answers)}"
+                f"'answers' must be a list of at least one reference answer, got {shown(answers)}"
             )
         return [reference_text(answer) for answer in answers]
 
     @property
     def is_labelled(self) -> bool:
-        """Whether there are reference answers."""
+        """True if there are reference answers."""
         return bool(self.json.get("answers"))
 
     # ---- Draws
 
     @cached_property
     def samples(self) -> list[str | None]:
-        """The sampled answers, at least one; an answer may be empty, and None is no answer."""
+        """The sampled answers, at least one; None stands for a sample without an answer."""
         value = _required(
             self.json, "samples", "it holds the sampled answers, as `semcal sample` writes them"
         )
@@ -372,28 +364,32 @@ class Row(Mapping[str, Any]):
 
     @property
     def texts(self) -> list[str]:
-        """The sampled answers without those samples that have none."""
+        """The sampled answers, without samples that have no answer."""
         return [text for text in self.samples if text is not None]
 
     def has_answer(self, cluster: Sequence[int]) -> bool:
-        """Whether a cluster holds answers; False for the samples without an answer, which are one."""
+        """Return whether a cluster holds answers; False for the cluster of samples without an answer."""
         return self.json.get("samples") is None or self.samples[cluster[0]] is not None
 
     @property
     def m(self) -> int:
-        """The number of draws: that of the samples, or of what clusters hold."""
+        """The number of samples, from the samples or the clusters."""
         if self.json.get("samples") is not None:
             return len(self.samples)
         return sum(map(len, self.clusters))
 
     @property
     def draws(self) -> Draws | None:
-        """What was sampled; None where nothing was."""
+        """The samples, None if there are none."""
         if "samples" not in self.json:
             return None
         likelihood = self.json.get("likelihood")
         return Draws(
-            *(self.samples, self.log_likelihoods, likelihood, self._finished, self.temperatures),
+            self.samples,
+            self.log_likelihoods,
+            likelihood,
+            self._finished,
+            self.temperatures,
             token_scores=self.token_scores,
             answer_format=self.json.get("answer_format"),
             refusals=self.json.get("refusals"),
@@ -401,7 +397,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def answer_format(self) -> str:
-        """The name of the format that the samples were read by: "whole" unless the row says."""
+        """The name of the samples' answer format, "whole" by default."""
         value = self.json.get("answer_format", "whole")
         if not isinstance(value, str):
             raise InputError(f"'answer_format' must be the name of an answer format, got {shown(value)}")
@@ -409,9 +405,9 @@ class Row(Mapping[str, Any]):
 
     @cached_property
     def log_likelihoods(self) -> list[float] | None:
-        """The length-normalized log-likelihoods of the samples, or None where one of them is not known.
+        """The length-normalized log-likelihoods of the samples, or None if one of them is unknown.
 
-        That of a sample without an answer is null in the file, and −inf here.
+        For a sample without an answer, the value is null in the file and −inf here.
         """
         value = self._numbers("log_likelihoods", m := self.m)
         if value is None:
@@ -427,7 +423,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def finished(self) -> list[bool]:
-        """Whether each draw ended before the token limit; true where the row does not say."""
+        """True for each sample that ended before the token limit, or if that is unknown."""
         return [value is not False for value in self._finished]
 
     @property
@@ -441,7 +437,7 @@ class Row(Mapping[str, Any]):
 
     @cached_property
     def token_scores(self) -> list[TokenScores | None] | None:
-        """The token scores of each draw, None of one without an answer; None where the row has none."""
+        """The token scores of each sample (None without an answer), or None if the row has none."""
         if (value := self._numbers("token_scores", self.m)) is None:
             return None
         return [
@@ -451,9 +447,9 @@ class Row(Mapping[str, Any]):
 
     @cached_property
     def temperatures(self) -> list[float | None] | None:
-        """The temperature of each draw, or None where the row does not say.
+        """The temperature of each sample, or None if the row has none.
 
-        That of a draw is None where it was drawn under the recalibrator that `sampled_by` names.
+        The temperature of a sample is None if it was sampled with the recalibrator in `sampled_by`.
         """
         if self.json.get("temperatures") is None:
             return None
@@ -462,7 +458,7 @@ class Row(Mapping[str, Any]):
         return [None if item is None and free else _temperature(item) for item in value or ()]
 
     def _numbers(self, key: str, m: int) -> list[Any] | None:
-        """A list with an item for each of m samples; None where the row has none."""
+        """Return a list with an item for each of m samples, None if missing."""
         value = self.json.get(key)
         if value is not None and (not isinstance(value, list) or len(value) != m):
             raise InputError(f"{key!r} must hold {m} numbers, one a sample, got {shown(value)}")
@@ -470,7 +466,7 @@ class Row(Mapping[str, Any]):
 
     @cached_property
     def sampled_by(self) -> SampledBy:
-        """How the row was sampled; nothing where it does not say."""
+        """The sampling settings of the row, empty if unknown."""
         value = self.json.get("sampled_by") or {}
         if not isinstance(value, Mapping):
             raise InputError(
@@ -484,13 +480,13 @@ class Row(Mapping[str, Any]):
 
     @property
     def failure(self) -> QuestionError | None:
-        """Why a server gave no answers, where it gave none."""
+        """The reason why a server gave no answers, if it gave none."""
         return QuestionError(str(self.json["id"]), self.json[FAILED]) if FAILED in self.json else None
 
     def take(self, chosen: Sequence[int]) -> Row:
-        """Return the row with some of its draws, and their clusters, without `temperatures`.
+        """Return the row with some of its samples, and their clusters, without `temperatures`.
 
-        Which cluster a stated answer means is left out: it may be gone, or have another number.
+        The cluster of a stated answer is left out, as it may be gone or have another number.
         """
         place = {sample: number for number, sample in enumerate(chosen)}
         m = len(self.samples)
@@ -505,12 +501,12 @@ class Row(Mapping[str, Any]):
             json["clusters"] = sorted(cluster for cluster in clusters if cluster)
         return Row(json, self.line)
 
-    # ---- An answer that is not read of the draws
+    # ---- Stated answers
 
     def stated_answer(self, kind: AnswerKind) -> StatedAnswer:
-        """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text.
+        """Return the answer "given" or "greedy"; InputError if it is missing or not a text.
 
-        A greedy answer of null is no answer.
+        A greedy answer may be null (no answer).
         """
         key, likelihood, cluster, scores = STATED[kind]
         made_by = (
@@ -531,13 +527,13 @@ class Row(Mapping[str, Any]):
         return StatedAnswer(text, value, number, None if scored is None else _token_scores(scored, scores))
 
     def set_stated(self, kind: AnswerKind, answer: StatedAnswer) -> Row:
-        """Return the row with an answer that is not read of the draws."""
+        """Return the row with a stated answer."""
         key, likelihood, cluster, scores = STATED[kind]
         row = self.set(**{key: answer.text, likelihood: answer.log_likelihood, cluster: answer.cluster})
         return row if answer.token_scores is None else row.set(**{scores: answer.token_scores})
 
     def signals_of(self, answer: str | None) -> Json:
-        """What a model said of an answer, by signal (None where that failed); nothing of others."""
+        """Return the signals of an answer by name; None if a signal failed."""
         value = self.json.get(SIGNALS_KEY) or []
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
             raise InputError(
@@ -552,17 +548,17 @@ class Row(Mapping[str, Any]):
         return {name: item[name] for item in of_answer for name in item if name != "answer"}
 
     def add_signals(self, answer: str, values: Json) -> Row:
-        """Return the row with what a model says of an answer."""
+        """Return the row with further signals of an answer."""
         others = [item for item in self.json.get(SIGNALS_KEY) or [] if item.get("answer") != answer]
         return self.set(**{SIGNALS_KEY: [*others, {"answer": answer, **self.signals_of(answer), **values}]})
 
     def has_label(self, kind: AnswerKind) -> bool:
-        """Whether it is known what is right: by references, or by a verdict on an answer that is given."""
+        """Return whether the row has references, or a verdict on its given answer."""
         return self.is_labelled or (kind == "given" and self.verdict is not None)
 
     @property
     def verdict(self) -> bool | None:
-        """Whether people call the row's own answer right; None where they were not asked."""
+        """The verdict of people on the row's own answer, if any."""
         value = self.json.get("correct")
         if value is None or isinstance(value, Mapping):
             return None
@@ -575,7 +571,7 @@ class Row(Mapping[str, Any]):
 
     @cached_property
     def clusters(self) -> list[list[int]]:
-        """The clusters: lists of sample indices that hold each of 0 … m − 1 once."""
+        """The clusters: lists of sample indices with each of 0 … m − 1 once."""
         value = _required(self.json, "clusters", "run `semcal cluster` first")
         if not isinstance(value, list) or not all(isinstance(c, list) and c for c in value):
             raise InputError(f"'clusters' must be a list of non-empty lists, got {shown(value)}")
@@ -599,7 +595,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def measures(self) -> Measures | None:
-        """What `semcal measure` has written; None where nothing was measured."""
+        """The measures of `semcal measure`, None if there are none."""
         keys = ("confidences", "confidence", "top_cluster", "semantic_entropy")
         confidences, confidence, top, entropy = (self.json.get(key, {}) for key in keys)
         if not any(isinstance(value, Mapping) and value for value in (confidences, confidence, top)):
@@ -608,7 +604,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def measured(self) -> Measures:
-        """The measures of a row that needs some."""
+        """The measures of the row; InputError if there are none."""
         if (measures := self.measures) is None:
             name = f"question {self.id!r}"
             raise InputError(f"{name} has no 'confidence' by measure; run `semcal measure` first")
@@ -616,7 +612,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def top_clusters(self) -> dict[str, int | None]:
-        """For each measure the index of its most confident cluster (None where it is undefined)."""
+        """The index of the most confident cluster by measure (None if undefined)."""
         made_by = "run `semcal measure` first, or give a 'prediction'"
         made_by += ", such as with --columns prediction=answer" if "answer" in self.json else ""
         value = _required(self.json, "top_cluster", made_by)
@@ -633,7 +629,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def decision(self) -> Decision | None:
-        """The answer with its probability; None where the row has none."""
+        """The answer with its probability, None if there is none."""
         if not self.has("answer", "probability"):
             return None
         answer, p = self.json["answer"], self.json["probability"]
@@ -643,20 +639,21 @@ class Row(Mapping[str, Any]):
 
     @property
     def predictions(self) -> list[str] | None:
-        """The predictions to grade, or None where the row holds samples and clusters instead."""
+        """The predictions to grade, or None if the row holds samples and clusters instead."""
         if "prediction" not in self.json:
             return None
         value = self.json["prediction"]
         if isinstance(value, str):
             return [value]
-        predictions = _strings(self.json, "prediction", "")
-        if not predictions:
-            raise InputError("'prediction' is an empty list: give one prediction or more")
-        return predictions
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise InputError(f"'prediction' must be a list of strings, got {shown(value)}")
+        if not value:
+            raise InputError("'prediction' is an empty list. Give at least one prediction.")
+        return value
 
     @property
     def human(self) -> bool | None:
-        """Whether people call the prediction right; None where they did not agree."""
+        """The verdict of people on the prediction, None if they did not agree."""
         if "human" not in self.json:
             raise InputError(
                 "no 'human'; it says whether people call the prediction right (--columns human=label)"
@@ -670,7 +667,7 @@ class Row(Mapping[str, Any]):
 
     @property
     def grades(self) -> Grades | None:
-        """Whether the answers are right; None where nothing was graded."""
+        """The grades of the answers, None if there are none."""
         if "correct" not in self.json:
             return None
         json = self.json
@@ -683,14 +680,14 @@ class Row(Mapping[str, Any]):
 
     @property
     def graded(self) -> Grades:
-        """The grades of a row that needs some."""
+        """The grades of the row; InputError if there are none."""
         if (grades := self.grades) is None:
             raise InputError(f"question {self.id!r} has no 'correct'; run `semcal grade` first")
         return grades
 
 
 def stated_answers(rows: Iterable[Row], kind: AnswerKind) -> list[StatedAnswer]:
-    """The answer of each row that is not read of its draws; the InputError of a bad one names the row."""
+    """Return the stated answer of each row; an InputError names the row."""
     answers = []
     for row in rows:
         try:
@@ -701,7 +698,7 @@ def stated_answers(rows: Iterable[Row], kind: AnswerKind) -> list[StatedAnswer]:
 
 
 def as_answer_kind(name: str) -> AnswerKind:
-    """Return the name of a kind of answer; UsageError if there is no such."""
+    """Return a checked kind of answer; UsageError if it is unknown."""
     return cast("AnswerKind", check_name(name, ANSWER_KINDS, what="kind of answer"))
 
 
@@ -733,8 +730,8 @@ def _log_likelihood(value: Any) -> float | None:
     number = _number(value, "log_likelihoods")
     if number is not None and not number <= ABOVE_ZERO:
         raise InputError(
-            f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}: "
-            "mend it, or leave 'log_likelihoods' out"
+            f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}. "
+            "Correct the value, or leave 'log_likelihoods' out."
         )
     return number
 
@@ -746,18 +743,18 @@ def as_rows(rows: Iterable[Row | Json]) -> list[Row]:
 
 Rows: TypeAlias = Sequence[Row]
 RowsAt: TypeAlias = Mapping[float | None, Rows]
-"""Temperature → rows of the same questions, clustered and measured at that temperature by themselves.
+"""Temperature → rows of the same questions, clustered and measured at that temperature alone.
 
-The first entry holds the draws from which the answer is taken; its key is None where these are under a
-recalibrator, or of a temperature that nobody knows.
+The first entry holds the samples of the answer. Its key is None if these were sampled with a recalibrator, or
+at an unknown temperature.
 """
 
 
 def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
-    """Split rows whose samples were drawn at several `temperatures` into rows of one temperature each.
+    """Split rows with samples at several `temperatures` into rows of one temperature each.
 
-    Those under a recalibrator come first, then those at T = 1, or else of the first sample of the first row.
-    Clusters are cut down to the samples of each temperature. Rows without the field stand under None.
+    Samples with a recalibrator come first, then those at T = 1, then the other temperatures in order of
+    appearance. Clusters keep the samples of each temperature. Rows without the field have the key None.
     InputError if only some rows have `temperatures`, or a row lacks samples at one of them.
 
     >>> row = Row({"id": "1", "samples": ["Ana", "Bo", "Ana"], "temperatures": [0.5, 1.0, 1.0]})
@@ -773,10 +770,10 @@ def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
         for row in rows:
             chosen = [i for i, t in enumerate(row.temperatures or ()) if t == temperature]
             if not chosen:
-                at = "under the recalibrator" if temperature is None else f"at T = {temperature:g}"
+                at = "with the recalibrator" if temperature is None else f"at T = {temperature:g}"
                 raise InputError(
-                    f"question {row.id!r} has no sample {at}, and others have; draw as many at each "
-                    "temperature for every question"
+                    f"question {row.id!r} has no sample {at}, but others have. Sample every question at each "
+                    "temperature."
                 )
             rows_at.append(row.take(chosen))
         split[temperature] = rows_at
@@ -823,7 +820,7 @@ def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:
 
 
 def warn_of_failures(failures: Mapping[str, QuestionError], n_questions: int) -> None:
-    """Name questions to which a server gave no answers; the first is raised if none got any."""
+    """Warn about questions without answers from a server; raise the first failure if all failed."""
     errors = list(failures.values())
     if errors and len(errors) == n_questions:
         raise errors[0]

@@ -25,9 +25,8 @@ from semcal.text.normal_form import TEXT_RULES
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import LanguageModel, Sampler
+    from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler
 
 #: Steps that group or grade answers: their blocks are of one version of the rules for texts.
 OF_TEXTS = frozenset(["cluster", "grade", "greedy", "nli", "select", "measure"])
@@ -77,7 +76,7 @@ class WorkerState:
     @property
     def language_model(self) -> LanguageModel:
         """The language model, which must be there; UsageError if it is a server."""
-        from semcal.models.language_model import with_states
+        from semcal.models.protocols import with_states
 
         return with_states(self.model, "this needs hidden states or logits")
 

@@ -24,7 +24,7 @@ from semcal.errors import StoreError, UsageError
 from semcal.files import JsonObject, canonical, dumps, remove_leftovers, write_rows, writing
 from semcal.rows import Json
 
-#: What unfinished work was begun with, and the folder of what it has finished.
+#: File of the settings of unfinished work, and folder of its finished blocks.
 SETTINGS, FINISHED = "settings.json", "blocks"
 
 
@@ -34,7 +34,7 @@ def digest(value: Any) -> str:
 
 
 def key_of(value: Any) -> Any:
-    """What names blocks that are made by or of a value: its `key()`, or else all fields of its objects."""
+    """Return the part of a block's name for a value: its `key()`, or else all fields of its objects."""
     if hasattr(value, "key"):
         return value.key()
     if hasattr(value, "model_dump"):
@@ -48,10 +48,10 @@ def key_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """A finished block as it lies in its file."""
+    """A finished block in its file."""
 
-    lines: Sequence[str]  # its rows as JSON
-    label: Json  # what it is a part of, as it was told when it was written
+    lines: Sequence[str]  # rows as JSON
+    label: Json  # the label given when the block was written
 
 
 class Store:

@@ -1,4 +1,4 @@
-"""Ask questions: sample, cluster, measure, and apply a calibration: `SemanticUQ`, and `semcal ask`."""
+"""Ask questions with `SemanticUQ` or `semcal ask`: sample, cluster, measure, and apply a calibration."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_at
 from semcal.models.equivalence import count_invalid
-from semcal.models.language_model import PromptConfig, check_likelihoods
-from semcal.models.sampling import (
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import check_likelihoods
+from semcal.models.sample import (
     Sampled,
     Sampling,
     SamplingConfig,
@@ -47,7 +48,7 @@ from semcal.models.sampling import (
     sample_runs,
 )
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
+from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
 from semcal.results import Answer, Results, answers_of
 from semcal.rows import (
@@ -66,19 +67,19 @@ from semcal.steps import Step, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
-#: Fewer draws than this are warned about.
+#: A warning is issued for fewer samples than this.
 FEW = 5
 #: Keywords that a calibration sets itself.
 OF_CALIBRATION = (
-    *("m", "linkage", "merge_refusals", "max_new_tokens", "recalibrator", "truncation", "measure"),
-    *("few_shot", "system", "template", "abstain_below", "prompt", "sampling", "cluster", "temperatures"),
+    "m linkage merge_refusals max_new_tokens recalibrator truncation measure few_shot system template "
+    "abstain_below prompt sampling cluster temperatures"
 )
 
 
 class UQKeywords(PromptKeywords, SamplingKeywords, ClusterKeywords, total=False):
-    """Options of `SemanticUQ`: the fields of the configurations, and those of measures and answers."""
+    """Options of `SemanticUQ`: the fields of the configurations, and the options of measures and answers."""
 
     measure: str | None
     abstain_below: float | None
@@ -99,18 +100,19 @@ class AskKeywords(UQKeywords, total=False):
 
 
 class SemanticUQ:
-    """Sample, cluster, measure: a language model that says how sure it is of what it means.
+    """Answer questions with a language model, and state the confidence of each answer.
 
     Parameters
     ----------
     model : Sampler, str or Path
-        From `semcal.load_model`, or what that takes; or a fake.
+        A model of `semcal.load_model`, or an argument of `load_model`.
     calibration : Calibration, str or Path, optional
-        Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
-        recalibrator, sampling, clustering and threshold, which are refused beside it.
-    recalibrator : Fit, Recalibrator, ATS, float, str or Path, optional
-        From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
-        the model's own distribution (T = 1) by default.
+        Turns the confidence into the probability that the answer is correct. A directory, a hub id or "atlas"
+        is loaded. The calibration sets prompt, recalibrator, sampling, clustering and threshold; passing
+        these as well is an error.
+    recalibrator : Fit, TokenDistribution, ATS, float, str or Path, optional
+        The result of `semcal.fit` or its directory, which also sets the few-shot examples; or a temperature.
+        By default T = 1, the distribution of the model.
     prompt : PromptConfig, optional
         Or its fields as keywords: `few_shot`, `system`, `template`.
     sampling : SamplingConfig, optional
@@ -120,21 +122,35 @@ class SemanticUQ:
     measure : str, optional
         The measure that chooses the answer and is its confidence; "E-SC" by default.
     abstain_below : float, optional
-        The threshold below which an answer abstains.
+        The threshold. An answer with a lower confidence abstains.
     t_alpha, g_alpha : float
         The parameter of T-SC and of G-SC.
     force : bool
         Apply a recalibrator or calibration that was made for another model, prompt or revision of the
         equivalence.
     answer : {"modal", "greedy"}, optional
-        The most frequent meaning of the samples (by default), or what the model says at T = 0, which is one
-        more sample; or that of the calibration. For answers that are given use `check`.
+        The most frequent meaning of the samples, or the model's answer at T = 0, which costs one more sample.
+        By default the kind of the calibration, or "modal". For given answers use `check`.
 
-    `draws`, `cut_draws` (at the limit), `none_draws` (without an answer), `invalid_draws` (none of the
-    labels) and `nli_calls` count those so far, and `pairs` all ordered pairs of answers. UsageError if the
-    recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
-    given beside it; SemcalWarning below 5 draws, where a calibration of stored samples cannot be checked, and
-    where `force` applies one that was made for another model or prompt.
+    Attributes
+    ----------
+    draws, cut_draws, none_draws, invalid_draws : int
+        Numbers of samples so far: all, cut at the token limit, without an answer, and with an answer that is
+        none of the labels.
+    nli_calls, pairs : int
+        Numbers of calls of the equivalence, and of all ordered pairs of answers, so far.
+
+    Raises
+    ------
+    UsageError
+        If the recalibrator or calibration was made for another model or prompt, if m is 1, or if an option is
+        set by the calibration.
+
+    Warns
+    -----
+    SemcalWarning
+        If m is below 5, if the origin of a calibration is unknown, or if `force` applies a calibration or
+        recalibrator that was made for another model or prompt.
 
     Examples
     --------
@@ -165,13 +181,13 @@ class SemanticUQ:
             "cluster": cluster,
         }
         known = options_of(PromptConfig, SamplingConfig, ClusterConfig)
-        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "force", "answer"]
+        known += ["measure", "abstain_below", "t_alpha", "g_alpha", "answer", "calibration", "recalibrator"]
         check_options(rest, known, of="SemanticUQ")
         force = bool(rest.pop("force", False))
         self.model = model = inputs.as_model(model)
         if calibration is not None:
             calibration = as_calibration(calibration)
-            own = {name: given[name] for name in OF_CALIBRATION if name in given}
+            own = {name: given[name] for name in OF_CALIBRATION.split() if name in given}
             check_beside(calibration, own)
             check_answer_kind(calibration, rest.get("answer"))
             check_answer_format(calibration, rest.pop("answer_format", None))
@@ -185,14 +201,19 @@ class SemanticUQ:
         self.calibration = calibration
         self.answer_kind = as_answer_kind(rest.get("answer") or "modal")
         self.m = inputs.checked_draws(sampling.m, "modal" if calibration is None else self.answer_kind)
-        if self.m > 1:  # of one draw the calibration says what it loses
-            _warn_if_few(self.m)
-        under, asking = recalibrator_and_prompt(model, recalibrator, replace(prompt, force=force))
-        self.recalibrators: dict[float | None, AnyRecalibrator] = {None: under}  # the first gives the answer
+        if 1 < self.m < FEW:  # the report of a calibration describes the cost of a single sample
+            warnings.warn(
+                f"m = {self.m} is few: a share is a multiple of {1 / self.m:.2f} and hardly tells sure from "
+                f"unsure. Sample at least {FEW} answers, better 10",
+                SemcalWarning,
+                stacklevel=2,
+            )
+        first, asked = recalibrator_and_prompt(model, recalibrator, replace(prompt, force=force))
+        self.recalibrators: dict[float | None, AnyRecalibrator] = {None: first}  # the first gives the answer
         if calibration is not None:
             check_model(calibration, model, force=force)
-            if not prompt.few_shot and asking.template is None:
-                asking = replace(calibration.asking, force=force)
+            if not prompt.few_shot and asked.template is None:
+                asked = replace(calibration.prompt, force=force)
             self.recalibrators = calibration.recalibrators
             for signal in signals_named(calibration.signals):
                 signal.check(model)
@@ -200,21 +221,25 @@ class SemanticUQ:
         self.equivalence = self.cluster.judge
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
-        self.sampling = Sampling(tuple(self.recalibrators.values()), asking, sampling)
+        self.sampling = Sampling(tuple(self.recalibrators.values()), asked, sampling)
         self.measure = check_name(rest.get("measure") or "E-SC", MEASURES, what="measure")
-        self.threshold = _checked_threshold(rest.get("abstain_below"))
+        at: Any = rest.get("abstain_below")
+        is_number: bool = isinstance(at, Real)
+        if at is not None and not (is_number and 0 <= at <= 1):
+            raise UsageError(f"abstain_below: expected a number in [0, 1], got {shown(at)}. Pass such as 0.5")
+        self.threshold: float | None = at
         self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
         check_likelihoods(model, self.recalibrator, self.measure)
 
     @property
     def asking(self) -> PromptConfig:
-        """The template of the prompt, and the few-shot examples before every question."""
+        """The prompt settings: the template, and the few-shot examples before every question."""
         return self.sampling.asking
 
     @property
     def recalibrator(self) -> AnyRecalibrator:
-        """What the answer is sampled under."""
+        """The recalibrator used to sample the answer."""
         return next(iter(self.recalibrators.values()))
 
     def ask(
@@ -223,34 +248,32 @@ class SemanticUQ:
         *,
         context: str | None = None,
     ) -> Answer:
-        """Ask one question, a text with its passage if there is one, messages, a dict or a `Question`.
+        """Ask one question: a text (with a passage as `context`), messages, a dict or a `Question`.
 
-        The random numbers are derived from the seed and the question's text: the same question gets
-        the same answer again.
+        The random numbers are derived from the seed and the text of the question, so that repeating a
+        question repeats the answer.
         """
-        (question,) = as_questions([question], "the question")
-        question = question if context is None else replace(question, context=context)
-        return self.ask_many([question], progress=False)[0]  # which raises if that failed
+        return self.ask_many([_with_context(question, context)], progress=False)[0]  # raises for a failure
 
     def check(
         self, question: Question | str | Mapping[str, object], answer: str, *, context: str | None = None
     ) -> Answer:
-        """Return how likely an answer is right that another program, or a person, has given to a question.
+        """Return the confidence in an answer that another program, or a person, has given to a question.
 
-        As `ask`: its confidence is the probability of a calibration that was learnt with ``answer="given"``,
-        else the share of the draws that mean the same, 0 if none does.
+        With a calibration that was learned with ``answer="given"`` the confidence is a probability. Otherwise
+        it is the share of samples that mean the same as the answer.
         """
-        (question,) = as_questions([question], "the question")
-        question = question if context is None else replace(question, context=context)
-        return self.check_many([question], [answer], progress=False)[0]
+        return self.check_many([_with_context(question, context)], [answer], progress=False)[0]
 
     def check_many(
         self, questions: Questions, answers: Sequence[str], *, progress: ShowProgress = True
     ) -> Results:
-        """Check an answer to each of many questions: `check`, and `ask_many` for the rest."""
+        """Return the confidence in one given answer to each of many questions, as `check` does for one."""
         items, texts = as_questions(questions), list(answers)
         if len(texts) != len(items) or not all(isinstance(text, str) for text in texts):
-            raise UsageError(f"give a text to each question: {len(items)} questions, {len(texts)} answers")
+            raise UsageError(
+                f"answers: {len(texts)} answers to {len(items)} questions. Pass one text for each question"
+            )
         check_answer_kind(self.calibration, "given")
         given = [
             replace(question, extra={**question.extra, "answer": text})
@@ -261,8 +284,8 @@ class SemanticUQ:
     def ask_many(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
 
-        Questions and `progress` are those of `semcal.ask_many`. Questions to which a server gave no answers
-        are left out with a warning, and stand in the results' `failures`.
+        Parameters are as in `semcal.ask_many`. Questions that a server did not answer are left out with a
+        warning, and are listed in `failures` of the results.
         """
         return self._ask_many(questions, self.answer_kind, progress)
 
@@ -277,7 +300,10 @@ class SemanticUQ:
     def answer_all(
         self, questions: Questions, *, progress: ShowProgress = True, kind: AnswerKind | None = None
     ) -> Results:
-        """As `ask_many`, without a warning; no answers at all are no error. `kind` is that of the answers."""
+        """Ask many questions without warnings of failures, for answers of this `kind`.
+
+        Unlike in `ask_many`, no answers at all are not an error.
+        """
         kind = kind or self.answer_kind
         questions = as_questions(questions, given=kind == "given")
         check_distinct(question.id for question in questions)
@@ -285,7 +311,7 @@ class SemanticUQ:
             (run,) = sample_runs(self.model, questions, self.sampling, progress=update)
             rows, failures = self._measured(questions, run, kind)
         if self.calibration is None:
-            why = f"a draw has no likelihood, which {self.measure} reads; E-SC needs none (--measure E-SC)"
+            why = f"a sample has no likelihood, which {self.measure} needs. Use E-SC (--measure E-SC)"
             lacking = [row.id for row in rows[None] if self.measure not in row.measured.confidence]
             failures |= {name: QuestionError(name, why) for name in lacking}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
@@ -299,30 +325,27 @@ class SemanticUQ:
             kind=kind,
         )
 
-    def _count(self, n_questions: int, rows: Sequence[Row]) -> None:
-        cut, draws, none = count_ends(rows)
-        self.draws += draws
-        self.cut_draws += cut
-        self.none_draws += none
-        self.invalid_draws += sum(count_invalid(self.equivalence, row.texts) for row in rows)
-        self.pairs += n_questions * self.m * (self.m - 1)
-
     def _measured(
         self, questions: Sequence[Question], run: Sequence[Sequence[Sampled]], kind: AnswerKind
     ) -> tuple[RowsAt, dict[str, QuestionError]]:
-        """The draws of ``[recalibrator][question]``, clustered apart and measured; and those that failed."""
+        """Return the measured rows of the samples ``run[recalibrator][question]``, and the failures."""
         rows = [
             sampled.add_to(row_to_ask(question), tokens=True)
-            for sampled_under in run
-            for question, sampled in zip(questions, sampled_under)
+            for of_recalibrator in run
+            for question, sampled in zip(questions, of_recalibrator)
         ]
         if kind != "modal":
             rows = add_stated_answers(self.model, rows, kind, self.sampling)
         failures = failures_of(rows)
         clustered = cluster_rows([row for row in rows if row.id not in failures], self.cluster)
         rows = clustered.rows
+        cut, draws, none = count_ends(rows)
+        self.draws += draws
+        self.cut_draws += cut
+        self.none_draws += none
+        self.invalid_draws += sum(count_invalid(self.equivalence, row.texts) for row in rows)
         self.nli_calls += clustered.calls
-        self._count(len(rows), rows)
+        self.pairs += len(rows) * self.m * (self.m - 1)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
         measured = match_at(measure_at(split, self.options), kind, self.equivalence)
@@ -343,13 +366,15 @@ def ask_many(
     Parameters
     ----------
     model : Sampler, str or Path
-        From `semcal.load_model`, or what that takes; "atlas" is the small one that comes with the package.
+        A model of `semcal.load_model`, or an argument of `load_model`, such as "atlas", the small model of
+        the package.
     questions : list of str, file, DataFrame, dicts or Questions
-        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded.
+        Columns: `question`; optionally `id`, `context` and `group`; and reference `answers`, which grade.
     progress : bool or callable
-        A bar on a terminal or in a notebook, or a function of the number of questions that are answered.
+        Whether to show a bar on a terminal or in a notebook; or a function of the number of finished
+        questions.
     **options
-        Of `semcal.SemanticUQ`: `calibration`, `equivalence`, `recalibrator`, `m`, `seed`, …
+        Keywords of `semcal.SemanticUQ`: `calibration`, `equivalence`, `recalibrator`, `m`, `seed`, …
 
     Examples
     --------
@@ -369,16 +394,17 @@ def check(
     progress: ShowProgress = True,
     **options: Unpack[AskKeywords],
 ) -> Results:
-    """Say how likely answers are right that another program, or a person, has given.
+    """Return the confidence in answers that another program, or a person, has given.
 
     Parameters
     ----------
     model : Sampler, str or Path
-        The witness, whose draws are compared with each answer; as in `semcal.ask_many`.
-    questions, answers : sequences of one length
-        As in `semcal.ask_many`, and a text to each.
+        The model whose samples are compared with each answer, as in `semcal.ask_many`.
+    questions, answers : sequences of equal length
+        Questions as in `semcal.ask_many`, and one answer text for each question.
     **options
-        Of `semcal.SemanticUQ`: a `calibration` that was learnt with ``answer="given"``, `equivalence`, `m`, …
+        Keywords of `semcal.SemanticUQ`: a `calibration` that was learned with ``answer="given"``,
+        `equivalence`, `m`, …
 
     Examples
     --------
@@ -392,28 +418,19 @@ def check(
     return SemanticUQ(model, **options).check_many(questions, answers, progress=progress)
 
 
-def _warn_if_few(m: int) -> None:
-    if m < FEW:
-        warnings.warn(
-            f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure; "
-            f"sample at least {FEW}, better 10",
-            SemcalWarning,
-            stacklevel=3,
-        )
-
-
-def _checked_threshold(threshold: float | None) -> float | None:
-    if threshold is not None and not (isinstance(threshold, Real) and 0 <= threshold <= 1):
-        raise UsageError(f"abstain_below must be in [0, 1], got {shown(threshold)}")
-    return threshold
+def _with_context(
+    question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]], context: str | None
+) -> Question:
+    (one,) = as_questions([question], "the question")
+    return one if context is None else replace(one, context=context)
 
 
 @dataclass(frozen=True)
 class AskStep(Step):
-    """Asks the questions of rows in some ways (options of `SemanticUQ`): its records stand together.
+    """Step that asks the question of each row in several ways, and writes one record for each way.
 
-    It counts `calls` of the NLI model of all `pairs`, `draws`, those `cut` at the token limit, those with no
-    answer (`none`), and questions `without` one.
+    A way is a set of options of `SemanticUQ`. The costs count `calls` of the NLI model out of all `pairs`,
+    samples (`draws`, `cut` at the token limit, `none` and `invalid`), and questions `without` an answer.
     """
 
     name: ClassVar[str] = "ask"
@@ -421,7 +438,7 @@ class AskStep(Step):
     ways: tuple[AskKeywords, ...]
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
-        """Ask; what else the rows of the questions hold comes last."""
+        """Return the records of each question; a question that a server did not answer is marked."""
         questions = [row.to_question() for row in rows]
         common: AskKeywords = {"equivalence": models.equivalence}
         uqs = [SemanticUQ(models.model, **way | common) for way in self.ways]

@@ -1,7 +1,7 @@
-"""What does jobs: this process (`SerialExecutor`) or worker processes (`ProcessExecutor`), and how many pay.
+"""Executors of jobs in this process (`SerialExecutor`) or in worker processes (`ProcessExecutor`).
 
-A job is a function of what a worker holds; it can be pickled. Each worker process has one thread, loads what
-it holds once, and does a job in one piece, so results do not depend on their number. Ray:
+A job is a picklable function of the state of a worker. Each worker process has one thread, loads its state
+once, and does a job in one piece, so results do not depend on the number of workers. Ray:
 `experiment.ray_executor`.
 """
 
@@ -50,21 +50,21 @@ from semcal.registry import PLUGINS, load_plugins
 State = TypeVar("State")
 _Result = TypeVar("_Result")
 Progress = Callable[[int], None]
-"""Is told how many questions are done."""
+"""Function that is called with the number of finished questions."""
 Job = Callable[[Any, Progress], Any]
-"""Maps what a worker holds to a result, and may report progress; it can be pickled."""
+"""Picklable function that maps the state of a worker to a result, and may report progress."""
 
-#: Seconds that a process or a thread gets to end by itself.
+#: Seconds for a process or a thread to end by itself.
 PATIENCE = 5.0
-#: CPU seconds of a job from which it is worth some milliseconds to give its memory back.
+#: CPU seconds of a job from which its memory is returned to the system.
 LONG = 0.5
-#: How often a job is tried whose process dies.
+#: Maximum number of attempts at a job whose process dies.
 ATTEMPTS = 2
-#: CPU seconds that it takes to start worker processes (docs/workers.md).
+#: CPU seconds to start worker processes (docs/workers.md).
 START = 5.0
-#: Keeps numpy's and SciPy's BLAS at one thread: each number of threads adds up in another order.
+#: Keeps numpy's and SciPy's BLAS at one thread, because the order of sums depends on the number of threads.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-#: What processes that hold models import before they part, so that this is done once.
+#: Modules that the server of worker processes imports once for all of them.
 PRELOAD = (
     "semcal.models.causal_lm",
     "semcal.models.nli",
@@ -75,21 +75,21 @@ PRELOAD = (
 
 # ---- How many workers --------------------------------------------------------------------------------------
 
-#: What a process takes beside its weights: libraries, keys and values, rows.
+#: Memory of a process without its weights: libraries, keys and values, rows.
 OVERHEAD = 5 * 10**8
-#: Weights from which one process by itself gains from more than one thread (docs/workers.md).
+#: Size of weights from which a single process gains from more than one thread (docs/workers.md).
 THREADS_FROM = 2 * 10**8
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
 
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """A number of worker processes, the threads of each, and why."""
+    """A number of worker processes, the threads of each, and the reason."""
 
-    n_workers: int  # 1 is this process by itself
+    n_workers: int  # 1 means this process alone
     n_threads: int  # of PyTorch in each process
     reason: str
-    requested: bool = False  # whether that many were asked for
+    requested: bool = False  # whether the user gave the number
 
     def __str__(self) -> str:
         processes = "1 process" if self.n_workers == 1 else f"{self.n_workers} processes"
@@ -106,14 +106,14 @@ def plan_workers(
     processors: int | None = None,
     memory: int | None = None,
 ) -> WorkerPlan:
-    """Choose how many processes do the work; UsageError if less than one is requested.
+    """Choose the number of worker processes; UsageError if less than one is requested.
 
-    As many as there are processors, `blocks` of questions (if known), and copies of the models' `weights`
-    (bytes; unknown: one process) that fit into the memory that is free: several processes of one thread are
-    faster than one of several threads for every size that was tried (docs/workers.md). A process by itself
-    gets all processors as threads if its models are large. A number that is `requested` is that many
-    processes of one thread each. Where models do not run on a CPU, one process alone serves the device.
-    `processors` and `memory` are by default what this machine says that it has.
+    The number is the smallest of the processors, the `blocks` of questions (if known), and the copies of the
+    models' `weights` (bytes; None: one process) that fit into the free memory. Several processes of one
+    thread were faster than one process of several threads for every tested size (docs/workers.md). A single
+    process with large models uses all processors as threads. A `requested` number of processes has one thread
+    each. If models do not run on a CPU, one process serves the device. `processors` and `memory` default to
+    those of this machine.
 
     >>> print(plan_workers(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
     2 processes of 1 thread (2 processors, weights of 10 MB)
@@ -148,18 +148,18 @@ def _available_memory() -> int:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def on_disk(directory: Path) -> int:
-    """Bytes of the weights in a checkpoint's directory; 0 if there are none."""
+    """Return the bytes of the weights in a checkpoint's directory, 0 if there are none."""
     sizes = [sum(path.stat().st_size for path in directory.glob(pattern)) for pattern in _WEIGHTS]
     return next((size for size in sizes if size), 0)
 
 
 def has_gpu() -> bool:
-    """Whether there may be a GPU, without asking PyTorch."""
+    """Return whether there may be a GPU, without importing PyTorch."""
     nodes = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
     return not sys.platform.startswith("linux") or any(map(os.path.exists, nodes))
 
@@ -174,7 +174,7 @@ def peak_memory_mb() -> float:
 
 
 def trim_memory() -> None:
-    """Let the C library return to the system what has been freed; nothing where it cannot."""
+    """Return freed memory to the system, if the C library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -185,7 +185,7 @@ def trim_memory() -> None:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What came of a job, and what it cost."""
+    """The result of a job, and its cost."""
 
     value: Any = None
     error: Exception | None = None
@@ -209,17 +209,16 @@ class Task:
 
 
 def _call(function: Callable[[Any], Any], item: Any, *_: object) -> Any:
-    """A function of an item as a job: it needs nothing that a worker holds."""
     return function(item)
 
 
 def run_job(
     job: Job, state: Any, progress: Progress, *, clock: Callable[[], float] = time.process_time
 ) -> JobOutcome:
-    """Do a job here; its error is part of the outcome, an interruption passes.
+    """Do a job in this process. The outcome holds its error; interruptions are raised.
 
-    After a long job freed memory goes back to the system: else it would stay with this process in pieces, too
-    small for the next one.
+    After a long job, freed memory returns to the system; otherwise it would stay in this process in pieces
+    that are too small for the next job.
     """
     start, begun = clock(), time.perf_counter()
     value, failure = None, None
@@ -233,14 +232,14 @@ def run_job(
     return JobOutcome(value, failure, seconds=seconds, elapsed=elapsed, peak_mb=peak_memory_mb())
 
 
-#: What this process has loaded for jobs of others, by what it was loaded by.
+#: The states that this process has loaded for jobs of others, by their pickled loaders.
 _states: dict[bytes, Any] = {}
 
 
 def run_pickled(load: bytes, job: bytes, plugins: Sequence[str], progress: Progress) -> JobOutcome:
-    """Do a job of another process, with one thread; what it needs is loaded with the first such job.
+    """Do a job of another process with one thread; the first job loads the state.
 
-    `load` and `job` are pickled: they may need what the modules of users register, which come first.
+    `load` and `job` are pickled. `plugins` are loaded first, because unpickling may need them.
     """
 
     def work() -> JobOutcome:
@@ -257,7 +256,7 @@ def run_pickled(load: bytes, job: bytes, plugins: Sequence[str], progress: Progr
 
 
 def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
-    """What comes of some work, and what was warned of on the way, in a form that survives pickling."""
+    """Return the outcome of some work, with its warnings, in a picklable form."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -277,12 +276,12 @@ def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """The error itself if it is an Exception, else one that says what it was."""
+    """Return an Exception itself, and any other error as a RuntimeError with its text."""
     return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself if it survives pickling, else its text; one that nobody meant says where it was."""
+    """Return a picklable form of an error; an error that is not ours gets a note with its traceback."""
     where = "".join(traceback.format_exception(error))
     if not _is_portable(error):
         error = RuntimeError(f"{type(error).__name__}: {error}")
@@ -292,7 +291,6 @@ def _portable(error: Exception) -> Exception:
 
 
 def _is_portable(value: object) -> bool:
-    """Whether a value survives pickling; some cannot be pickled, some not be made again."""
     try:
         pickle.loads(pickle.dumps(value))
     except Exception:  # noqa: BLE001 - pickle raises what their classes raise
@@ -312,14 +310,14 @@ def _silent(_: int) -> None:
 
 
 class Executor(ABC, Generic[State]):
-    """Does jobs, and counts what they cost. Results do not depend on which executor is used."""
+    """An executor of jobs that counts their cost. Results do not depend on the kind of executor."""
 
-    n_workers: int = 1  # jobs that can be under way at a time
-    n_processes: int = 0  # processes that have worked at a time beside this one
-    retries: int = 0  # jobs that were begun again because their process had ended
+    n_workers: int = 1  # maximum number of simultaneous jobs
+    n_processes: int = 0  # largest number of simultaneous worker processes so far
+    retries: int = 0  # jobs that were started again because their process had ended
 
     def __init__(self, state: State | None = None) -> None:
-        self._state = state  # what jobs that are done when they are submitted are given
+        self._state = state  # the state for jobs that are done in this process
         self.seconds: dict[str, float] = {}  # CPU time by stage
         self.elapsed: dict[str, tuple[int, float]] = {}  # jobs, and their time by the clock, by stage
         self.peaks: dict[str, float] = {}  # largest memory (10⁶ bytes) of a process after a job, by stage
@@ -341,12 +339,12 @@ class Executor(ABC, Generic[State]):
         priority: int = 0,
         progress: Progress = _silent,
     ) -> Future[Any]:
-        """Have a job done.
+        """Submit a job and return its future.
 
-        Its cost is counted towards `stage`. In this process `finish` is applied to the result as soon as it
-        is there, one at a time, and `progress` is told how many questions are done. Jobs of lower `priority`
-        numbers are begun first, of equal ones in order. The future gives the result of `finish`, or raises
-        what the job or `finish` raised; CancelledError if the executor was shut down first.
+        The cost of the job counts towards `stage`. This process applies `finish` to each result, one at a
+        time, and calls `progress` with the number of finished questions. Jobs with lower `priority` numbers
+        start first; equal priorities keep their order. The future returns the result of `finish`, or raises
+        the error of the job or of `finish`. It raises CancelledError if the executor was shut down first.
         """
         task = Task(job, stage, finish, priority, progress)
         if self.works_here:
@@ -358,7 +356,7 @@ class Executor(ABC, Generic[State]):
     def map(
         self, function: Callable[[Any], _Result], items: Sequence[Any], *, stage: str, priority: int = 0
     ) -> Iterator[_Result]:
-        """Begin `function` of every item now; the results come in order. All of them can be pickled.
+        """Submit `function` for every item now, and iterate over the results in order. All are picklable.
 
         >>> list(SerialExecutor(None).map(abs, [-1, 2], stage="work"))
         [1, 2]
@@ -381,36 +379,36 @@ class Executor(ABC, Generic[State]):
 
     @property
     def n_ahead(self) -> int:
-        """How many jobs to submit before the first result is waited for, so that no worker waits."""
+        """Number of jobs to submit before waiting for the first result, so that no worker is idle."""
         return 1 if self.n_workers == 1 else 2 * self.n_workers
 
     @property
     def peak_memory_mb(self) -> float:
-        """The most memory that this process and all its workers can have taken so far (10⁶ bytes).
+        """Upper bound of the memory of this process and all its workers so far (10⁶ bytes).
 
-        The largest resident memory of each, as if they had taken it at the same time and shared nothing.
+        It is the sum of the largest resident memory of each, without shared memory.
         """
         return peak_memory_mb() + self.n_processes * max(self.peaks.values(), default=0.0)
 
     def release(self) -> None:
-        """Let go of what workers hold; for later jobs it is loaded again."""
+        """Release the states of workers; later jobs load them again."""
         return
 
     def shutdown(self, *, cancel: bool = False) -> None:
-        """Let go of the workers once all jobs are done; with `cancel` at once."""
+        """Release the workers after all jobs; with `cancel`, at once."""
         del cancel
 
     @property
     def works_here(self) -> bool:
-        """Whether a job is done in this process when it is submitted."""
+        """True if a submitted job is done at once in this process."""
         return False
 
     def _begin(self, task: Task) -> None:
-        """See to it that a task is done; in the end `_settle` it."""
+        """Start a task, which ends with `_settle`."""
         raise NotImplementedError
 
     def _settle(self, task: Task, outcome: JobOutcome) -> None:
-        """Count what a task has cost, pass its warnings on, and give its future the result."""
+        """Count the cost of a task, repeat its warnings, and set the result of its future."""
         try:
             with self._lock:
                 self._count("start", outcome.start)
@@ -435,17 +433,17 @@ class Executor(ABC, Generic[State]):
 
 
 class SerialExecutor(Executor[State]):
-    """Does each job in this process when it is submitted; each is given the same `state`."""
+    """An executor that does each submitted job at once in this process, with the same `state`."""
 
     works_here = True
 
     def run_together(self, functions: Sequence[Callable[[], _Result]]) -> list[_Result]:
-        """Run functions one after another: none could go on while another's job is done."""
+        """Run functions one after another, as their jobs run in this process."""
         return [function() for function in functions]
 
 
 class ThreadedExecutor(Executor[State]):
-    """Threads that take tasks by priority, do each by `_run`, and settle it."""
+    """An executor with threads that take tasks by priority, do each by `_run`, and settle it."""
 
     def __init__(self, n_threads: int) -> None:
         super().__init__()
@@ -465,7 +463,7 @@ class ThreadedExecutor(Executor[State]):
         """Do a task; CancelledError if the executor is shut down meanwhile."""
 
     def _stop(self) -> None:
-        """End what jobs run in."""
+        """End the workers of this executor."""
 
     def _begin(self, task: Task) -> None:
         if self._cancelled:
@@ -474,7 +472,6 @@ class ThreadedExecutor(Executor[State]):
             self._tasks.put((task.priority, next(self._numbers), task))
 
     def _work(self) -> None:
-        """Do one task after another, until there is None."""
         while (task := self._tasks.get()[2]) is not None:
             try:
                 self._settle(task, self._run(task))
@@ -484,7 +481,7 @@ class ThreadedExecutor(Executor[State]):
                 self._settle(task, JobOutcome(error=as_exception(error)))
 
     def shutdown(self, *, cancel: bool = False) -> None:
-        """Let go of the workers once all jobs are done; with `cancel` at once, or after `PATIENCE`."""
+        """Release the workers after all jobs; with `cancel`, at once or after `PATIENCE`."""
         self._cancelled = self._cancelled or cancel
         for _ in self._threads:
             self._tasks.put((-math.inf if cancel else math.inf, next(self._numbers), None))
@@ -501,22 +498,21 @@ class ThreadedExecutor(Executor[State]):
 
 
 def _cancel(future: Future[Any]) -> None:
-    """Cancel a future so that `wait` and `as_completed` hear of it, not `result` alone."""
+    """Cancel a future and notify `wait` and `as_completed`, too."""
     if future.cancel():
         future.set_running_or_notify_cancel()
 
 
 class ProcessExecutor(ThreadedExecutor[State]):
-    """Worker processes, one for each thread here, which each load their own copy of what jobs need.
+    """An executor with one worker process for each thread, each with its own state.
 
-    A process starts when there is work for it, in a pool of its own, so that its death ends no other job.
-    Where one dies, another does its job again; an interrupted or failed `with` block ends all of them, and so
+    A process starts when it is needed, in a pool of its own, so that its death ends no other job. If a
+    process dies, another does its job again. An interrupted or failed `with` block ends all processes, and so
     does the end of this process.
 
-    `load` gives a process what it holds; it can be pickled. They part from a server that has imported the
-    modules of `preload`. With `state`, which jobs that are done here are given, jobs are done in this process
-    until they have cost as much as starting workers: so little work never pays for a start, and much work one
-    start too many at most.
+    The picklable `load` returns the state of a process. Processes fork from a server that has imported the
+    modules of `preload`. With `state`, jobs are done in this process until they have cost as much as the
+    start of workers: little work needs no start, and much work pays at most one start too many.
     """
 
     def __init__(
@@ -531,7 +527,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
         self._load, self._preload, self._state = pickle.dumps(load), preload, state
         self._workers: dict[int, _Worker] = {}  # by thread
         if state is None:
-            start_context(preload)  # it begins to import well before there is work
+            start_context(preload)  # imports begin well before there is work
 
     @property
     def n_ahead(self) -> int:
@@ -539,7 +535,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
 
     @property
     def works_here(self) -> bool:
-        """Whether jobs are still done in this process: until they have cost as much as a start."""
+        """True until the jobs in this process have cost as much as the start of workers."""
         return self._state is not None and sum(self.seconds.values()) < START
 
     def _run(self, task: Task) -> JobOutcome:
@@ -556,19 +552,19 @@ class ProcessExecutor(ThreadedExecutor[State]):
                 if worker is not None:
                     with self._lock:
                         self._workers.pop(threading.get_ident(), None)
-                    worker.process.kill()  # what it says later must not be taken for what another job says
+                    worker.process.kill()  # its later messages must not be mistaken for those of another job
                 if self._cancelled:
                     raise CancelledError from None
                 if not isinstance(error, BrokenProcessPool):
                     raise
         how = worker.how_it_ended() if worker else "cannot be started"
         raise WorkerError(
-            f"a worker process {how} at the same piece of work ({task.stage}) {ATTEMPTS} times; if memory is "
-            "short, give --workers 1 or a smaller model.memory"
+            f"a worker process {how} at the same piece of work ({task.stage}) {ATTEMPTS} times. If memory is "
+            "short, give --workers 1 or a smaller model.memory."
         )
 
     def _worker(self) -> _Worker:
-        """The worker of this thread, a new one if there is none that lives; BrokenProcessPool."""
+        """Return the worker of this thread, a new one if it has ended."""
         thread = threading.get_ident()
         with self._lock:
             if not self._cancelled and (thread not in self._workers or self._workers[thread].has_ended):
@@ -579,7 +575,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
             return self._workers[thread]
 
     def release(self) -> None:
-        """End all processes; for later jobs others start."""
+        """End all processes; later jobs start others."""
         if self._cancelled:  # at once: Ctrl-C may come again while the lock is waited for
             self._terminate()
         with self._lock:  # a thread may be starting one just now
@@ -601,14 +597,14 @@ class ProcessExecutor(ThreadedExecutor[State]):
 
 
 class _Worker:
-    """A process that does one job at a time, and the pipe by which it tells its progress."""
+    """A process that does one job at a time, and the pipe for its progress."""
 
     def __init__(self, preload: Sequence[str]) -> None:
         context = start_context(preload)
         self._told, tell = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(1, context, _begin_worker, (tell,))
         try:
-            with _uninterrupted(), tell:  # closed here, so that its end is heard of
+            with _uninterrupted(), tell:  # closed here, so that the reader sees the end of the process
                 self._pool.submit(os.getpid)  # starts the process
         except (EOFError, ConnectionError) as error:  # the server that starts processes has died
             raise BrokenProcessPool from error
@@ -616,11 +612,11 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """True once the process has ended; the pool alone reads its exit code, which can be read once."""
+        """True once the process has ended. The sentinel shows it; only the pool may read the exit code."""
         return bool(connection.wait([self.process.sentinel], 0))
 
     def run(self, load: bytes, job: bytes, progress: Progress) -> JobOutcome:
-        """Have a job done; BrokenProcessPool if the process ends."""
+        """Do a job; BrokenProcessPool if the process ends."""
         done = self._pool.submit(_work, load, job, [*PLUGINS])
         while (number := self._hear()) is not None:
             progress(number)
@@ -633,23 +629,23 @@ class _Worker:
         return None
 
     def end(self, *, at_once: bool = False) -> None:
-        """See that the process ends, which has no job; `at_once` one that may have, and was told to end."""
+        """End the idle process; with `at_once`, end a terminated process that may be busy."""
         if at_once and not connection.wait([self.process.sentinel], PATIENCE):
             self.process.kill()
         self._pool.shutdown()
         self._told.close()
 
     def how_it_ended(self) -> str:
-        """The end of a process that has died, in words."""
+        """Describe the end of a process that has died."""
         self.end()
         code = self.process.exitcode or 0
         return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def start_context(preload: Sequence[str] = PRELOAD) -> BaseContext:
-    """How processes start: from a clean server that has imported what they need, as PyTorch has threads.
+    """Return the start method of processes: a fork of a clean server, as PyTorch has threads.
 
-    The server begins to import at once and nobody waits for it here.
+    The server begins to import `preload` at once; this function does not wait.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
@@ -660,7 +656,7 @@ def start_context(preload: Sequence[str] = PRELOAD) -> BaseContext:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """What is started inside has one thread, and is deaf to Ctrl-C, which is for the process in charge."""
+    """Give processes that start in the block one thread, and let them ignore Ctrl-C."""
     before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
     os.environ.update(ONE_THREAD)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -684,7 +680,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent has gone, however that ended."""
+    """End this process when its parent has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -702,7 +698,7 @@ def _begin_worker(tell: Connection) -> None:
     _pipes.append(tell)
 
 
-#: By which this process, if it is a worker, tells its progress.
+#: The pipe for the progress of this process, if it is a worker.
 _pipes: list[Connection] = []
 
 

@@ -94,7 +94,7 @@ def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> 
     assert code == 1
     assert result["n"] == 53
     assert "'samples' must be a list of strings" in err
-    assert "'answers' is empty" in err
+    assert "'answers' must be a list of at least one" in err
     assert "line 12 (id 'q11'): 'answers' holds no text, got [' ']: give at least one" in err
     assert "line 14 (id 'q13'): 'group' must be a text or a number" in err
     assert "line 16 (id 'q15'): 'context' must be the passage as a text" in err
@@ -118,7 +118,7 @@ def test_interrupted_before_the_first_block_nothing_is_left(
 
     one = load_set("atlas-reading")
     file = write(tmp_path / "q.jsonl", [question.row() for question in one.calibration_train[:20]])
-    monkeypatch.setattr("semcal.recalibration.choosing.sample_candidates", interrupted)
+    monkeypatch.setattr("semcal.recalibration.select.sample_candidates", interrupted)
     code, _, err = semcal("calibrate", file, "--model", "atlas", "--m", 4, "--out", tmp_path / "c")
     assert code == 130
     assert "nothing is kept" in err
@@ -160,7 +160,7 @@ def test_a_table_goes_through_cluster_and_measure_and_its_bad_cells_are_named(tm
     assert code == 0
     assert [row["confidences"] for row in found] == [row["confidences"] for row in piped]
     code, _, err = semcal("grade", tmp_path / "s.csv")
-    assert (code, "is no file of JSON Lines" in err) == (1, True)
+    assert (code, "is not a file of JSON Lines" in err) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from invoking import run as semcal
 
 import semcal as package
 from semcal.files import json_checksum
-from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained, saving
+from semcal.recalibration import Provenance, TemperatureScaling, files, save_pretrained
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_temperature_that_was_edited_in_is_handed_to_no_program(
     value: Any, model: Path, fitted: tuple[str, float], tmp_path: Path
 ) -> None:
     """The checksum is right: `export` refuses the same values as `sample`."""
-    path = Path(fitted[0]) / "calibration.json"
+    path = Path(fitted[0]) / "recalibrator.json"
     content = {**json.loads(path.read_text()), "temperature": value}
     del content["sha256"]
     path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
@@ -85,8 +85,8 @@ def test_a_method_without_a_single_temperature_is_refused(
     class Diagonal:
         method = "Platt"
 
-    _, provenance = saving.from_pretrained(fitted[0])
-    monkeypatch.setattr("semcal.recalibration.saving.from_pretrained", lambda *_: (Diagonal(), provenance))
+    _, provenance = files.from_pretrained(fitted[0])
+    monkeypatch.setattr("semcal.recalibration.files.from_pretrained", lambda *_: (Diagonal(), provenance))
     code, _, err = semcal("export", fitted[0])
     assert code == 2
     assert "Platt has no single temperature" in err

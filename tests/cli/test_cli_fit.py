@@ -52,7 +52,7 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
 ) -> None:
     out = tmp_path / "fit"
     code, (fitted,), _ = semcal("fit", files[0], "--model", model, "--solver", "sgd", "--out", out)
-    content = json.loads((out / "calibration.json").read_text())
+    content = json.loads((out / "recalibrator.json").read_text())
     assert (code, fitted["solver"], content["solver"]) == (0, "sgd", "sgd")
     assert content["sgd"]["losses"] == fitted["losses"]
     assert content["sgd"]["exact_temperature"] == fitted["exact_temperature"]
@@ -82,7 +82,7 @@ def test_an_interrupted_training_starts_again_and_ends_at_the_same_bytes(
         code, _, _ = semcal("fit", files[0], *options, tmp_path / "cut")
     assert code == 130
     assert semcal("fit", files[0], *options, tmp_path / "cut")[0] == 0
-    for name in ("calibration.json", "model.safetensors"):
+    for name in ("recalibrator.json", "model.safetensors"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not (tmp_path / "cut.unfinished").exists()
 
@@ -92,7 +92,7 @@ def test_a_killed_selection_keeps_its_samples_and_ends_at_the_same_bytes(
 ) -> None:
     command = ["fit", files[0], "--model", model, "--method", "TS", "--select"]
     command += ["--validation", files[1], "--m", "2", "--max-new-tokens", "2", "-q", "--out"]
-    how = {"said": tmp_path / "said", "values": {"semcal.models.sampling.BLOCK_TOKENS": 4}}
+    how = {"said": tmp_path / "said", "values": {"semcal.models.sample.BLOCK_TOKENS": 4}}
     assert finish(start(*command, tmp_path / "whole", **how)) == 0
     running = start(*command, tmp_path / "cut", **how)
     blocks = tmp_path / "cut.unfinished" / "blocks"
@@ -138,11 +138,11 @@ def test_what_is_chosen_is_best_by_the_rule_that_was_asked_for(
         assert row["gain"] == pytest.approx(row["accuracy"] - row["brier"], abs=1e-12)
     for measure in ("E-SC", "T-SC"):
         folder = out if measure == "E-SC" else out / measure
-        kept = json.loads((folder / "calibration.json").read_text())
+        kept = json.loads((folder / "recalibrator.json").read_text())
         validation, chosen = kept["provenance"]["validation"], result["chosen"][measure]
         assert validation == {"by": by, **{key: chosen.get(key) for key in validation if key != "by"}}
         assert {"measure", "gain", "brier", "ace", "auroc", "accuracy", "n"} < validation.keys()
-    kept = json.loads((out / "calibration.json").read_text())
+    kept = json.loads((out / "recalibrator.json").read_text())
     if "TS-grid" in how:
         assert kept["loss"] == {"gain": "gain", "brier": "Brier"}[by]
         assert from_pretrained(out)[0].loss == kept["loss"]
@@ -172,7 +172,7 @@ def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
     assert code == 0
     assert "warning: there are only 13 labelled questions to fit to" in stderr
     assert "warning: 6 questions ('q12', 'q13', 'q14', …) share a passage or a group with questions" in stderr
-    assert "warning: a pair of questions asks the same in nearly the same words in different parts" in stderr
+    assert "warning: 1 pair of questions is nearly equal but in different parts" in stderr
     code, (result,), _ = semcal("fit", fit, "--model", model, "--out", tmp_path / "plain")
     assert (code, result["n_groups"]) == (0, 7)
 

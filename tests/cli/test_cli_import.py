@@ -266,15 +266,15 @@ def test_a_log_compressed_with_zstd_is_read_where_python_can_and_else_names_the_
     code, _, stderr = semcal("import", "inspect", log)
     assert code == 1
     assert "inspect log convert FILE --to json" in stderr
-    assert "install zipfile-zstd" in stderr
+    assert "Install zipfile-zstd" in stderr
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("log.eval", b"no zip", "is no inspect log, or damaged"),
+        ("log.eval", b"no zip", "is not an inspect log, or is damaged"),
         ("log.json", b"{", "not JSON"),
-        ("log.json", b'{"status": "success"}', "holds no samples"),
+        ("log.json", b'{"status": "success"}', "no samples"),
         ("log.json", "é".encode("latin-1"), "utf-8"),
     ],
 )
@@ -337,7 +337,7 @@ def test_choices_of_one_request_are_draws_and_questions_come_from_a_file_of_ques
         *("import", "openai-batch", output, "--questions", write(tmp_path / "one.jsonl", questions[:1]))
     )
     assert code == 1
-    assert "line 2 (id '1'): no question of this id in" in stderr
+    assert "line 2 (id '1'): no question with this id in" in stderr
 
 
 def test_likelihoods_of_a_batch_need_its_requests(tmp_path):
@@ -376,9 +376,9 @@ BAD_EPOCHS = [
     ({"output": None}, "no answer"),
     ({"output": {"choices": ["x"]}}, "expected a choice with a message or a text, got 'x'"),
     ({"output": {"choices": [{"message": {"content": NESTED}}]}}, "expected a text"),
-    ({"input": "Another question?"}, "its input is not that of the other epochs"),
+    ({"input": "Another question?"}, "its input differs from that of other epochs"),
     ({"input": [3]}, "expected a text, got None"),
-    ({"epoch": 1}, "draw 1 is there twice"),
+    ({"epoch": 1}, "sample 1 occurs twice"),
     ({"target": 3}, "expected a text, got 3"),
     ({"input": "attachment://ff"}, "expected a text, got 'attachment://ff'"),
 ]
@@ -396,11 +396,11 @@ BAD_REPLIES: list[tuple[dict[str, Any], str]] = [
         *(("lm-eval", [lm_eval_line("0", **bad), lm_eval_line("1")], (), why) for bad, why in BAD_LINES),
         *(("inspect", bad_epoch(**bad), (), why) for bad, why in BAD_EPOCHS),
         *(("openai-batch", [DRAWN[0] | bad, *DRAWN[1:]], TWO_EACH, why) for bad, why in BAD_REPLIES),
-        ("openai-batch", DRAWN[1:], TWO_EACH, "is not answered in"),
-        ("openai-batch", [*DRAWN, DRAWN[0]], TWO_EACH, "is there twice"),
-        ("openai-batch", DRAWN, [request("0#0", "Who?"), *TWO_EACH[1:]], "asks something else"),
-        ("openai-batch", DRAWN, TWO_EACH[2:], "its question is not known; give --requests or --questions"),
-        ("openai-batch", [reply("0#4", "a"), *DRAWN[1:]], TWO_EACH[2:], "those numbered [1, 4]"),
+        ("openai-batch", DRAWN[1:], TWO_EACH, "no reply to request"),
+        ("openai-batch", [*DRAWN, DRAWN[0]], TWO_EACH, "occurs twice"),
+        ("openai-batch", DRAWN, [request("0#0", "Who?"), *TWO_EACH[1:]], "differs from the other samples"),
+        ("openai-batch", DRAWN, TWO_EACH[2:], "its question is unknown. Give --requests or --questions"),
+        ("openai-batch", [reply("0#4", "a"), *DRAWN[1:]], TWO_EACH[2:], "numbers [1, 4]"),
     ],
 )
 def test_a_question_with_a_bad_line_epoch_or_reply_is_a_bad_row_and_the_others_go_on(
@@ -678,7 +678,7 @@ def test_a_filter_that_leaves_no_one_text_is_a_bad_row(tmp_path, texts):
     file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", filtered_resps=texts), lm_eval_line("1")])
     code, rows, stderr = semcal("import", "lm-eval", file, "--answer", "given")
     assert (code, [row["id"] for row in rows]) == (1, ["1"])
-    assert "'filtered_resps' is no one text but" in stderr
+    assert "'filtered_resps' must be one text" in stderr
 
 
 @pytest.mark.parametrize(
@@ -785,10 +785,10 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
     code, (row,), stderr = semcal("import", "openai-batch", output, *options)
     assert (code, row["id"], row["greedy"]) == (1, "c", None)  # no answer at T = 0
     for reason in (
-        "no answer of its own: expected a reply to ID#greedy",
-        "the answer is there twice",
-        "request 'd#greedy' asks something else than the draws, or not at T = 0",
-        "there is no draw beside the answer",
+        "its own answer is missing. Add a reply to ID#greedy",
+        "the answer occurs twice",
+        "request 'd#greedy' has another question than the samples, or not T = 0",
+        "there is no sample beside the answer",
     ):
         assert reason in stderr
 
@@ -822,9 +822,12 @@ def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_qu
     shifted = [{"id": number, **line} for number, line in enumerate(LINES, start=1)]
     code, rows, err = semcal("import", "lm-eval", output, "--questions", questions_file(tmp_path, shifted))
     assert (code, rows) == (1, [])
-    assert "line 1 (id '0'): no question of this id in" in err
-    assert "line 2 (id '1'): its question is 'Which river runs through Belmar?', but 'Who wrote The" in err
-    assert "Amber Gate?' has this id in" in err
+    assert "line 1 (id '0'): no question with this id in" in err
+    assert (
+        "line 2 (id '1'): its question is 'Which river runs through Belmar?', but the question with this id"
+        in err
+    )
+    assert "is 'Who wrote The Amber Gate?'" in err
 
 
 def test_case_and_spaces_make_no_other_question_and_the_words_of_the_log_stay_in_the_row(tmp_path):
@@ -885,12 +888,12 @@ def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(t
     twice = questions_file(tmp_path, [LINES[1], {**LINES[1], "answers": ["another"]}])
     code, rows, err = semcal("import", "lm-eval", output, "--questions", twice)
     assert (code, rows) == (1, [])
-    assert "(id '0'): its question is 'Who wrote The Amber Gate?', and none of those in" in err
-    assert "(id '1'): its question is 'Which river runs through Belmar?', and 2 of those in" in err
+    assert "(id '0'): its question is 'Who wrote The Amber Gate?'; expected one" in err
+    assert "(id '1'): its question is 'Which river runs through Belmar?'; expected one" in err
     batch_output = write(tmp_path / "output.jsonl", [reply("1", "Sull.")])
     code, rows, err = semcal("import", "openai-batch", batch_output, "--questions", twice)
     assert (code, rows) == (1, [])
-    assert "(id '1'): its question is not known, and none of those in" in err
+    assert "(id '1'): its question is not known; expected one" in err
 
 
 def test_the_time_for_a_prompt_of_blanks_grows_with_its_length_alone(tmp_path):
@@ -981,7 +984,7 @@ def test_every_way_in_which_unpacking_fails_is_one_clear_error(tmp_path, monkeyp
     monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
     code, rows, stderr = semcal("import", "inspect", log)
     assert (code, rows) == (1, [])
-    assert f"is no inspect log, or damaged or encrypted ({error}); make or copy it again" in stderr
+    assert f"is not an inspect log, or is damaged or encrypted ({error})" in stderr
 
 
 def bomb(path: Path, size: int, *, declared: int | None = None) -> Path:
@@ -1006,7 +1009,7 @@ def test_a_member_is_unpacked_up_to_a_bound_whatever_its_header_says(tmp_path, d
     tracemalloc.stop()
     assert (code, rows) == (1, [])
     assert (
-        "Bad CRC-32" if declared == 1000 else "'samples/1_epoch_1.json' in it to more than 100000000;"
+        "Bad CRC-32" if declared == 1000 else "'samples/1_epoch_1.json' in it to more than 100,000,000."
     ) in stderr
     assert peak < 250_000_000
 
@@ -1016,7 +1019,7 @@ def test_all_members_together_are_bounded_too(tmp_path, monkeypatch):
     monkeypatch.setattr("semcal.data.recorded.LARGEST", 3000)
     code, rows, stderr = semcal("import", "inspect", log)
     assert (code, rows) == (1, [])
-    assert "unpacks to more than 3000 bytes" in stderr
+    assert "unpacks to more than 3,000 bytes" in stderr
 
 
 # all formats

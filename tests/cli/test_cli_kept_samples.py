@@ -205,7 +205,7 @@ def test_draws_under_a_recalibrator_are_kept_with_it(labelled: str, tmp_path: Pa
     code, _, err = semcal("calibrate", first / "samples.jsonl", "--out", again)
     assert code == 0, err
     assert contents(again) == contents(first)
-    assert (again / "recalibrator" / "calibration.json").is_file()
+    assert (again / "recalibrator" / "recalibrator.json").is_file()
 
 
 def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: Path) -> None:

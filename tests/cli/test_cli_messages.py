@@ -15,10 +15,10 @@ from semcal.data.arguments import as_questions
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import load_equivalence
+from semcal.models.chat_format import chat_format
 from semcal.models.equivalence import side_of
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
-from semcal.models.tokenization import chat_format
+from semcal.models.prompting import PromptConfig
 from tests.cli.invoking import run, write
 from tests.cli.invoking import semcal as command
 from tests.servers.fake_chat import model_of

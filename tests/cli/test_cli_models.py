@@ -245,11 +245,11 @@ def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
     assert len(table) == candidates * (5 + 2 * 3)
     for measure, row in result["chosen"].items():
         assert row["brier"] == min(other["brier"] for other in table if other["measure"] == measure)
-        assert (out / measure / "calibration.json").exists()
+        assert (out / measure / "recalibrator.json").exists()
     code, rows, _ = semcal("sample", file, "--model", model, "--m", "2", "--recalibrator", str(out / "L-SC"))
     assert (code, len(rows)) == (0, 5)
     assert semcal("fit", file, "--model", model, "--out", out, "--overwrite")[0] == 0
-    assert [path.name for path in out.iterdir()] == ["calibration.json"]  # nothing of the older choice
+    assert [path.name for path in out.iterdir()] == ["recalibrator.json"]  # nothing of the older choice
 
 
 def test_ts_grid_needs_samples_alone_and_is_applied_as_any_other(model: str, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_one_draw_is_wrong_usage_and_few_are_warned_of_once(model: str, tmp_path
 def test_one_missing_folder_is_made(model: str, tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", QUESTIONS)
     assert semcal("fit", file, "--model", model, "--out", str(tmp_path / "fits" / "ts"))[0] == 0
-    assert (tmp_path / "fits" / "ts" / "calibration.json").is_file()
+    assert (tmp_path / "fits" / "ts" / "recalibrator.json").is_file()
 
 
 def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_recalibrator_may_have_a_hub_id(
     fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
     save_pretrained(fitted, tmp_path / "kept", provenance=provenance)
     monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
-    monkeypatch.setattr("semcal.recalibration.saving.snapshot", lambda *_, **__: tmp_path / "kept")
+    monkeypatch.setattr("semcal.recalibration.files.snapshot", lambda *_, **__: tmp_path / "kept")
     code, (answer,), _ = semcal("ask", "Who?", *options, "--force", "--json")
     assert (code, answer["temperature"]) == (0, Temperature(fitted.temperature_).temperature)
 

@@ -222,12 +222,12 @@ def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: P
     assert refused(fit.output_of(out)) == ""
     out.mkdir()
     assert refused(fit.output_of(out)) == ""
-    (out / "calibration.json").write_text('{"kind": "recalibrator"}')
+    (out / "recalibrator.json").write_text('{"kind": "recalibrator"}')
     assert "holds a recalibrator already; name another folder, or give --overwrite" in refused(
         fit.output_of(out)
     )
     assert refused(fit.output_of(out), overwrite=True) == ""
-    (out / "calibration.json").write_text('{"kind": "calibration"}')
+    (out / "recalibrator.json").rename(out / "calibration.json")
     assert "this command did not write what it holds" in refused(fit.output_of(out), overwrite=True)
     write(tmp_path / "thesis.tex", [])
     assert "is a file; name a folder" in refused(fit.output_of(tmp_path / "thesis.tex"), overwrite=True)

@@ -193,9 +193,7 @@ def test_what_is_held_back_is_told_when_the_command_fails(tmp_path: Path) -> Non
     assert code == 1
     first, second, third = stderr.splitlines()
     assert first == f"fit: {tmp_path / 'q.csv'}: cells are separated by semicolons"
-    assert second.startswith(
-        'lines 2-301 (300 rows): no question: give it as "question" (the row\'s keys: Frage'
-    )
+    assert second.startswith('lines 2-301 (300 rows): no "question" (the row\'s keys: Frage')
     assert third.startswith("error: no questions in ")
 
 
@@ -203,7 +201,7 @@ def test_a_dry_run_of_sample_names_bad_rows_too(tmp_path: Path) -> None:
     path = write(tmp_path / "q.jsonl", [{"id": 1, "question": "Who?"}, {"id": 2}])
     code, _, stderr = semcal("sample", path, "--model", "none", "--dry-run")
     assert code == 1
-    assert "line 2 (id 2): no question" in stderr
+    assert 'line 2 (id 2): no "question"' in stderr
     assert "would sample 10 answers to each of 1 questions" in stderr
 
 

@@ -169,7 +169,7 @@ def test_a_risk_limit_prints_the_threshold_and_says_what_it_rests_on() -> None:
     assert code == 0
     risk = metrics[0]["risk"]
     assert (risk["limit"], risk["delta"], risk["threshold"], risk["answered"]) == (0.1, 0.05, 0.41, 32)
-    assert risk["sentence"].startswith("answer from .41: 50 % answered")
+    assert risk["sentence"].startswith("threshold 0.41: answers 50% of questions")
     assert "nothing (T, map, measure) was fitted on these questions" in " ".join(stderr.split())
     code, metrics, _ = semcal("metrics", "-", "--risk", "0.1", stdin=lines(rows[30:50]))
     assert (code, metrics[0]["risk"]["threshold"], metrics[0]["risk"]["questions_needed"]) == (0, None, 73)

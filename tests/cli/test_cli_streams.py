@@ -122,8 +122,8 @@ def test_a_parquet_column_whose_name_is_not_utf_8_is_one_error(old: bytes, tmp_p
     parquet.write_table(arrow.table({"idXYZ": ["1"], "samples": [["Ana", "Bo"]]}), path)
     path.write_bytes(path.read_bytes().replace(old, b"\xff" + old[1:]))
     code, rows, stderr = semcal("cluster", path, "--equivalence", "exact")
-    reason = f"the name of a column of {path} is not UTF-8 (invalid start byte)"
-    assert (code, rows, stderr) == (1, [], f"error: {reason}: write the file again with another\n")
+    assert (code, rows) == (1, [])
+    assert f"{path}: the name of a column is not UTF-8 (invalid start byte)" in stderr
 
 
 @pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")

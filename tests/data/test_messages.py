@@ -16,7 +16,7 @@ from semcal.data.template import Template, as_template
 from semcal.errors import InputError, QuestionError, RowError, UsageError
 from semcal.files import JsonLine
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.rows import Row
 from tests.cli.invoking import write
 
@@ -96,11 +96,12 @@ def test_hashes_and_keys_of_rows_without_messages_are_as_before_and_messages_cou
 @given(st.sampled_from(["Who?", "When was it, {context}?", "{a}"]), st.none() | st.just("Ana {question} it."))
 def test_a_template_of_the_built_in_texts_is_the_built_in_prompt(question: str, context: str | None) -> None:
     user = "Question: {question}" if context is None else "Context: {context}\n\nQuestion: {question}"
-    same = PromptConfig((), as_template({"system": SYSTEM_MESSAGE, "user": user}))
+    same = PromptConfig((), template=as_template({"system": SYSTEM_MESSAGE, "user": user}))
     row = Question("7", question, context=context)
     assert same.chat(row) == PromptConfig().chat(row)
     if context is None:
-        assert same.hash(MODEL) == PromptConfig().hash(MODEL) == PromptConfig((), Template()).hash(MODEL)
+        built_in = PromptConfig((), template=Template())
+        assert same.hash(MODEL) == PromptConfig().hash(MODEL) == built_in.hash(MODEL)
 
 
 @given(
@@ -113,7 +114,7 @@ def test_a_description_brings_the_prompt_back(system: Any, user: Any, roles: Any
     template = Template(system, None, (*roles, "user")) if roles else Template(system, user)
     shown = (EXAMPLE, asked(BRIEF, WHO)) if examples and not user else ()
     prompt = PromptConfig(
-        tuple(Question(e.id, e.question, ("Bo",), messages=e.messages) for e in shown), template
+        tuple(Question(e.id, e.question, ("Bo",), messages=e.messages) for e in shown), template=template
     )
     again = PromptConfig.from_description(prompt.describe())
     assert again.template == prompt.template
@@ -131,7 +132,7 @@ def test_the_hash_is_of_system_message_roles_turns_and_examples_and_not_of_what_
         hash_of(*turns, WHO) for turns in ((), (BRIEF,), (Turn("system", "Be long."),), (hi, yes), (hi, hi))
     ]
     assert len({*kinds, hash_of(few_shot=(EXAMPLE,)), PromptConfig().hash(MODEL)}) == 7
-    assert hash_of(BRIEF, WHO) == PromptConfig((), Template("Be brief.", "{question}")).hash(MODEL)
+    assert hash_of(BRIEF, WHO) == PromptConfig((), template=Template("Be brief.", "{question}")).hash(MODEL)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +147,12 @@ def test_the_hash_is_of_system_message_roles_turns_and_examples_and_not_of_what_
     ],
 )
 def test_messages_of_another_template_are_told_what_differs(turns: Any, reason: str) -> None:
-    prompt = PromptConfig((), Template("Be brief.", "Q: {question}"))
+    prompt = PromptConfig((), template=Template("Be brief.", "Q: {question}"))
     with pytest.raises(QuestionError, match="of another template: ") as error:
         prompt.prompts(MODEL, [asked(*turns)])
     assert reason in str(error.value)
     assert prompt.template_of(asked(BRIEF, Turn("user", "Q: Who?")))
-    assert PromptConfig((), prompt.template, force=True).chat(asked(*turns)) == turns
+    assert PromptConfig((), template=prompt.template, force=True).chat(asked(*turns)) == turns
 
 
 def test_rows_of_two_templates_are_told_apart_by_the_first() -> None:
@@ -204,12 +205,12 @@ def test_a_template_that_is_not_there_or_beside_a_system_message_is_refused(tmp_
 def test_braces_that_are_no_placeholders_stand_as_they_are() -> None:
     template = as_template({"user": '{question} Reply {"name": {}} or { a }.'})
     assert template is not None
-    (turn,) = PromptConfig((), template).chat(Question("1", "Who, {context}?"))
+    (turn,) = PromptConfig((), template=template).chat(Question("1", "Who, {context}?"))
     assert turn.content == 'Who, {context}? Reply {"name": {}} or { a }.'
 
 
 def test_a_template_and_its_questions_agree_on_passages() -> None:
-    with pytest.raises(InputError, match=r"no \{context\} in the template"):
-        PromptConfig((), Template(None, "{question}")).chat(Question("1", "Who?", context="Ana."))
-    with pytest.raises(InputError, match=r"\{context\}, which the template has"):
-        PromptConfig((), Template(None, "{context} {question}")).chat(Question("1", "Who?"))
+    with pytest.raises(InputError, match="'context'"):
+        PromptConfig((), template=Template(None, "{question}")).chat(Question("1", "Who?", context="Ana."))
+    with pytest.raises(InputError, match="'context'"):
+        PromptConfig((), template=Template(None, "{context} {question}")).chat(Question("1", "Who?"))

@@ -52,7 +52,7 @@ def test_prompts_of_one_data_set_share_all_but_the_last_turn():
 def test_examples_without_answers_and_double_passages_are_errors():
     with pytest.raises(InputError, match="few-shot example 'd' has no answer"):
         chat("Who?", few_shot=[Question("d", "Why?")])
-    with pytest.raises(InputError, match="brings its own passage"):
+    with pytest.raises(InputError, match=r"'c' .*`context`"):
         chat(OPEN[0], context="Other.")
 
 

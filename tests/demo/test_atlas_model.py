@@ -21,7 +21,7 @@ from semcal.demo.questions import SETS, load_set
 from semcal.grading.rules import RuleGrader
 from semcal.meaning.answer import first_answer
 from semcal.models import load_model
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Base, from_pretrained
 from tools.atlas.copying import start_copying
 

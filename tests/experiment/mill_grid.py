@@ -18,7 +18,7 @@ from semcal.experiment.grid_plan import Problem
 from semcal.experiment.grid_settings import GridSettings, Model, settings_of
 from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.language_model import LanguageModel
+from semcal.models.protocols import LanguageModel
 from semcal.workers import Executor, SerialExecutor
 
 COUNT = 40

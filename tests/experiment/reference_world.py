@@ -17,7 +17,7 @@ from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings, settings_of
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.workers import SerialExecutor
 
 #: Sixty names, more than a top-k of 50 leaves.

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.experiment.fit_steps import order_changes, token_effects
-from semcal.recalibration import ATS, SE, Base, BlockShape, CalibrationFeatures, Platt, inverse_temperatures
+from semcal.models.features import inverse_temperatures
+from semcal.recalibration import ATS, SE, Base, BlockShape, FitFeatures, Platt
 
 V, D = 17, 8
 SHAPE = BlockShape(hidden_size=D, intermediate_size=12, heads=2, key_value_heads=1, head_dim=4)
@@ -26,12 +27,12 @@ def head() -> Any:
 
 
 @pytest.fixture
-def features() -> CalibrationFeatures:
+def features() -> FitFeatures:
     own = [3, 2, 4]
     count = sum(length + sum(len(a) - 1 for a in given) for length, given in zip(own, ANSWERS))
     generator = torch.Generator().manual_seed(2)
     states, prefix = torch.randn(count, D, generator=generator), torch.randn(2, D, generator=generator)
-    return CalibrationFeatures.from_states(states, own, ANSWERS, prefix=prefix)
+    return FitFeatures.from_states(states, own, ANSWERS, prefix=prefix)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from semcal.experiment.answer_steps import GradeMeaningsStep
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import PRESETS, Grading, read_settings
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import SE, Base
 from semcal.rows import Row
 from tests.json_rows import sample_runs, scored_without_passages
@@ -46,7 +46,7 @@ def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: P
     chosen = json.loads((tmp_path / "selection/one/mill.json").read_text())
     platt = chosen["methods"]["Platt"]["E-SC"]["candidate"].replace(" ", "_")
     folder = tmp_path / "recalibrators" / "one" / "mill" / platt
-    first, second = ((folder / run / "calibration.json").read_text() for run in ("", "run1"))
+    first, second = ((folder / run / "recalibrator.json").read_text() for run in ("", "run1"))
     assert json.loads(first)["weights"]["sha256"] != json.loads(second)["weights"]["sha256"]
     fits = {fit["candidate"]: fit for fit in chosen["fits"]}
     (ts, *_) = [c["candidate"] for c in chosen["methods"]["TS"].values()]

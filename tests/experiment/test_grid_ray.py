@@ -16,7 +16,7 @@ from semcal.experiment import ray_executor
 from semcal.experiment.fit_steps import IdentifyStep
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.ray_executor import RayExecutor
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.steps import Stage, StageJob
 
 SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")

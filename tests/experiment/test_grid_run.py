@@ -193,7 +193,7 @@ def test_a_damaged_recalibrator_is_named_and_refused(damage: str, whole: Path, t
     """It is read where something is still to be sampled with it."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "blocks" / "sample")
-    found = sorted((tmp_path / "recalibrators").glob("*/*/TS_NLL/calibration.json"))[0]
+    found = sorted((tmp_path / "recalibrators").glob("*/*/TS_NLL/recalibrator.json"))[0]
     text = found.read_text()
     temperature = json.loads(text)["temperature"]
     found.write_text(text.replace(str(temperature), "9.5") if damage == "edit" else text[: len(text) // 2])

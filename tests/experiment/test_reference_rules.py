@@ -26,7 +26,7 @@ from authors_rules import (
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import GradeMeaningsStep
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
 from semcal.rows import Row as OneRow
 from semcal.steps import WorkerState
 

@@ -8,7 +8,7 @@ import pytest
 
 from semcal.errors import UsageError, shown
 from semcal.experiment.grid_settings import read_settings
-from semcal.models.loading import parse_size
+from semcal.models.load import parse_size
 from semcal.yaml_files import LONGEST, parse_yaml
 
 SMALL = """\

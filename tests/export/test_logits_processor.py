@@ -11,15 +11,8 @@ from transformers import LogitsProcessorList
 
 from semcal.errors import FitError, UsageError
 from semcal.export import TemperatureProcessor
-from semcal.recalibration import (
-    SE,
-    Base,
-    Provenance,
-    Temperature,
-    TemperatureScaling,
-    save_pretrained,
-    single_temperature,
-)
+from semcal.recalibration import SE, Base, Provenance, Temperature, TemperatureScaling, save_pretrained
+from semcal.recalibration.recalibrators import single_temperature
 
 PROVENANCE = Provenance("tiny", "abc123", {}, "p0", "made-up", "d0", 3)
 

@@ -94,8 +94,8 @@ def test_a_temporary_name_cannot_be_guessed_and_follows_no_link(
     with atomic_write(tmp_path / "a") as one, atomic_write(tmp_path / "a") as two:
         assert one.name != two.name
         assert str(os.getpid()) not in Path(one.name).name.split(".")
-    monkeypatch.setattr(module, "_random_name", lambda path: path.with_name(".guessed.semcal.part"))
-    (tmp_path / ".guessed.semcal.part").symlink_to(precious)
+    monkeypatch.setattr(module.secrets, "token_hex", lambda _: "guessed")
+    (tmp_path / f".out.guessed{module.PART}").symlink_to(precious)
     with pytest.raises(FileExistsError), atomic_write(tmp_path / "out") as handle:
         handle.write(b"overwritten")
     assert precious.read_text() == "kept"
@@ -114,7 +114,7 @@ def test_a_link_under_the_name_itself_is_replaced_and_its_target_stays(tmp_path:
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
 def test_files_have_the_permissions_that_the_umask_leaves(mask: int, mode: int, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from semcal.recalibration.trained import write_tensors
+    from semcal.recalibration.modules import write_tensors
 
     before = os.umask(mask)
     try:
@@ -136,7 +136,7 @@ def test_files_of_samples_and_caches_of_verdicts_are_for_their_owner_alone(tmp_p
     before = os.umask(0)
     try:
         (path := Store(tmp_path).path("stage", {})).parent.mkdir(parents=True)
-        Store(tmp_path).keep("stage", {}, ["{}"])
+        Store(tmp_path).rows("stage", {}, lambda: [{}])
         with RowResults("sample", tmp_path / "rows.jsonl"):
             pass
         CachedEquivalence(ExactMatch(), tmp_path / "verdicts.sqlite")

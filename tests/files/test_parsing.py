@@ -92,11 +92,11 @@ def test_a_cell_or_a_file_in_one_piece_has_a_limit_too(tmp_path: Path, small_lim
     )
     found = list(read_questions(tmp_path / "q.csv"))
     errors = [item for item in found if isinstance(item, RowError)]
-    assert (errors[0].line, "1000 characters" in errors[0].reason) == (3, True)
+    assert (errors[0].line, "1,000 characters" in errors[0].reason) == (3, True)
     assert errors[0].last is not None
     assert (found[0].id, found[-1].id) == ("1", "4")
     (tmp_path / "q.json").write_text(json.dumps([{"question": "x" * 900}] * 2))
-    with pytest.raises(InputError, match="1000 characters"):
+    with pytest.raises(InputError, match="1,000 characters"):
         list(read_questions(tmp_path / "q.json"))
 
 

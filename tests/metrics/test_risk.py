@@ -145,7 +145,7 @@ def test_the_sentence_has_the_threshold_or_the_questions_that_it_would_take():
     p, c = [0.62] * 48 + [0.3] * 52, [1] * 47 + [0] + [0] * 52
     result = risk_controlled_threshold(p, c, risk_limit=0.1, start=0.62)
     assert result.questions_needed is None
-    for figure in (".31", "48 %", "10 %", "95 %"):
+    for figure in ("0.31", "48%", "10%", "95%"):
         assert figure in result.sentence
     few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1, start=0.62)
     assert "20 questions" in few.sentence
@@ -239,7 +239,7 @@ def test_one_question_of_each_group_counts_and_which_one_goes_by_the_seed():
     alone = risk_controlled_threshold(p, c, risk_limit=0.9, groups=range(6))
     assert (alone.questions, alone.aside) == (5, 1)
     assert alone.sentence == metrics.risk_controlled_threshold(p, c, risk_limit=0.9).sentence
-    with pytest.raises(InputError, match="5 groups for 6"):
+    with pytest.raises(InputError, match="groups"):
         risk_controlled_threshold(p, c, risk_limit=0.9, groups=[1] * 5)
 
 

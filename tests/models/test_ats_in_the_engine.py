@@ -15,7 +15,7 @@ from semcal.data.question import chat
 from semcal.errors import UsageError
 from semcal.models import Prompt
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt
 
 VOCABULARY = 400

@@ -10,8 +10,8 @@ from tokenizers import AddedToken
 
 from semcal.data.question import Turn
 from semcal.errors import InputError
-from semcal.models.language_model import Generation
-from semcal.models.tokenization import ChatFormat, PlainFormat, TemplateFormat, chat_format
+from semcal.models.chat_format import ChatFormat, PlainFormat, TemplateFormat, chat_format
+from semcal.models.protocols import Generation
 
 CHAT = (
     Turn("system", "Tell me."),

@@ -14,7 +14,7 @@ from semcal.data.question import Question, chat
 from semcal.errors import UsageError
 from semcal.models import load_model
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import LanguageModel, Prompt
+from semcal.models.protocols import LanguageModel, Prompt
 from semcal.recalibration import SE, Base, Temperature
 
 QUESTIONS = [

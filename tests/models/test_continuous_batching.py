@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tiny_engine import assert_same, ats, flat, sample, token_ids
 
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.decoding import Scheduler, TreeSizes
-from semcal.models.tree_cache import ThreeLevelCache
+from semcal.models.engine.decoding import Scheduler, TreeSizes
+from semcal.models.engine.tree_cache import ThreeLevelCache
 from semcal.recalibration import SE, Base, Temperature
 
 HEAD = (*range(5, 12), *range(5, 12), 5)
@@ -111,6 +111,15 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
     models = language_model(1500), language_model()
     assert_same(*(sample(model, [Base(), ats()], PROMPTS, **how) for model in models))
     assert any(beside for _, beside in seen.prefilled)
+
+
+def test_questions_leave_in_the_plain_way_as_well() -> None:
+    plain = CausalLanguageModel(
+        tiny_models.model("llama", vocabulary=12, seed=0), tiny_models.tokenizer(), name="tiny"
+    )
+    plain.network.patched = None
+    how = {"m": 1, "max_new_tokens": 6}
+    assert_same(*(sample(model, [Base(), ats()], PROMPTS, **how) for model in (plain, language_model())))
 
 
 def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:

@@ -18,8 +18,8 @@ import semcal
 from semcal.data.question import chat
 from semcal.errors import ModelError
 from semcal.hub_names import LANGUAGE_MODEL, locate
-from semcal.models.language_model import Prompt
-from semcal.models.loading import check_settings
+from semcal.models.checkpoint import check_settings
+from semcal.models.protocols import Prompt
 from semcal.recalibration import Base
 
 

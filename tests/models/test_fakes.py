@@ -11,7 +11,7 @@ import pytest
 from semcal.data.question import Question, chat
 from semcal.errors import InputError
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.language_model import Prompt, SampleRequest
+from semcal.models.protocols import Prompt, SampleRequest
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
 
 QUESTION = "Which tree?"

@@ -23,7 +23,7 @@ import semcal
 from semcal.demo.paths import language_model_dir
 from semcal.errors import MissingExtraError, ModelError, SemcalWarning, UsageError
 from semcal.hub_names import LANGUAGE_MODEL, locate
-from semcal.models import loading
+from semcal.models import gguf as unpacking
 from semcal.workers import PRELOAD, start_context
 from tests.cli.invoking import semcal as run_command
 
@@ -97,7 +97,7 @@ def model(written: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def folder(model: Path, own_cache: Path) -> Path:
     """What it was unpacked to."""
-    return Path(loading.unpacked("m", locate(model, LANGUAGE_MODEL), torch.float32).source)
+    return Path(unpacking.unpacked("m", locate(model, LANGUAGE_MODEL), torch.float32).source)
 
 
 def logits(network: Any) -> torch.Tensor:
@@ -139,7 +139,7 @@ def test_a_dtype_has_a_copy_of_its_own(model: Path) -> None:
     own = AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name, dtype=torch.bfloat16)
     assert torch.equal(own_logits(model, dtype="bfloat16"), logits(own))
     assert own_logits(model, dtype="auto").equal(own_logits(model))
-    kinds = {path.name.rpartition("-")[2] for path in loading.gguf_cache().glob("*-*") if path.is_dir()}
+    kinds = {path.name.rpartition("-")[2] for path in unpacking.gguf_cache().glob("*-*") if path.is_dir()}
     assert kinds == {"bfloat16", "float32"}
     with pytest.raises(UsageError, match="dtype"):
         semcal.load_model(model, dtype="int3")
@@ -149,15 +149,15 @@ def test_what_cannot_be_read_tensor_by_tensor_is_read_by_transformers(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = own_logits(model)
-    shutil.rmtree(loading.gguf_cache())
-    monkeypatch.setattr(loading, "_tensor_reader", lambda *_: None)
+    shutil.rmtree(unpacking.gguf_cache())
+    monkeypatch.setattr(unpacking, "_tensor_reader", lambda *_: None)
     assert torch.equal(own_logits(model), expected)
 
 
 def test_a_second_start_unpacks_and_hashes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = semcal.load_model(model, device="cpu")
-    monkeypatch.setattr(loading, "_unpack", None)
-    monkeypatch.setattr(loading.hashlib, "file_digest", None)
+    monkeypatch.setattr(unpacking, "_unpack", None)
+    monkeypatch.setattr(unpacking.hashlib, "file_digest", None)
     assert semcal.load_model(model, device="cpu").revision == first.revision
     model.write_bytes(model.read_bytes())  # a time of change of its own, so it is hashed again
     with pytest.raises(TypeError):
@@ -182,40 +182,40 @@ def test_a_damaged_copy_is_made_again(folder: Path, model: Path, damage: Any) ->
 
 
 def _die_at_the_weights(path: Path, cache: Path) -> None:
-    loading.gguf_cache = lambda: cache
-    loading._write_weights = lambda *_: os._exit(9)
-    loading.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32)
+    unpacking.gguf_cache = lambda: cache
+    unpacking._write_weights = lambda *_: os._exit(9)
+    unpacking.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32)
 
 
 def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(model: Path) -> None:
-    process = start_context(PRELOAD).Process(target=_die_at_the_weights, args=(model, loading.gguf_cache()))
+    process = start_context(PRELOAD).Process(target=_die_at_the_weights, args=(model, unpacking.gguf_cache()))
     process.start()
     process.join(120)
     assert process.exitcode == 9
-    parts = list(loading.gguf_cache().glob(".*.semcal.part"))
+    parts = list(unpacking.gguf_cache().glob(".*.semcal.part"))
     assert len(parts) == 1
     assert own_logits(model).isfinite().all()
-    left = [path.name for path in loading.gguf_cache().iterdir() if path.name.startswith(".")]
+    left = [path.name for path in unpacking.gguf_cache().iterdir() if path.name.startswith(".")]
     assert left == []
 
 
 def _unpack_counted(path: Path, cache: Path, counted: Path, answers: Any) -> None:
-    plain = loading._unpack
-    loading.gguf_cache = lambda: cache
+    plain = unpacking._unpack
+    unpacking.gguf_cache = lambda: cache
 
     def unpack(*given: Any) -> None:
         with counted.open("a") as file:
             file.write("x")
         plain(*given)
 
-    loading._unpack = unpack
-    answers.put(loading.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32).source)
+    unpacking._unpack = unpack
+    answers.put(unpacking.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32).source)
 
 
 def test_two_processes_unpack_once(model: Path, tmp_path: Path) -> None:
     clean = start_context(PRELOAD)
     answers: Any = clean.Queue()
-    how = (model, loading.gguf_cache(), tmp_path / "n", answers)
+    how = (model, unpacking.gguf_cache(), tmp_path / "n", answers)
     both = [clean.Process(target=_unpack_counted, args=how) for _ in range(2)]
     for one in both:
         one.start()
@@ -232,7 +232,7 @@ def test_too_little_room_is_told_before_anything_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1234))
     with pytest.raises(ModelError, match=r"1,234 .*SEMCAL_CACHE"):
         semcal.load_model(model)
-    assert not any(path.is_dir() and path.name != "hashes" for path in loading.gguf_cache().iterdir())
+    assert not any(path.is_dir() and path.name != "hashes" for path in unpacking.gguf_cache().iterdir())
 
 
 def test_without_the_package_the_extra_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_words(model: Path, make: Any, 
     path = make(model)
     with pytest.raises(ModelError, match=named):
         semcal.load_model(path)
-    assert not list(loading.gguf_cache().glob("*-float32"))
+    assert not list(unpacking.gguf_cache().glob("*-float32"))
 
 
 def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
@@ -282,7 +282,7 @@ def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
     monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: AutoConfig.for_model("bloom"))
     with pytest.raises(ModelError, match="--model"):
         semcal.load_model(model)
-    assert not list(loading.gguf_cache().glob("*-float32"))
+    assert not list(unpacking.gguf_cache().glob("*-float32"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="SEMCAL_CACHE"):
@@ -300,7 +300,7 @@ def test_without_a_chat_template_prompts_are_those_of_a_base_model(
 
 
 def test_its_tokenizer_alone_is_unpacked_for_a_server(model: Path, checkpoint: Path) -> None:
-    found = Path(loading.unpacked("m", locate(model, LANGUAGE_MODEL), None).source)
+    found = Path(unpacking.unpacked("m", locate(model, LANGUAGE_MODEL), None).source)
     assert not list(found.glob("*.safetensors"))
     own = AutoTokenizer.from_pretrained(checkpoint)
     assert AutoTokenizer.from_pretrained(found)("Who built it?") == own("Who built it?")
@@ -313,7 +313,7 @@ def test_texts_are_split_as_llama_cpp_splits_them(
     path = quantised(model, tmp_path / "other.gguf", "F32", **{"tokenizer.ggml.pre": (split, TEXT)})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = loading.unpacked("m", locate(path, LANGUAGE_MODEL), None).source
+        found = unpacking.unpacked("m", locate(path, LANGUAGE_MODEL), None).source
     own = [str(one.message) for one in told if one.category is SemcalWarning]
     assert (len(own), "how 'abacus' splits" in "".join(own)) == (
         (1, True) if split == "abacus" else (0, False)
@@ -326,7 +326,7 @@ def test_texts_are_split_as_llama_cpp_splits_them(
 def test_an_answer_ends_where_llama_cpp_ends_it(model: Path, checkpoint: Path, tmp_path: Path) -> None:
     number = gguf.GGUFValueType.UINT32
     path = quantised(model, tmp_path / "other.gguf", "F32", **{"tokenizer.ggml.eot_token_id": (7, number)})
-    found = Path(loading.unpacked("m", locate(path, LANGUAGE_MODEL), None).source)
+    found = Path(unpacking.unpacked("m", locate(path, LANGUAGE_MODEL), None).source)
     ends = json.loads((found / "generation_config.json").read_text())["eos_token_id"]
     own = json.loads((checkpoint / "config.json").read_text())["eos_token_id"]
     assert {7, own} <= set(ends)

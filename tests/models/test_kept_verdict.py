@@ -11,9 +11,9 @@ from tiny_models import save
 
 import semcal
 from semcal.errors import SemcalWarning
-from semcal.models import tree_cache
 from semcal.models.distribution import Base
-from semcal.models.language_model import Prompt
+from semcal.models.engine import tree_cache
+from semcal.models.protocols import Prompt
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from semcal.errors import SemcalWarning
-from semcal.models import network
-from semcal.models.network import AttentionConfig, attend
+from semcal.models.engine import network
+from semcal.models.engine.network import AttentionConfig, attend
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,9 @@ from transformers import BertConfig, BertLMHeadModel, GenerationConfig, MambaCon
 
 from semcal.errors import InputError, ModelError
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.language_model import SampleRequest
-from semcal.recalibration import SE, Base, Greedy, Temperature
+from semcal.models.distribution import Greedy
+from semcal.models.protocols import SampleRequest
+from semcal.recalibration import SE, Base, Temperature
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 PROMPTS = SIX[:5]
@@ -114,7 +115,7 @@ def test_logits_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
     model, methods = language_model(), [Base(), SE()]
     states = model.features(PROMPTS, ANSWERS).states
     whole, samples = model.logits(states), sample(model, methods, m=3)
-    monkeypatch.setattr("semcal.models.network._MAX_LOGITS", 3 * 400)
+    monkeypatch.setattr("semcal.models.engine.network._MAX_LOGITS", 3 * 400)
     torch.testing.assert_close(model.logits(states), whole, rtol=0, atol=1e-5)
     assert_same(sample(model, methods, m=3), samples)
     scores = model.score(PROMPTS, ANSWERS, recalibrator=Base())

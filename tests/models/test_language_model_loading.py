@@ -18,8 +18,9 @@ import semcal
 from semcal.data.question import Turn
 from semcal.errors import ModelError, UsageError
 from semcal.models import Prompt
-from semcal.models.loading import as_model_error, choose_device
-from semcal.models.network import check_supported
+from semcal.models.checkpoint import as_model_error
+from semcal.models.engine.network import check_supported
+from semcal.models.load import choose_device
 from semcal.recalibration import Base
 
 

@@ -16,9 +16,9 @@ from transformers import GptOssConfig, GptOssForCausalLM
 
 from semcal.errors import SemcalWarning
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.drawing import block_sums, draw_by_weights
-from semcal.models.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
-from semcal.models.tree_cache import checked_network
+from semcal.models.engine.draw import block_sums, draw_by_weights
+from semcal.models.engine.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
+from semcal.models.engine.tree_cache import checked_network
 from semcal.recalibration import SE, Base, Temperature
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
@@ -62,11 +62,11 @@ def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
     assert model.attention == "three levels"
     together = token_ids(sample(model, methods, **how))
     with monkeypatch.context() as patch:
-        patch.setattr("semcal.models.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
+        patch.setattr("semcal.models.engine.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
         assert token_ids(sample(model, methods, **how)) == together
     assert token_ids(sample(language_model(variant, budget=1), methods, **how)) == together
     monkeypatch.setattr(
-        "semcal.models.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
+        "semcal.models.engine.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
     )
     found = sample(model, methods, **how)
     assert token_ids(found) == together
@@ -119,7 +119,7 @@ def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted(monkeypatch: pyt
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked_network(model).patched is not None
-    monkeypatch.setattr("semcal.models.network.Network.windows", [300, None])
+    monkeypatch.setattr("semcal.models.engine.network.Network.windows", [300, None])
     with pytest.warns(SemcalWarning, match=r"\[300, 300\]"):
         assert checked_network(model).patched is None
 
@@ -179,7 +179,7 @@ def test_scores_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
     q, k, v = states(0, 7, 5, 5)
     visible = torch.rand(2, 1, 7, 5, generator=torch.Generator().manual_seed(0)) < 0.7
     whole = attend(q, k, v, AttentionConfig(0.5), visible)
-    monkeypatch.setattr("semcal.models.network._MAX_SCORES", 60)
+    monkeypatch.setattr("semcal.models.engine.network._MAX_SCORES", 60)
     parts = attend(q, k, v, AttentionConfig(0.5), visible)
     seen = visible.any(-1).expand(2, 3, 7)
     torch.testing.assert_close(parts.output[seen], whole.output[seen], rtol=0, atol=1e-6)

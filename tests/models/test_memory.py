@@ -12,9 +12,9 @@ from tiny_engine import flat, sample, token_ids
 from semcal.data.question import chat
 from semcal.errors import QuestionError, UsageError
 from semcal.models.causal_lm import CausalLanguageModel
-from semcal.models.language_model import Prompt
-from semcal.models.loading import load_model, parse_size
-from semcal.models.tree_cache import ThreeLevelCache
+from semcal.models.engine.tree_cache import ThreeLevelCache
+from semcal.models.load import load_model, parse_size
+from semcal.models.protocols import Prompt
 from semcal.recalibration import ATS, SE, Base
 
 

@@ -13,9 +13,9 @@ from scipy import stats
 from tiny_engine import PROMPTS, language_model, sample, token_ids
 
 from semcal.models import Generation
-from semcal.models.drawing import inverse_cdf, most_likely
-from semcal.models.language_model import common_prefix
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
+from semcal.models.engine.draw import inverse_cdf, most_likely
+from semcal.models.prompting import common_prefix
 from semcal.recalibration import Base, Temperature
 
 

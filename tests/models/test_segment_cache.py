@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from semcal.data.question import Turn
 from semcal.demo.paths import language_model_dir
-from semcal.models.tokenization import SegmentCache, TemplateFormat, segment_cache_for
+from semcal.models.chat_format import SegmentCache, TemplateFormat, segment_cache_for
 
 
 def words(**of: Any) -> Any:

@@ -12,8 +12,8 @@ from tiny_engine import Counted, ats, sample
 
 from semcal.data.question import Question
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.decoding import kept_length
-from semcal.models.language_model import PromptConfig, shared_length
+from semcal.models.engine.decoding import kept_length
+from semcal.models.prompting import PromptConfig, shared_length
 from semcal.recalibration import Base, Temperature
 
 HEAD = tuple(range(20, 60))

@@ -15,8 +15,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from semcal.data.question import Turn, plain_text
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.errors import InputError
+from semcal.models.chat_format import ChatFormat, SpecialTokens, TemplateFormat, chat_format
 from semcal.models.nli import CrossEncoder
-from semcal.models.tokenization import ChatFormat, SpecialTokens, TemplateFormat, chat_format
 
 EOS = 2
 SPELLED = (

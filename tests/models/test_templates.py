@@ -11,10 +11,11 @@ import tiny_models
 import semcal
 from semcal.data.question import Turn
 from semcal.errors import ModelError, SemcalWarning
-from semcal.models import Prompt, tokenization
+from semcal.models import Prompt
+from semcal.models import chat_format as chats
+from semcal.models.chat_format import chat_format
 from semcal.models.distribution import Temperature
-from semcal.models.language_model import SampleRequest
-from semcal.models.tokenization import chat_format
+from semcal.models.protocols import SampleRequest
 
 resource = pytest.importorskip("resource")
 
@@ -133,7 +134,7 @@ def test_a_model_that_is_cut_while_it_thinks_gives_no_answer(tmp_path: Path) -> 
 
 
 def test_templates_of_the_suite_take_few_steps_and_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization, "MOST_STEPS", 200)
-    monkeypatch.setattr(tokenization, "MOST_CHARACTERS", 200)
+    monkeypatch.setattr(chats, "MOST_STEPS", 200)
+    monkeypatch.setattr(chats, "MOST_CHARACTERS", 200)
     for template in filter(None, tiny_models.TEMPLATES.values()):
         assert chat_format(tiny_models.tokenizer(template=template), [2]).encode([Turn("user", "a")])

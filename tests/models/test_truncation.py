@@ -14,7 +14,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from semcal.data.question import chat
 from semcal.errors import ModelError, UsageError
 from semcal.models import Prompt
-from semcal.models.drawing import REFERENCE, Truncation, inverse_cdf
+from semcal.models.engine.draw import REFERENCE, Truncation, inverse_cdf
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration import Base, Platt, Temperature
 

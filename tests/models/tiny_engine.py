@@ -11,17 +11,17 @@ import tiny_models
 import torch
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, BlockShape
 
 #: Family and options of its configuration: heads that do more than multiply, and local attention, among them.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama tied": ("llama", {"tied": True}),
-    "mistral sliding": ("mistral", {"sliding_window": 5}),
+    "mistral sliding": ("mistral", {"sliding_window": 3}),
     "qwen2 partly sliding": (
         "qwen2",
-        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+        {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     ),
     "qwen3": ("qwen3", {}),
     "phi": ("phi", {}),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import semcal
 from semcal.cli.app import app
 from semcal.data.question import Question, chat
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.recalibration import Base
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
@@ -98,7 +98,7 @@ def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: s
     given = (labelled, "--model", model, "--few-shot", few_shot)
     code, _, told = command("fit", *given, "--out", tmp_path / "ts")
     assert code == 0, told
-    fitted = json.loads((tmp_path / "ts" / "calibration.json").read_text())
+    fitted = json.loads((tmp_path / "ts" / "recalibrator.json").read_text())
     assert "smollm2.gguf" in json.dumps(fitted)
     how = ("--equivalence", "exact", "--m", 5, "--config", "sampling.temperatures=1")
     code, _, told = command("calibrate", *given, *how, "--out", tmp_path / "map")

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from semcal.recalibration import CalibrationFeatures, Head
+from semcal.models.features import Head
+from semcal.recalibration import FitFeatures
 
 
 @dataclass(frozen=True)
 class Made:
     """A calibration set, the head that reads it, and the logits of its tokens."""
 
-    features: CalibrationFeatures
+    features: FitFeatures
     head: Head
     logits: Tensor
 
@@ -52,7 +53,7 @@ def made(
             at += counts[-1] - 1
     weight = torch.randn(vocabulary, width, generator=g) * spread / width**0.5
     target_start = torch.tensor([0, *counts]).cumsum(0)
-    blank = CalibrationFeatures(
+    blank = FitFeatures(
         prefix=torch.randn(prefix if whole else 0, width, generator=g),
         states=torch.randn(at, width, generator=g),
         whole=whole,

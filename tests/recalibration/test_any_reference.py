@@ -23,16 +23,11 @@ from semcal.data.arguments import as_questions
 from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
-from semcal.models.language_model import PromptConfig
-from semcal.recalibration import (
-    CalibrationFeatures,
-    TemperatureFit,
-    TemperatureScaling,
-    fit_platt,
-    fit_temperatures,
-    fit_ts,
-)
-from semcal.recalibration.choosing import candidate_fits
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration import FitFeatures, TemperatureScaling, fit_temperatures
+from semcal.recalibration.records import TemperatureFit
+from semcal.recalibration.select import candidate_fits
+from semcal.recalibration.sgd_solver import fit_platt, fit_ts
 
 ANY = [("any", None)]
 #: Logits (N, V), target, reference and question of each token.
@@ -133,7 +128,7 @@ def two_minima(length: int, copies: int = 6) -> Made:
     logits = torch.stack([*[close] * length, sure]).repeat(copies, 1)
     index, rows = torch.arange(copies), length + 1
     start = torch.stack([index * rows + 1, index * rows + length], 1).flatten()
-    features = CalibrationFeatures(
+    features = FitFeatures(
         prefix=logits[:0],
         states=logits,
         whole=False,
@@ -235,7 +230,7 @@ def test_an_impossible_token_is_named() -> None:
     barred = one.logits.clone()
     barred[4, int(one.features.targets[4])] = -torch.inf
     index = torch.arange(len(barred))
-    features = CalibrationFeatures(
+    features = FitFeatures(
         barred[:0], barred, False, index, index * 0 + 1, index, index + 1,
         torch.arange(len(barred) + 1), one.features.targets,
     )  # fmt: skip

@@ -13,8 +13,8 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from semcal.errors import FitError, UsageError
-from semcal.recalibration import ATS, BlockShape, Platt, inverse_temperatures
-from semcal.recalibration.attentive import batch_inverse_temperatures
+from semcal.models.features import batch_inverse_temperatures, inverse_temperatures
+from semcal.recalibration import ATS, BlockShape, Platt
 
 SHAPE = BlockShape(16, 40, 4, 2, 6, rope_theta=500.0, rms_eps=1e-6)
 

@@ -13,18 +13,10 @@ from scipy.special import log_softmax
 from scipy.stats import t
 
 from semcal.errors import FitError, InputError, UndefinedWarning
-from semcal.recalibration import (
-    PAPER_LOSSES,
-    BlockShape,
-    CalibrationFeatures,
-    TemperatureScaling,
-    fit_ats,
-    fit_platt,
-    fit_temperatures,
-    fit_ts,
-    tabulate,
-)
-from semcal.recalibration.exact_fit import tabulated_loss
+from semcal.recalibration import BlockShape, FitFeatures, TemperatureScaling, fit_temperatures
+from semcal.recalibration.exact_solver import tabulate, tabulated_loss
+from semcal.recalibration.records import PAPER_LOSSES
+from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 
 def plain(one: Made, loss: str, alpha: float | None) -> TemperatureScaling:
@@ -37,7 +29,7 @@ def plain(one: Made, loss: str, alpha: float | None) -> TemperatureScaling:
 def flat(logits: torch.Tensor, targets: list[int], tokens: int = 1) -> Made:
     """One question for each `tokens` rows of logits, which are their own states."""
     n, index = len(logits) // tokens, torch.arange(len(logits) // tokens)
-    features = CalibrationFeatures(
+    features = FitFeatures(
         prefix=logits[:0],
         states=logits,
         whole=False,

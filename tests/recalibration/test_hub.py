@@ -43,7 +43,7 @@ def test_a_path_never_asks_the_hub(saved: Path, tmp_path: Path, monkeypatch: pyt
     for path in (Path("me/ts"), "./me/ts", "no-such-ts", "a/b/c"):
         with pytest.raises(UsageError, match=f"{path}"):
             from_pretrained(path)
-    with pytest.raises(UsageError, match=r"calibration\.json"):
+    with pytest.raises(UsageError, match=r"recalibrator\.json"):
         from_pretrained(str(tmp_path))
     with pytest.raises(UsageError, match="revision"):
         from_pretrained(saved, revision="main")

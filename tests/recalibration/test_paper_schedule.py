@@ -10,21 +10,12 @@ import torch
 from calibration_sets import made
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.recalibration import (
-    ATS,
-    BlockShape,
-    Platt,
-    Schedule,
-    fit_ats,
-    fit_platt,
-    fit_ts,
-    inverse_temperatures,
-    paper_schedule,
-    tabulate,
-)
-from semcal.recalibration.losses import mean_loss
-from semcal.recalibration.provenance import learning_rates
-from semcal.recalibration.training import drawn_answers
+from semcal.models.features import inverse_temperatures
+from semcal.recalibration import ATS, BlockShape, Platt
+from semcal.recalibration.exact_solver import mean_loss, tabulate
+from semcal.recalibration.methods import paper_schedule
+from semcal.recalibration.records import Schedule, learning_rates
+from semcal.recalibration.sgd_solver import drawn_answers, fit_ats, fit_platt, fit_ts
 
 SHAPE = BlockShape(16, 40, 4, 2, 6)
 FAST = Schedule(0.003, 0.01, max_norm=1.0, epochs=2)
@@ -90,7 +81,7 @@ def test_a_step_budget_that_is_too_small_is_said_to_be() -> None:
 
 def by_hand(one, schedule: Schedule, parameters, log_probs, loss: str, alpha: float | None) -> list[float]:
     """Training in the plainest way: one question at a time, in the order of the plan."""
-    from semcal.recalibration.training import training_plan
+    from semcal.recalibration.sgd_solver import training_plan
 
     steps = training_plan(one.features, schedule)
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay)
@@ -119,7 +110,7 @@ def test_platt_from_streamed_logits_is_the_plain_training(
     losses = by_hand(
         one, schedule, [w, b], lambda t: torch.log_softmax(w * one.logits[t] + b, 1), loss, alpha
     )
-    monkeypatch.setattr("semcal.recalibration.training.CHUNK", 40 * 25)
+    monkeypatch.setattr("semcal.recalibration.sgd_solver.CHUNK", 40 * 25)
     training = fit_platt(one.features, one.head, loss=loss, alpha=alpha, schedule=schedule)
     assert isinstance(training.recalibrator, Platt)
     assert training.losses == pytest.approx(losses, rel=1e-4)

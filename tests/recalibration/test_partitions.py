@@ -8,7 +8,7 @@ from calibration_sets import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.recalibration import Temperature, exact_fit, log_partitions
+from semcal.recalibration import Temperature, exact_solver, log_partitions
 
 
 def exact(logits: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
@@ -84,14 +84,16 @@ def test_binned_logits_are_within_a_fifth_of_the_tolerance_of_a_table(
     z[1, 1::2] = -torch.inf
     z[2, 1:] = z[2, 0] - scale * 3
     z[3] = -(z[3].abs() ** 1.5)  # a heavy tail
-    assert (exact_fit.binned_log_partitions(z, beta) - exact(z, beta)).abs().max() <= exact_fit.TOLERANCE / 5
+    assert (
+        exact_solver.binned_log_partitions(z, beta) - exact(z, beta)
+    ).abs().max() <= exact_solver.TABLE_TOLERANCE / 5
 
 
 def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = made(3, questions=8, vocabulary=exact_fit.BINNED_FROM)
-    binned = exact_fit.tabulate(one.features, one.head)
-    monkeypatch.setattr(exact_fit, "BINNED_FROM", 10**9)
-    one_by_one = exact_fit.tabulate(one.features, one.head)
+    one = made(3, questions=8, vocabulary=exact_solver.BINNED_FROM)
+    binned = exact_solver.tabulate(one.features, one.head)
+    monkeypatch.setattr(exact_solver, "BINNED_FROM", 10**9)
+    one_by_one = exact_solver.tabulate(one.features, one.head)
     assert not torch.equal(binned.coefficients, one_by_one.coefficients)
     assert (binned.coefficients - one_by_one.coefficients).abs().max() <= 2e-5
 
@@ -100,7 +102,7 @@ def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pyt
 def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z, even = logits(9, 20_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
     expected = exact(z, even)
-    monkeypatch.setattr(exact_fit, "IN_CACHE", cached)
+    monkeypatch.setattr(exact_solver, "IN_CACHE", cached)
     assert (log_partitions(z, even) - expected).abs().max() <= NEAR
     assert (log_partitions(z, even.flip(0)) - expected.flip(1)).abs().max() <= NEAR
 

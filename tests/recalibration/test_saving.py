@@ -16,16 +16,13 @@ from semcal.recalibration import (
     BlockShape,
     Platt,
     Provenance,
-    Schedule,
     TemperatureScaling,
-    fit_ats,
-    fit_platt,
-    fit_ts,
     from_pretrained,
     save_pretrained,
-    solver_of,
 )
-from semcal.recalibration.provenance import LOSSES_KEPT
+from semcal.recalibration.recalibrators import solver_of
+from semcal.recalibration.records import LOSSES_KEPT, Schedule
+from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
@@ -34,7 +31,7 @@ PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0
 def saved(tmp_path: Path) -> Path:
     z = np.random.default_rng(0).standard_normal((50, 6)) * 3
     save_pretrained(TemperatureScaling("SS", 0.25).fit(z, z.argmax(1) % 5), tmp_path, provenance=PROVENANCE)
-    return tmp_path / "calibration.json"
+    return tmp_path / "recalibrator.json"
 
 
 def test_what_is_written_comes_back(saved: Path) -> None:
@@ -76,7 +73,7 @@ def test_an_edited_cut_or_missing_file_is_refused(saved: Path) -> None:
     edited = json.dumps({**json.loads(whole), "temperature": 1.0}).encode()
     for content in (edited, *(whole[:cut] for cut in (0, 1, 40, 400))):
         saved.write_bytes(content)
-        with pytest.raises(StoreError, match=r"calibration\.json"):
+        with pytest.raises(StoreError, match=r"recalibrator\.json"):
             from_pretrained(saved.parent)
     saved.unlink()
     with pytest.raises(UsageError, match="semcal fit"):
@@ -105,7 +102,7 @@ def weighty(method: str) -> ATS | Platt:
 def test_weights_come_back_bit_for_bit_and_frozen(method: str, tmp_path: Path) -> None:
     written = weighty(method)
     save_pretrained(written, tmp_path, provenance=PROVENANCE)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["calibration.json", "model.safetensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "recalibrator.json"]
     read, provenance = from_pretrained(tmp_path)
     assert provenance == PROVENANCE
     assert (read.method, read.loss, read.alpha) == (method, written.loss, written.alpha)
@@ -134,5 +131,5 @@ def test_a_temperature_saved_where_weights_lay_leaves_none_behind(tmp_path: Path
     save_pretrained(weighty("Platt"), tmp_path, provenance=PROVENANCE)
     ts = TemperatureScaling().fit(np.eye(3), [0, 1, 1])
     save_pretrained(ts, tmp_path, provenance=PROVENANCE)
-    assert [file.name for file in tmp_path.iterdir()] == ["calibration.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["recalibrator.json"]
     assert from_pretrained(tmp_path)[0].temperature_ == ts.temperature_

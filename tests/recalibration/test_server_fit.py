@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from semcal.errors import FitError
-from semcal.recalibration import TemperatureFit, fit_temperatures
+from semcal.recalibration import fit_temperatures
+from semcal.recalibration.records import TemperatureFit
 from semcal.recalibration.server_fit import GoldTokens, ServerFit, fit_by_losses
 
 Array = NDArray[np.float64]

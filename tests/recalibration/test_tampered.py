@@ -15,21 +15,20 @@ from safetensors.torch import load_file, save_file
 
 from semcal.errors import SemcalError, StoreError
 from semcal.files import file_checksum, json_checksum
-from semcal.models.language_model import PromptConfig
+from semcal.models.distribution import temperature_of
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import (
     ATS,
     BlockShape,
-    GradientSteps,
     GridTemperature,
     Platt,
     Provenance,
-    Schedule,
     TemperatureScaling,
     from_pretrained,
     save_pretrained,
-    solver_of,
-    temperature_of,
 )
+from semcal.recalibration.recalibrators import solver_of
+from semcal.recalibration.records import GradientSteps, Schedule
 
 PROMPT = {
     "system": "Answer.",
@@ -84,7 +83,7 @@ def written(kind: str, folder: Path) -> dict[str, Any]:
 def sealed(content: dict[str, Any], folder: Path) -> None:
     """Write a content with the checksum that belongs to it."""
     text = json.dumps({**content, "sha256": json_checksum(content)})
-    (folder / "calibration.json").write_text(text)
+    (folder / "recalibrator.json").write_text(text)
 
 
 def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -139,7 +138,7 @@ def test_no_value_in_the_file_can_be_anything_but_what_it_is_meant_to_be(kind: s
                 told.append((place, value, error))
     for place, value, error in told:
         assert type(error) is StoreError, (place, value)
-        assert str(error).startswith(f"{tmp_path / 'calibration.json'}"), (place, value)
+        assert str(error).startswith(f"{tmp_path / 'recalibrator.json'}"), (place, value)
         assert len(str(error)) < 900, (place, value)
     assert len(told) > 10 * len(list(places(content)))
 
@@ -149,7 +148,7 @@ def test_every_key_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
     content = written(kind, tmp_path)
     for key in content.keys() - {"solver", "sgd", "schema", "method", "kind"}:
         sealed({name: value for name, value in content.items() if name != key}, tmp_path)
-        with pytest.raises(StoreError, match=rf"calibration\.json: {key} "):
+        with pytest.raises(StoreError, match=rf"recalibrator\.json: {key} "):
             from_pretrained(tmp_path)
 
 
@@ -180,8 +179,8 @@ def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
     ids=lambda text: repr(text[:12]),
 )
 def test_a_file_of_anything_else_is_one_error(text: str, tmp_path: Path) -> None:
-    (tmp_path / "calibration.json").write_text(text, encoding="utf-8")
-    with pytest.raises(StoreError, match=r"calibration\.json"):
+    (tmp_path / "recalibrator.json").write_text(text, encoding="utf-8")
+    with pytest.raises(StoreError, match=r"recalibrator\.json"):
         from_pretrained(tmp_path)
 
 
@@ -239,7 +238,7 @@ def test_no_other_file_of_weights_can_be_named(file: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["calibration.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["recalibrator.json", "model.safetensors"])
 def test_a_link_to_a_file_elsewhere_is_not_read(kind: str, name: str, tmp_path: Path) -> None:
     folder = tmp_path / "one"
     written(kind, folder)
@@ -268,6 +267,6 @@ def test_links_into_the_blobs_of_the_same_hub_repository_are_read(kind: str, tmp
     used(tmp_path / "own")
     other = tmp_path / "models--you--yours" / "snapshots" / "0123abc"
     other.mkdir(parents=True)
-    (other / "calibration.json").symlink_to(repository / "blobs" / "0")
+    (other / "recalibrator.json").symlink_to(repository / "blobs" / "0")
     with pytest.raises(StoreError, match="link"):
         from_pretrained(other)

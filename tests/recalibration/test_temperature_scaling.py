@@ -60,7 +60,7 @@ def test_the_fit_is_the_minimum_that_scipy_finds_of_the_literal_loss(loss: str, 
 
 @pytest.mark.parametrize(("loss", "alpha"), POINTS)
 def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha: float | None) -> None:
-    from semcal.recalibration.losses import sums_at, token_terms
+    from semcal.recalibration.exact_solver import sums_at, token_terms
 
     z, y = (torch.as_tensor(a) for a in draws(1, n=50))
     beta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)

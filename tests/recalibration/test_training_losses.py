@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.errors import InputError
-from semcal.recalibration.losses import mean_loss, token_losses
+from semcal.recalibration.exact_solver import mean_loss, token_losses
 
 POINTS = [("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75)]
 

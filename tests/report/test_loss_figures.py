@@ -12,8 +12,7 @@ from scipy.stats import t
 
 from semcal.errors import UsageError
 from semcal.plotting import loss_figure, steps_figure, write_figure
-from semcal.recalibration import Certificate, GradientSteps, Schedule, TemperatureFit
-from semcal.recalibration.temperature import LossCurve
+from semcal.recalibration.records import Certificate, GradientSteps, LossCurve, Schedule, TemperatureFit
 
 T = tuple(np.geomspace(0.05, 20, 121).tolist())
 FIT = TemperatureFit(

@@ -14,7 +14,7 @@ import pytest
 from openai import OpenAI
 
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.endpoints import HttpServer, listening

@@ -498,7 +498,7 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
     with closing(sqlite3.connect(log, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
         database.execute("BEGIN EXCLUSIVE")
-        assert "see that no other program has locked it" in refused(old, log, out)
+        assert "Check that no other program has locked it" in refused(old, log, out)
     change(log, "UPDATE replies SET calibration = 'abc', features = '{}'")
     said = refused(old, log, out)
     assert "by another calibration; it has replies by abc; give the calibration that was served" in said

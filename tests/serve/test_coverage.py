@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
 from semcal.data.template import Template
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.serve.replies import ApiError
 from semcal.serve.requests import ChatRequest, Coverage, Drawing, Form, Message
 from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of

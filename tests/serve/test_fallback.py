@@ -15,7 +15,7 @@ from semcal.cli import serve_command
 from semcal.data.template import Template
 from semcal.errors import ServerError, UsageError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.service import Service

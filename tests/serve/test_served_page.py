@@ -68,7 +68,9 @@ def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(tmp_path: Pa
     assert state["labelled"][1] == {"low": 0.4, "high": 0.7, "n": 50, "right": 40}
     assert state["compared"] == "confidence"
     assert [one["threshold"] for one in state["thresholds"]] == [0.6]
-    assert state["thresholds"][0]["sentence"].startswith("answer from .6: 40 % answered, at most 10 %")
+    assert state["thresholds"][0]["sentence"].startswith(
+        "threshold 0.6: answers 40% of questions; at most 10%"
+    )
     tests = {test["watch"]: test for test in state["watch"]["tests"]}
     assert (tests["risk"]["labels"], tests["questions"]["replies"], tests["risk"]["limit"]) == (3, 3, 20)
     assert len(tests["risk"]["log_e"]) == 4

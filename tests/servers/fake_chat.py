@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from semcal.data.question import Turn
-from semcal.models.tokenization import ChatFormat
+from semcal.models.chat_format import ChatFormat
 from semcal.servers.client import ServerClient
 from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import ServerModel

@@ -28,7 +28,7 @@ def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes
         code, (result,), said = semcal(*arguments)
     assert (code, "T = 2 at most" in said) == (0, True), said
     assert all(0.25 <= row["temperature"] <= 2 for row in result["chosen"].values())
-    written = json.loads((out / "calibration.json").read_text(encoding="utf-8"))
+    written = json.loads((out / "recalibrator.json").read_text(encoding="utf-8"))
     assert (written["method"], written["provenance"]["n_questions"]) == ("TS-grid", 6)
 
 

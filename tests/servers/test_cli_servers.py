@@ -15,7 +15,7 @@ import pytest
 
 from semcal.errors import UsageError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest, questions_a_block
+from semcal.models.protocols import SampleRequest, questions_a_block
 from semcal.recalibration import Platt
 from semcal.servers import client
 from semcal.servers.client import ServerClient
@@ -42,15 +42,9 @@ def drawn(server: FakeServer) -> list[dict[str, Any]]:
     return [body for _, body in server.requests if "Question: " in json.dumps(body)]
 
 
-@pytest.mark.parametrize(
-    ("model", "option"),
-    [
-        ("openai:http://127.0.0.1:9/v1#x", ["--workers", 2]),
-    ],
-)
-def test_options_of_the_other_kind_of_model_are_refused(model: str, option: list[object], file: Path) -> None:
-    code, _, said = semcal("sample", file, "--model", model, *option)
-    assert (code, option[0] in said) == (2, True), said
+def test_an_option_of_local_models_is_refused(file: Path) -> None:
+    code, _, said = semcal("sample", file, "--model", "openai:http://127.0.0.1:9/v1#x", "--workers", 2)
+    assert (code, "--workers" in said) == (2, True), said
 
 
 def test_a_recalibrator_that_is_no_temperature_is_refused_with_why() -> None:
@@ -76,8 +70,9 @@ def test_a_budget_ends_the_command_before_it_is_passed(file: Path, tmp_path: Pat
     with FakeServer() as server:
         how = ("sample", file, "--model", server.name)
         assert semcal(*how, "--limit", 1)[0] == 0  # probes
-        limited = (*how, "--config", "server.max_tokens_total=600")
-        code, _, said = semcal(*limited, "--out", tmp_path / "rows.jsonl")
+        code, _, said = semcal(
+            *how, "--out", tmp_path / "rows.jsonl", "--config", "server.max_tokens_total=600"
+        )
     assert (code, "server.max_tokens_total 600" in said) == (1, True)
     assert not (tmp_path / "rows.jsonl").exists()
     spent = re.search(r"(\d+) tokens in, (\d+) out", said)
@@ -95,6 +90,13 @@ def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_ta
     ]
     assert found == [12, 6, 1, 32, 64]
     assert questions_a_block(FakeLanguageModel({}), 10, 2, 64) == 64
+
+
+def test_thinking_that_the_token_limit_ends_is_no_answer_and_a_warning(file: Path) -> None:
+    with FakeServer(reasons="field") as server:
+        code, rows, said = semcal("sample", file, "--limit", 2, "--model", server.name, "--m", 3)
+    assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
+    assert re.search("warning: 6 of 6 answers .*--max-new-tokens", said)
 
 
 class Shaping(FakeServer):

@@ -15,9 +15,10 @@ from semcal.calibration.signals import first_letters
 from semcal.data.question import chat
 from semcal.errors import UsageError
 from semcal.meaning.answer import first_answer
+from semcal.models.distribution import Greedy
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import Generation, Prompt, Sampler, SampleRequest
-from semcal.recalibration import SE, Base, Greedy, Temperature
+from semcal.models.protocols import Generation, Prompt, Sampler, SampleRequest
+from semcal.recalibration import SE, Base, Temperature
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -65,7 +66,7 @@ def prompts(case: Case) -> list[Prompt]:
 
 
 def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
-    """As `semcal.models.sampling` cuts."""
+    """As `semcal.models.sample` cuts."""
     end = first_answer(generation.text).end
     uncut = generation.finished and not generation.text[end:].strip()
     return 0, len(generation.text) if uncut else end, True

@@ -13,11 +13,11 @@ from semcal.data.question import Question
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import UsageError
-from semcal.models.language_model import LanguageModel, PromptConfig
-from semcal.models.loading import load_model
-from semcal.recalibration.calibration_set import CalibrationSet
-from semcal.recalibration.fitted import Fit, recalibrator_and_prompt
-from semcal.recalibration.fitting import fit
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import LanguageModel
+from semcal.recalibration.fit import Fit, fit, recalibrator_and_prompt
+from semcal.recalibration.fit_data import FitData
 from semcal.recalibration.server_fit import ServerFit, fit_over_server, plan_over_server
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
@@ -46,11 +46,11 @@ def server(llama_server: str, llama_cache: Path) -> Iterator[ServerModel]:
 
 
 def over(server: ServerModel, questions: tuple[Question, ...] = QUESTIONS, **how: Any) -> ServerFit:
-    return fit_over_server(server, CalibrationSet.of(server, questions, asking=PromptConfig()), **how)
+    return fit_over_server(server, FitData.of(server, questions, asking=PromptConfig()), **how)
 
 
 def same(found: ServerFit, exact: Fit, *, within: float = 1e-3) -> None:
-    assert found.recalibrator.temperature_ == pytest.approx(exact.temperature, abs=within)
+    assert found.fit.temperature == pytest.approx(exact.temperature, abs=within)
     assert found.report["n_tokens"] == exact.report["n_tokens"]
     for name in ("loss_before", "loss_after", "standard_error", "interval"):
         assert found.report[name] == pytest.approx(exact.report[name], abs=2e-3)
@@ -79,7 +79,7 @@ def test_the_whole_vocabulary_gives_the_exact_temperature_of_both_losses(
     smoothed = over(server, few, loss=("SS", 0.25))
     assert smoothed.report["route"] == "whole vocabulary"
     of_local = fit(local, few, loss="SS", alpha=0.25, progress=False)
-    assert smoothed.recalibrator.temperature_ == pytest.approx(of_local.temperature, rel=1e-3)
+    assert smoothed.fit.temperature == pytest.approx(of_local.temperature, rel=1e-3)
 
 
 def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_
 
 
 def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
-    labelled = CalibrationSet.of(server, QUESTIONS[:5], asking=PromptConfig())
+    labelled = FitData.of(server, QUESTIONS[:5], asking=PromptConfig())
     before = server.client.usage.requests
     plan = plan_over_server(server, labelled)
     assert server.client.usage.requests == before

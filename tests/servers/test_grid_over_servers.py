@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,9 +23,10 @@ from semcal.experiment.grid_settings import GridSettings, Model, claim_folder
 from semcal.experiment.report import build
 from semcal.experiment.report.build import write_tables
 from semcal.experiment.report.explorer import explorer_blocks
-from semcal.models.language_model import Sampler
+from semcal.models.protocols import Sampler
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
-from semcal.workers import SerialExecutor
+from semcal.servers.settings import ServerSettings
+from semcal.workers import PRELOAD, SerialExecutor, start_context
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
 
@@ -40,6 +43,8 @@ SMALL = (
     "runs.count=1",
     "block=3",
 )
+#: Requests that are sent at a time: those that a kill can find without a reply.
+AT_A_TIME = 2
 NOWHERE = "http://127.0.0.1:9/v1"
 
 
@@ -89,7 +94,8 @@ def run(
     def load(which: Model) -> Sampler:
         if not which.is_server:
             return mills.model_of(which)
-        model = model_of(server, log_probs=log_probs, max_n=4)
+        asked = ServerSettings(concurrency=AT_A_TIME)
+        model = model_of(server, settings=asked, log_probs=log_probs, max_n=4)
         model.client.__class__ = Refusing
         model.client.refused_words = refused  # type: ignore[attr-defined]
         return model
@@ -153,6 +159,32 @@ def test_the_report_names_what_was_left_out_and_compares_methods_where_both_were
     assert "mill,TS," in (tmp_path / "tables" / "03-main-served.csv").read_text()
 
 
+class Address:
+    """What `model_of` reads of a server that another process runs."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self.url, self.quirks = server.url, server.quirks
+
+
+def test_killed_while_the_server_is_asked_it_goes_on_and_asks_for_no_answer_twice(
+    data: Path, server: FakeServer, whole: Path, tmp_path: Path
+) -> None:
+    chosen, before = settings(data, server.url), len(server.requests)
+    server.quirks.delay = 0.01
+    process = start_context(PRELOAD).Process(target=run, args=(tmp_path, chosen, Address(server)))
+    process.start()
+    while process.is_alive() and len(server.requests) < before + 100:
+        time.sleep(0.01)
+    process.kill()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    server.quirks.delay = 0.0
+    run(tmp_path, chosen, server)
+    assert mills.contents(tmp_path) == mills.contents(whole)
+    bodies = [json.dumps(body, sort_keys=True) for _, body in server.requests[before:]]
+    assert len(bodies) - len(set(bodies)) <= AT_A_TIME
+
+
 def test_questions_that_the_server_fails_at_are_reported_and_left_out_everywhere(
     data: Path, server: FakeServer, tmp_path: Path
 ) -> None:
@@ -176,17 +208,14 @@ def test_questions_that_the_server_fails_at_are_reported_and_left_out_everywhere
     assert run(folder, chosen, server, refused=refused) == problems
 
 
-def test_a_block_without_any_answer_stops_the_run_and_is_asked_again_and_nothing_else(
+def test_a_block_without_any_answer_stops_the_run_and_is_not_kept(
     data: Path, server: FakeServer, whole: Path, tmp_path: Path
 ) -> None:
     chosen = settings(data, server.url)
-    before = len(server.requests)
     with pytest.raises(ServerError, match="questions asked together"):
         run(tmp_path, chosen, server, refused=("Who",))
     run(tmp_path, chosen, server)
     assert mills.contents(tmp_path) == mills.contents(whole)
-    bodies = [json.dumps(body, sort_keys=True) for _, body in server.requests[before:]]
-    assert len(bodies) == len(set(bodies))
 
 
 def test_servers_alone_make_a_report_of_the_methods_and_without_likelihoods_the_measure_that_they_serve(
@@ -208,7 +237,7 @@ def test_servers_alone_make_a_report_of_the_methods_and_without_likelihoods_the_
         ({"dtype": "float32"}, (), "leave dtype out"),
         ({"server": {"api_key": "sk-1"}}, (), r"models\.0\.server\.api_key"),
         ({"server": {"concurrency": 0}}, (), r"models\.0\.server\.concurrency"),
-        ({"server": {"max_cost": 1.0}}, (), "server.max_cost"),
+        ({"server": {"max_cost": 1.0}}, (), r"server\.max_cost"),
         ({"path": "openai:ftp://x"}, (), "http"),
         ({}, ("sampling.top_k=5",), r"sampling\.top_k"),
         ({}, ("grading.vanilla=beam",), r"grading\.vanilla"),

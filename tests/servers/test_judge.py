@@ -203,7 +203,7 @@ def test_a_calibration_keeps_the_servers_address(server):
     assert len(server.asked) > asked
 
 
-def test_settings_of_servers_reach_the_judge(server, rows):
+def test_options_of_servers_reach_the_judge(server, rows):
     judged = ("grade", rows, "--grader", f"judge:{server.name}")
     code, _, said = command(*judged, "--config", "server.max_tokens_total=100")
     assert (code, "server.max_tokens_total 100" in said, server.asked) == (1, True, [])

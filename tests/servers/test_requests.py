@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from semcal.data.question import chat
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.servers.protocol import NEUTRAL, AnswerRequest, ServerProfile, request_for
 
 PROFILE = ServerProfile("http://127.0.0.1:1/v1", "small", log_probs="raw", top_log_probs=20)

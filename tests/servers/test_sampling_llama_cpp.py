@@ -18,7 +18,7 @@ from semcal.demo.questions import load_set
 from semcal.meaning.answer import first_answer
 from semcal.models import load_model
 from semcal.models.causal_lm import CausalLanguageModel
-from semcal.models.language_model import Generation, Prompt, SampleRequest
+from semcal.models.protocols import Generation, Prompt, SampleRequest
 from semcal.recalibration import Base, Temperature
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.servers
 
 
 def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
-    """As `semcal.models.sampling` cuts."""
+    """As `semcal.models.sample` cuts."""
     end = first_answer(generation.text).end
     whole = generation.finished and not generation.text[end:].strip()
     return 0, len(generation.text) if whole else end, True

@@ -6,7 +6,7 @@ import pytest
 
 from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.models.language_model import Prompt, SampleRequest
+from semcal.models.protocols import Prompt, SampleRequest
 from semcal.recalibration import Temperature
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of

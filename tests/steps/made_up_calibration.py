@@ -7,8 +7,9 @@ from typing import Any
 from semcal.calibration.calibration import Calibration, Threshold
 from semcal.calibration.report import CalibrationReport, CandidateScore
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
-from semcal.models.language_model import LanguageModel, PromptConfig
-from semcal.recalibration.provenance import Provenance
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import LanguageModel
+from semcal.recalibration.files import Provenance
 
 #: p = .1 + .6 share, of E-SC at the answer's temperature.
 OF_THE_SHARE = ProbabilityMap(

@@ -13,7 +13,7 @@ from semcal.data.question import Question
 from semcal.errors import InputError, UsageError
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.sampling import SampleStep, Sampling, SamplingConfig, sample_runs
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig, sample_runs
 from semcal.recalibration import Base
 from semcal.rows import Row
 from semcal.steps import WorkerState

@@ -22,10 +22,10 @@ from semcal.calibration.compatibility import what_cannot_be_checked
 from semcal.data.question import Question
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
-from semcal.models.drawing import Truncation
+from semcal.models.engine.draw import Truncation
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import TemperatureScaling
 
 TABLE = {"Who sang it?": {"Mira Oln.": 0.6, "Bo Tarn.": 0.3, "Ana Velis.": 0.1}}

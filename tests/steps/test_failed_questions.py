@@ -14,7 +14,7 @@ from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.sampling import SampleStep, Sampling, SamplingConfig
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration import Base
 from semcal.rows import FAILED, Row
 from semcal.steps import WorkerState

@@ -17,8 +17,8 @@ from semcal.data.question import chat
 from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.features import row_counts
-from semcal.models.language_model import Prompt
-from semcal.recalibration import CalibrationFeatures, feature_store
+from semcal.models.protocols import Prompt
+from semcal.recalibration import FitFeatures, feature_store
 from semcal.recalibration.feature_store import Manifest, stored_features
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
@@ -36,7 +36,7 @@ def manifest(*, whole: bool) -> Manifest:
     return Manifest.of(MODEL, PROMPTS, ANSWERS, data_hash="d", prompt_hash="p", whole=whole)
 
 
-def stored(folder: Path, wanted: Manifest, model: Any = MODEL) -> CalibrationFeatures:
+def stored(folder: Path, wanted: Manifest, model: Any = MODEL) -> FitFeatures:
     return stored_features(folder, wanted, model, PROMPTS, ANSWERS)
 
 
@@ -184,7 +184,7 @@ class Numbering:
             torch.stack([torch.full((count,), float(prompt.question_id[1:])), torch.arange(float(count))], 1)
             for prompt, count in zip(prompts, row_counts(own, answers, whole=whole))
         ]
-        return CalibrationFeatures.from_states(torch.cat(rows), own, answers, prefix=torch.zeros(shared, 2))
+        return FitFeatures.from_states(torch.cat(rows), own, answers, prefix=torch.zeros(shared, 2))
 
 
 def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.sampling import Sampling, state_answers
+from semcal.models.sample import Sampling, state_answers
 from semcal.rows import Row
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write

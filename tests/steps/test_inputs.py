@@ -15,8 +15,8 @@ from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
 from semcal.files import write_rows
 from semcal.models.fakes import FakeLanguageModel
-from semcal.recalibration.choosing import fit_grid
-from semcal.recalibration.fitted import as_recalibrator
+from semcal.recalibration.fit import as_recalibrator
+from semcal.recalibration.select import fit_grid
 from tests.json_rows import as_sample_rows
 
 polars = pytest.importorskip("polars")
@@ -104,39 +104,39 @@ class NoModel:
 
 
 WRONG_QUESTIONS: list[tuple[Any, str]] = [
-    (None, "questions is None; expected a file, a list of texts, dicts or Questions"),
-    (3, "questions is of type int; expected a file"),
+    (None, "questions is None"),
+    (3, "questions is of type int"),
     (0.5, "questions is of type float"),
     (b"Who?", "questions is of type bytes"),
-    ([], "questions is empty; give at least one row"),
+    ([], "questions is empty"),
     ((row for row in []), "questions is empty"),
     (pandas.DataFrame(), "questions is empty"),
-    ([["Who?"]], r"questions\[0\] is of type list; expected all of one kind"),
+    ([["Who?"]], r"questions\[0\] is of type list"),
     ([("Who?", "Ana")], r"questions\[0\] is of type tuple"),
     ([None], r"questions\[0\] is None"),
     ([float("nan")], r"questions\[0\] is of type float"),
-    (["Who?", {"question": "When?"}], r"questions\[0\] is of type str; expected all of one kind"),
+    (["Who?", {"question": "When?"}], r"questions\[0\] is of type str"),
     ([EXPECTED[0], {"question": "When?"}], r"questions\[0\] is of type Question"),
-    ([""], r"questions\[0\] is empty; leave it out"),
+    ([""], r"questions\[0\] is empty. Leave it out"),
     (
         "Who wrote it?",
-        r"'Who wrote it\?', and there is no such file; texts go in a list",
+        r"questions: no such file: 'Who wrote it\?'",
     ),
-    ("", "there is no such file; texts go in a list"),
+    ("", "questions: no such file: ''"),
     ("none.jsonl", "no such file: none.jsonl"),
-    ({"question": "Who?"}, "questions is of type dict; expected a file"),
-    ([{"question": ""}], r'questions\[0\]: "question" must be a text that is not empty'),
-    ([{"q": "Who?"}], r"questions\[0\]: no question: give it as \"question\" \(the row's keys: q\)"),
+    ({"question": "Who?"}, "questions is of type dict"),
+    ([{"question": ""}], r'questions\[0\]: "question" must be a non-empty text'),
+    ([{"q": "Who?"}], r"questions\[0\]: no \"question\" \(the row's keys: q\)"),
     ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
     ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
-    ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*leave it out"),
-    ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*give each question its own"),
-    ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id", though rows before have one'),
-    (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no question: give it as"),
-    (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no question"),
+    ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*Leave it out"),
+    ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*Give each question its own"),
+    ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id"'),
+    (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no \"question\""),
+    (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no \"question\""),
     (
         pandas.DataFrame([["a", "b"]], columns=["question"] * 2),
-        "2 columns of questions are called",
+        "questions: 2 columns",
     ),
     (pandas.Series([1, 2]), r"questions\[0\] is of type int"),
     (NoModel, "questions is the class NoModel"),
@@ -151,7 +151,7 @@ def test_what_holds_no_questions_is_refused_with_its_place_and_what_to_do(given:
 
 
 WRONG_SAMPLES: list[tuple[Any, str]] = [
-    (None, "samples is None; expected a file, a list of dicts, or a DataFrame"),
+    (None, "samples is None"),
     (["Ana", "Ana"], r"samples\[0\] is of type str"),
     (
         [{"question": "Who?", "sample": "Ana"}],
@@ -243,7 +243,10 @@ WRONG_CALLS = {
         lambda: semcal.calibrate(MODEL, FIVE, temperatures="hot"),
         "temperatures is 'hot'; expected a positive number",
     ),
-    "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
+    "a text as few-shot": (
+        lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"),
+        "few_shot: no such file: 'Who is it",
+    ),
     "progress as a text": (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress must be True"),
     "a number as the name of a model": (
         lambda: semcal.load_model(3),

@@ -18,9 +18,9 @@ from semcal.files import dumps
 from semcal.grading.rules import RuleGrader
 from semcal.measures import MEASURES
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.language_model import Capabilities
+from semcal.models.protocols import Capabilities
 from semcal.recalibration import Temperature
-from semcal.recalibration.choosing import GRID
+from semcal.recalibration.select import GRID
 from semcal.store import Store
 from tests.json_rows import (
     choose_temperatures,

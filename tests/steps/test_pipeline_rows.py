@@ -159,7 +159,7 @@ def test_grading_by_entailment_needs_both_directions_and_respects_numbers() -> N
     ("change", "message"),
     [
         ({"answers": []}, "at least one reference"),
-        ({"answers": None}, "'answers' is empty or no list of at least one reference answer, got None"),
+        ({"answers": None}, "'answers' must be a list of at least one reference answer, got None"),
         ({"answers": [True]}, "must hold texts or whole numbers, got True: write it in quotes"),
         ({"answers": 3.5}, "must hold texts or whole numbers, got 3.5: write it in quotes"),
         ({"answers": [10**400]}, "must hold texts or whole numbers, got a whole number of about 400 digits"),

@@ -8,7 +8,7 @@ import pytest
 
 from semcal.data.question import Question
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import SE, Base
 from tests.json_rows import fields_of, sample_questions, sample_runs
 

@@ -10,9 +10,9 @@ import pytest
 import semcal
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalWarning, UsageError
-from semcal.models.drawing import Truncation
+from semcal.models.engine.draw import Truncation
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.recalibration.fitted import Fit
+from semcal.recalibration.fit import Fit
 
 TABLE = {
     "Who wrote it?": {"Ana Velis.": 0.5, "Dr Ana Velis.": 0.3, "Bo Tarn.": 0.2},

@@ -20,8 +20,9 @@ from semcal.errors import QuestionError
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import Capabilities, PromptConfig, SampleRequest
-from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Capabilities, SampleRequest
+from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
 from semcal.progress import Advance, ProgressClock, bar, duration, note_block, note_resumed
 from semcal.servers.client import Usage
 from semcal.store import Store

@@ -10,8 +10,8 @@ from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError
 from semcal.experiment.fit_steps import CheckStep
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
-from semcal.recalibration.calibration_set import CalibrationSet
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.fit_data import FitData
 from semcal.rows import Row
 from semcal.steps import WorkerState
 
@@ -44,7 +44,7 @@ def model() -> Picky:
 
 def test_a_fit_leaves_them_out(model: Picky) -> None:
     told: list[QuestionError] = []
-    found = CalibrationSet.of(model, QUESTIONS, asking=PromptConfig(), on_bad_question=told.append)
+    found = FitData.of(model, QUESTIONS, asking=PromptConfig(), on_bad_question=told.append)
     assert [question.id for question in found.questions] == [str(n) for n in range(6)]
     assert len(found.prompts) == len(found.answers) == 6
     assert [(error.question_id, error.reason) for error in told] == [
@@ -52,7 +52,7 @@ def test_a_fit_leaves_them_out(model: Picky) -> None:
         ("answered", "the answer spells <s>"),
     ]
     with pytest.raises(QuestionError, match="question 'marked': the text spells <s>"):
-        CalibrationSet.of(model, QUESTIONS, asking=PromptConfig())
+        FitData.of(model, QUESTIONS, asking=PromptConfig())
 
 
 def test_a_grid_leaves_them_out(model: Picky) -> None:

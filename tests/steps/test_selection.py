@@ -11,7 +11,7 @@ from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
 from semcal.grading.rules import Grade, RuleGrader
 from semcal.measures import MEASURES
-from semcal.recalibration.choosing import Candidate
+from semcal.recalibration.select import Candidate
 from tests.json_rows import grade_row, measure_rows
 from tests.json_rows import select_candidates as select
 

@@ -29,8 +29,9 @@ from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import Capabilities, Generation, Prompt, PromptConfig
-from semcal.models.sampling import Sampling, SamplingConfig, sample_runs
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Capabilities, Generation, Prompt
+from semcal.models.sample import Sampling, SamplingConfig, sample_runs
 from semcal.rows import Row
 from semcal.store import Store
 from tests.cli.invoking import semcal as command

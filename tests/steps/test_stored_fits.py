@@ -6,9 +6,9 @@ import pytest
 
 from semcal.data.question import chat
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import Prompt
-from semcal.recalibration import SE, fitting
-from semcal.recalibration.fitting import mean_loss_of
+from semcal.models.protocols import Prompt
+from semcal.recalibration import SE, exact_solver
+from semcal.recalibration.exact_solver import mean_loss_of
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(30)]
 
@@ -30,6 +30,6 @@ def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: p
     whole = mean_loss_of(model, features, SE())
     most, vocabulary = max(held), model.width
     held.clear()
-    monkeypatch.setattr(fitting, "LOGITS", 4 * vocabulary)
+    monkeypatch.setattr(exact_solver, "LOGITS", 4 * vocabulary)
     assert mean_loss_of(model, features, SE()) == pytest.approx(whole, rel=1e-12)
     assert max(held) == 4 * vocabulary < most

@@ -52,7 +52,7 @@ def evaluate(model: Path, name: str) -> list[dict[str, Any]]:
         temperatures = {
             "Base": 1.0,
             "SE": 0.5,
-            "TS": json.loads((fitted / "calibration.json").read_text())["temperature"],
+            "TS": json.loads((fitted / "recalibrator.json").read_text())["temperature"],
         }
         return [
             {"set": name, "method": method, "T": temperature, "greedy": greedy}

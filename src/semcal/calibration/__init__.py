@@ -1,1 +1,1 @@
-"""The probability that an answer is right, learnt from labelled questions (spec section 11)."""
+"""The probability that an answer is correct, learned from labeled questions (spec section 11)."""

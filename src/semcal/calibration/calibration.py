@@ -1,8 +1,4 @@
-"""Calibrated confidence: the probability that an answer is right, and a threshold (spec section 11).
-
-What was learnt of the features of answers (`Calibration`), and how it is applied: to stored rows, beside
-which settings, and to which model.
-"""
+"""Calibrations: their contents, their file, and their application to rows (spec section 11)."""
 
 from __future__ import annotations
 
@@ -33,10 +29,10 @@ from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, fingerprint
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SamplingConfig
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.saving import (
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SamplingConfig
+from semcal.recalibration.files import (
+    Provenance,
     check_provenance,
     from_pretrained,
     not_finite,
@@ -62,27 +58,25 @@ from semcal.store import write_if_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.attentive import Fitted
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.records import Fitted
 
 DecisionWord = Literal["answer", "review", "abstain"]
-#: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
+#: The fields that determine answers, probabilities and abstention: the id of a calibration is their hash.
 DECISIVE = (
-    *("map", "further", "m", "temperature", "temperatures", "equivalence", "equivalence_revision", "linkage"),
-    *("threshold", "thresholds", "answer_kind", "columns", "signals", "max_new_tokens", "answer_format"),
+    "map further m temperature temperatures equivalence equivalence_revision linkage threshold thresholds "
+    "answer_kind columns signals max_new_tokens answer_format"
 )
 ID_LETTERS = 12
-
-# ---- A calibration -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Answer from this probability on; the error rate among the answered is then at most `risk_limit`.
+    """Smallest probability of an answer that is given, for a limit of the risk.
 
-    Under a constant it is a share, not a probability. The promise holds with probability 1 − `delta`, from
-    `n` questions kept apart from everything that was fitted, one of each group. `threshold` is None where
-    none could be shown to hold.
+    Of the answers from the threshold on, at most `risk_limit` are wrong. This holds with probability
+    1 − `delta`, shown by `n` held-out questions, one of each group. If the map is a constant, the threshold
+    is compared with shares, not with probabilities. `threshold` is None if no threshold could be shown.
     """
 
     threshold: Share | None
@@ -92,31 +86,31 @@ class Threshold:
     answered: LabelCount
     errors: LabelCount
     upper_bound: Share | None
-    questions_needed: int | None = None  # kept apart, where none is shown to hold; None if no number would do
-    least_risk: Share | None = None  # where none is shown to hold: a smaller risk could not be
+    #: Held-out questions that would be needed, if no threshold was shown; None if no number suffices.
+    questions_needed: int | None = None
+    least_risk: Share | None = None  # the smallest risk that could be shown, if no threshold was
 
     @property
     def sentence(self) -> str:
-        """What it promises, or what would be needed for a promise."""
+        """The guarantee of the threshold, or the number of labels that a guarantee would need."""
         return threshold_sentence(self, self.n)
 
 
 @dataclass(frozen=True)
 class GradedExample:
-    """A labelled question as it was graded."""
+    """A labeled question with its grade."""
 
     question: str
     answer: str
-    reference: str | None  # of a right answer the one that matches; None where people have judged it
+    reference: str | None  # the reference that a correct answer matches; None for a verdict of people
     correct: bool
 
 
 @dataclass(frozen=True)
 class LabeledAnswers:
-    """The N answers that the map was fitted to, with what it gives them, and what maps of other folds give.
+    """The N answers that the map was fitted to, with probabilities of the map, and out of fold.
 
-    Where several temperatures were tried a fold may have answers of another one, which are right or wrong for
-    themselves.
+    If several temperatures were tried, a fold may choose another one. Its answers are then graded separately.
     """
 
     probability: tuple[Share, ...] = ()
@@ -131,26 +125,26 @@ class LabeledAnswers:
 
 @dataclass(frozen=True)
 class CalibratedAnswer:
-    """The answer to a question, and the probability that it is right."""
+    """The answer to a question, and the probability that the answer is correct."""
 
-    #: The commonest wording of the most frequent meaning, or the answer that is checked; None is no answer.
+    #: The commonest wording of the most frequent meaning, or the given answer; None is no answer.
     text: str | None
-    meaning: int | None  # its cluster; None where no draw means the same
-    probability: float | None  # None where there is no answer
-    #: Of each meaning; they add up to 1 less that of no meaning being right. None for the meanings beside the
-    #: answer's if `Calibration.further` is None.
+    meaning: int | None  # the cluster of the answer; None if no sample means the same
+    probability: float | None  # None if there is no answer
+    #: The probability of each meaning. The sum is below 1 by the probability that no meaning is correct. None
+    #: for all meanings but the answer's if `Calibration.further` is None.
     probabilities: tuple[float | None, ...]
     abstained: bool | None  # None without a threshold
-    score: float  # its share of the draws
-    map: str  # what made the probability: "none(E-SC)" is the share itself
-    decision: DecisionWord | None = None  # where several risks have thresholds
-    like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
-    features: Mapping[str, float | None] = field(default_factory=dict)  # None for one that is unknown
+    score: float  # the share of samples with this meaning
+    map: str  # the name of the map: "none(E-SC)" is the share itself
+    decision: DecisionWord | None = None  # if several risks have thresholds
+    like: LikeAnswers | None = None  # labeled questions with similar scores
+    features: Mapping[str, float | None] = field(default_factory=dict)  # None for an unknown feature
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """What the file of a calibration holds."""
+    """The contents of the file of a calibration."""
 
     map: ProbabilityMap
     further: Share | None
@@ -179,78 +173,78 @@ class _Contents:
 
     @property
     def requested(self) -> list[Feature]:
-        """The features that were asked for: columns of the rows, and signals."""
+        """The requested features: columns of the rows, and signals."""
         return requested_features(self.columns, self.signals)
 
     def check(self) -> None:
-        """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
+        """Raise InputError for an unknown feature, or a chosen map that is not a candidate."""
         names = {*FEATURES, *(feature.name for feature in self.requested)}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         unknown = [name for name in self.map.features if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
         if unknown or self.report.chosen not in tried:
             wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
-            raise InputError(f"there is no {wrong}")
+            raise InputError(f"the {wrong} does not exist")
 
 
 @dataclass(frozen=True)
 class Calibration(_Contents):
-    """A map from the samples of a question to the probability that its answer is right.
+    """A map from the samples of a question to the probability that the answer is correct.
 
     Attributes
     ----------
     map : ProbabilityMap
-        Learnt from labelled questions, or "none".
+        The map learned from labeled questions, or "none".
     further : float or None
-        The probability that one of the other meanings is right, where there are some and the answer is wrong.
-        None if no labeled question shows it, as if all labels are verdicts: the probability of the other
-        meanings is then None.
+        The probability that another meaning is correct, given that other meanings exist and the answer is
+        wrong. None if no labeled question shows it, as if all labels are verdicts.
     m : int
-        Draws at each temperature.
+        Number of samples at each temperature.
     temperature : float or None
-        Of the draws that the answer comes from; None under `recalibrator`, or where nobody knows.
+        Temperature of the samples that the answer comes from; None with `recalibrator`, or if unknown.
     temperatures : tuple of float
-        Of the further draws that the map reads, or that settle ties where likelihoods are unknown.
+        Temperatures of further samples, which the map reads or which settle ties of unknown likelihood.
     equivalence, linkage : str
-        How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
+        The name of the equivalence, as passed to `semcal.load_equivalence`, and the linkage.
     merge_refusals : bool
         Whether all refusals to answer are one meaning.
     answer_format : str
-        The rule that read the answers in generations, as of `semcal.SemanticUQ`.
+        The rule that reads answers from generations, as in `semcal.SemanticUQ`.
     equivalence_revision : str or None
-        None where nobody knows.
+        The revision of the equivalence; None if unknown.
     grader, grader_revision : str or None
-        By what the labelled answers were graded: "rules", "nli" or a judge with its URL; and the revision of
-        the model that it asked. None where nobody knows.
+        The grader of the labeled answers ("rules", "nli" or a judge with its URL), and the revision of its
+        model; None if unknown.
     threshold : Threshold or None
-        Of several that of the largest risk.
+        The threshold; if several risks were given, the threshold for the largest.
     thresholds : tuple of Threshold
-        Where several risks were asked for, the strictest first. Each holds with probability 1 − its `delta`,
-        and all together with 1 − the sum of these.
+        The thresholds if several risks were given, the strictest first. Each holds with probability
+        1 − `delta`, and all together with probability 1 − the sum of the deltas.
     report : CalibrationReport
+        The candidates, the choice and the figures.
     answer_kind : {"modal", "greedy", "given"}
-        Which answer the probability is of: the most frequent meaning of the draws, what the model says at
-        T = 0, or one that another program gives.
+        The answer that the probability is for: the most frequent meaning of the samples, the model's answer
+        at T = 0, or an answer from any program.
     columns, signals : tuple of ColumnFeature, tuple of str
-        The columns of the rows that the map reads, and the signals.
+        The columns of the rows, and the signals, that the map reads.
     ancestors : tuple of str
-        The ids of the calibrations that it was learnt again from, each from the one before, oldest first.
+        The ids of the earlier calibrations in a chain of learning again from production, oldest first.
     max_new_tokens : int or None
+        The token limit of a sample; None for the default.
     open_book : bool or None
-        Whether the labelled questions had a passage, of which others are refused; None where some had, or
-        nobody knows.
+        Whether the labeled questions had a passage; other questions are rejected. None if mixed or unknown.
     labeled : LabeledAnswers
         The answers that the map was fitted to.
     provenance : Provenance or None
-        Model, prompt and data; None where the samples came from a file.
+        Model, prompt and data; None if the samples came from a file.
     samples_sha256 : str or None
-        Of the file `samples.jsonl` beside it; None where there is none.
-    recalibrator : Recalibrator or ATS, optional
-        What the answers are sampled under.
+        The hash of the file `samples.jsonl` in the directory of the calibration; None without the file.
+    recalibrator : TokenDistribution or ATS, optional
+        The recalibrator used to sample the answers.
     samples : str or None
-        What was sampled to make it, as JSON Lines, for `save_pretrained`; None once it was loaded.
+        The samples as JSON Lines, for `save_pretrained`; None for a loaded calibration.
     examples : tuple of GradedExample
-        Three of the labelled questions; empty once loaded.
+        Three of the labeled questions; empty for a loaded calibration.
 
     Examples
     --------
@@ -263,7 +257,7 @@ class Calibration(_Contents):
     examples: tuple[GradedExample, ...] = field(default=(), compare=False)
 
     def with_draws_curve(self, curve: tuple[DrawsPoint, ...]) -> Calibration:
-        """Return the calibration with a curve in its report."""
+        """Return the calibration with a curve of the gain by number of samples in its report."""
         return replace(self, report=replace(self.report, draws_curve=curve))
 
     def __repr__(self) -> str:
@@ -271,14 +265,14 @@ class Calibration(_Contents):
         reasons = [] if self.map.candidate.kind not in ("constant", "none") else [self.report.why]
         reasons += [one.sentence for one in self.all_thresholds if one.threshold is None]
         return (
-            f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
+            f"Calibration({self.report.chosen}, {self.report.n} labeled questions, m={self.m}{limit})"
             f"{': ' * bool(reasons)}{'; '.join(reason.rstrip('.') for reason in reasons)}"
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw with matplotlib how often labelled answers of each probability, out of fold, are right.
+        """Plot the accuracy of labeled answers by probability, out of fold, with matplotlib.
 
-        `calibration.plot().figure.savefig("plot.png")` saves it.
+        `calibration.plot().figure.savefig("plot.png")` saves the plot.
         """
         diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
         ax = diagram.plot(ax=ax)
@@ -287,8 +281,8 @@ class Calibration(_Contents):
 
     @cached_property
     def id(self) -> str:
-        """What tells it from others: a hash of all that decides answers, probabilities and abstention."""
-        contents = _CONTENTS.dump_python(self, include=set(DECISIVE), mode="json")
+        """The hash of all fields that determine answers, probabilities and abstention."""
+        contents = _CONTENTS.dump_python(self, include=set(DECISIVE.split()), mode="json")
         return json_checksum(
             {
                 **contents,
@@ -300,31 +294,30 @@ class Calibration(_Contents):
 
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
-        """What to sample a question under: temperature → recalibrator, that of the answer first."""
+        """The recalibrators used to sample a question, by temperature; the answer's is the first."""
         first = self.recalibrator or Temperature(1.0 if self.temperature is None else self.temperature)
         return {self.temperature: first, **{t: Temperature(t) for t in self.temperatures}}
 
     @property
     def cluster(self) -> ClusterConfig:
-        """How answers are clustered."""
+        """The settings of clustering."""
         return ClusterConfig(self.equivalence, self.linkage, self.merge_refusals)
 
     @property
     def sampling(self) -> SamplingConfig:
-        """How answers are sampled, with the seed of `SamplingConfig`."""
-        temperatures = (self.temperature or 1.0, *self.temperatures)
+        """The settings of sampling, with the default seed."""
         return SamplingConfig(
             self.m,
-            temperatures=temperatures,
+            temperatures=(self.temperature or 1.0, *self.temperatures),
             max_new_tokens=self.max_new_tokens,
             answer_format=self.answer_format,
         )
 
     @property
-    def asking(self) -> PromptConfig:
-        """The template, the few-shot examples before every question, and whether that has a passage."""
-        prompt = {} if self.provenance is None else self.provenance.prompt
-        return replace(PromptConfig.from_description(prompt), open_book=self.open_book)
+    def prompt(self) -> PromptConfig:
+        """The prompt settings: template, few-shot examples, and whether questions have a passage."""
+        description = {} if self.provenance is None else self.provenance.prompt
+        return replace(PromptConfig.from_description(description), open_book=self.open_book)
 
     def apply(self, rows: Mapping[float | None, Sequence[Row | Json]]) -> list[CalibratedAnswer]:
         """Return the answer to each question with its probability.
@@ -332,27 +325,27 @@ class Calibration(_Contents):
         Parameters
         ----------
         rows : mapping of temperature to rows
-            Clustered and measured; the first are those of `temperature`, and all of `temperatures` are there.
+            Clustered and measured rows at `temperature`, first, and at each of `temperatures`.
 
         Raises
         ------
         InputError
-            If a row has not `m` draws, or a temperature is missing.
+            If a row does not have `m` samples, or a temperature is missing.
         """
         first, rows_at = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
-        if not rows_at[first]:  # a server gave no answers at all
+        if not rows_at[first]:  # the server answered no question
             return []
         missing = [t for t in self.temperatures if t not in rows_at]
         if missing:
             raise InputError(
-                f"the calibration reads draws at T = {', '.join(f'{t:g}' for t in missing)}, which the rows "
-                "lack; sample at these temperatures too, or calibrate with what the rows have"
+                f"the rows have no samples at T = {', '.join(f'{t:g}' for t in missing)}, which the "
+                "calibration reads. Sample at these temperatures too, or calibrate again without them"
             )
         for row in (row for t in (first, *self.temperatures) for row in rows_at[t]):
             if len(row.samples) != self.m:
                 raise InputError(
-                    f"question {row.id!r} has {len(row.samples)} draws, and the calibration was "
-                    f"made with {self.m}; sample with --m {self.m}, or calibrate again"
+                    f"question {row.id!r} has {len(row.samples)} samples, expected {self.m} as in the "
+                    f"calibration. Sample with --m {self.m}, or calibrate again"
                 )
         rows_at = {t: rows_at[t] for t in (first, *self.temperatures)}
         check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
@@ -389,20 +382,20 @@ class Calibration(_Contents):
 
     @property
     def all_thresholds(self) -> tuple[Threshold, ...]:
-        """The strictest first; none where no risk was asked for."""
+        """All thresholds, the strictest first; empty without a risk."""
         return self.thresholds or ((self.threshold,) if self.threshold else ())
 
     @property
     def limit(self) -> float | None:
-        """The threshold, where one was shown to hold."""
+        """The value of the threshold, if one was shown to hold."""
         return None if self.threshold is None else self.threshold.threshold
 
     def abstains(self, score: float) -> bool | None:
-        """Whether an answer of this score abstains; None without a threshold."""
+        """Return whether an answer with this score abstains; None without a threshold."""
         return None if self.threshold is None else self.limit is None or score < self.limit
 
     def decide(self, score: float) -> DecisionWord | None:
-        """Whether to answer, to have it reviewed or to abstain; None where one risk at most was asked for."""
+        """Return "answer", "review" or "abstain" for this score; None unless several risks were given."""
         if not self.thresholds:
             return None
         strictest = self.thresholds[0].threshold
@@ -412,7 +405,7 @@ class Calibration(_Contents):
 
     @property
     def bands(self) -> list[dict[str, Any]] | None:
-        """The thresholds as rows show them, strictest first; None where one risk at most was asked for."""
+        """The thresholds in the form of rows, strictest first; None unless several risks were given."""
         return [
             {"risk": one.risk_limit, "delta": one.delta, "threshold": one.threshold, "n": one.n}
             for one in self.thresholds
@@ -420,11 +413,11 @@ class Calibration(_Contents):
 
     @property
     def risk(self) -> float | None:
-        """What the threshold promises; None without one, and of several, which `bands` show."""
+        """The risk of the only threshold; None without a threshold, or with several (see `bands`)."""
         return self.threshold.risk_limit if self.threshold and not self.thresholds else None
 
     def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float | None, ...]:
-        """The probability of each meaning: that of the answer, the others by their shares, 0 of no answer."""
+        """Return p for the meaning of the answer, and the rest by share; 0 for "no answer"."""
         counts = [0 if k == meaning else len(c) * row.has_answer(c) for k, c in enumerate(row.clusters)]
         left = None if self.further is None else (1 - p) * self.further
         others = [0.0 if n == 0 else left and left * n / sum(counts) for n in counts]
@@ -433,7 +426,7 @@ class Calibration(_Contents):
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.
 
-        Before it the recalibrator and `samples.jsonl` are written, where there are such.
+        The recalibrator and `samples.jsonl`, if there are any, are written first.
         """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
@@ -446,89 +439,71 @@ class Calibration(_Contents):
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
-        for name in ("thresholds", "columns", "signals", "ancestors"):
+        for name in ("thresholds", "columns", "signals", "ancestors", "merge_refusals"):
             if not contents[name]:
                 del contents[name]
         if self.answer_kind == "modal":
             del contents["answer_kind"]
-        if not self.merge_refusals:
-            del contents["merge_refusals"]
         contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
         return write_contents(folder, CALIBRATION, contents)
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Calibration:
-        """Load what `save_pretrained` or `semcal calibrate` wrote.
+        """Load a calibration that `save_pretrained` or `semcal calibrate` wrote.
 
         Raises
         ------
         UsageError
-            If there is no calibration; a recalibrator is refused by name.
+            If the directory holds no calibration, or a recalibrator instead.
         StoreError
-            If it is damaged, or a value in it is wrong.
+            If the file is damaged, or holds an invalid value.
         """
         contents, path = read_contents(directory, CALIBRATION)
         inner = contents.pop("recalibrator", None)
         for where, value in not_finite(contents):
-            raise StoreError(
-                f"{path}: {where}: a finite number is expected, got {shown(value)}; calibrate again"
-            )
+            expected = f"{where}: expected a finite number, got {shown(value)}"
+            raise StoreError(f"{path}: {expected}. Calibrate again")
         try:
             checked = _CONTENTS.validate_json(dumps(contents), strict=True)
             if checked.provenance is not None:
                 check_provenance(contents["provenance"])
             checked.check()
         except (ValidationError, InputError) as error:
-            raise StoreError(f"{path}: {error}; calibrate again") from error
+            raise StoreError(f"{path}: {error}. Calibrate again") from error
         fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]
         return cls(**vars(checked), recalibrator=fitted)
 
 
 _CONTENTS = TypeAdapter(_Contents)
 
-# ---- Applied -----------------------------------------------------------------------------------------------
-
 
 def as_calibration(calibration: object) -> Calibration:
-    """Return a calibration: as it is, or loaded from its directory, id or name."""
+    """Return a calibration; a directory, hub id or name is loaded."""
     if isinstance(calibration, str | Path):
         return Calibration.from_pretrained(calibration)
     if isinstance(calibration, Calibration):
         return calibration
     raise UsageError(
-        f"the calibration is {shown(calibration)}; give what semcal.calibrate returns, or the directory that "
-        "it was saved in"
-    )
-
-
-def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
-    """Return the part of a row that an answer with its probability is."""
-    return Decision(
-        *(answer.text, answer.probability, answer.score, calibration.limit, answer.abstained),
-        decision=answer.decision,
-        thresholds=calibration.bands,
-        risk=calibration.risk,
-        calibration=calibration.id,
-        reason=NO_ANSWER if answer.text is None else None,
+        f"calibration: expected a calibration, got {shown(calibration)}. Pass the result of "
+        "semcal.calibrate, or the directory that it was saved in"
     )
 
 
 @dataclass(frozen=True)
 class CalibrationStep(Step):
-    """Measures clustered rows, and adds `answer`, `probability`, `threshold` and `abstained`.
+    """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
 
-    UsageError if a row has another number of draws than the calibration was made with, lacks a temperature,
-    or says that it was sampled or clustered otherwise.
+    UsageError if a row was sampled or clustered with other settings than the calibration.
     """
 
     name: ClassVar[str] = "measure"
     calibration: Calibration
     t_alpha: float = 0.5
     g_alpha: float = 0.5
-    equivalence: Equivalence | None = None  # finds the meaning of an answer that is not read of the draws
+    equivalence: Equivalence | None = None  # finds the meaning of an answer that is not a sample
 
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
-        """Measure and apply."""
+        """Return the measured rows with their calibrated answers."""
         calibration = self.calibration
         for row in rows:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
@@ -542,15 +517,28 @@ class CalibrationStep(Step):
             raise UsageError(str(error)) from error
         matched = next(iter(rows_at.values()))
         return [
-            _with_meaning(row, of_answer, calibration).add(decision_of(best, calibration))
+            _with_meaning(row, of_answer, calibration).add(
+                Decision(
+                    answer=best.text,
+                    probability=best.probability,
+                    score=best.score,
+                    threshold=calibration.limit,
+                    abstained=best.abstained,
+                    decision=best.decision,
+                    thresholds=calibration.bands,
+                    risk=calibration.risk,
+                    calibration=calibration.id,
+                    reason=NO_ANSWER if best.text is None else None,
+                )
+            )
             for row, of_answer, best in zip(measure_rows(rows, options), matched, answers)
         ]
 
 
 def _with_meaning(row: Row, matched: Row, calibration: Calibration) -> Row:
-    """The row with the cluster that an answer means which is not read of the draws, if that is asked for.
+    """Add the cluster of a given or greedy answer to a row with samples at several temperatures.
 
-    `matched` holds it among the clusters of the draws at one temperature.
+    `matched` is the row with the samples at one temperature, where the cluster is known.
     """
     kind = calibration.answer_kind
     if kind == "modal":

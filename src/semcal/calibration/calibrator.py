@@ -1,6 +1,6 @@
-"""Learn from labelled questions the probability that an answer is right (spec section 11).
+"""Learn the probability that an answer is correct from labeled questions (spec section 11).
 
-`calibrate` asks a model; `calibrate_rows` learns from what it says, or from stored samples (`samples`).
+`calibrate` samples a model; `calibrate_rows` learns from rows of samples.
 """
 
 from __future__ import annotations
@@ -86,11 +86,12 @@ from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import ExactMatch
-from semcal.models.language_model import PromptConfig, Sampler
-from semcal.models.sampling import Sampling, SamplingConfig, add_stated_answers
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Sampler
+from semcal.models.sample import Sampling, SamplingConfig, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.provenance import check_enough, warn_if_few
-from semcal.recalibration.saving import fitted_or_none
+from semcal.recalibration.files import fitted_or_none
+from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -104,33 +105,33 @@ from semcal.rows import (
 from semcal.store import Store
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.fitted import RecalibratorLike
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.fit import RecalibratorLike
 
-#: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
+#: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Decimals of the probabilities that are stored for labeled answers.
 DECIMALS = 6
-#: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
+#: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
 LIKE, MOST_LIKE = 20, 10
-#: The thresholds of which a report says what is answered from there on.
+#: Thresholds for which the report counts the answered questions.
 THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
-#: What is said of one draw a question.
+#: The advice for one sample of each question.
 OF_ONE_DRAW = (
-    "one draw a question: the answer is compared with it alone, and the rest is told by likelihoods; "
-    "calibrate with ten, and --config calibration.m_curve=true says what one loses"
+    "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
+    "with m = 10; --config calibration.m_curve=true shows the loss with one sample"
 )
-#: What is reported of Base and of the calibrated probability.
+#: The figures that are reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
 
 @dataclass(frozen=True)
 class CalibrationRecord:
-    """The origin of a fit for the record, and the place of its unfinished work; commands set it."""
+    """The origin of a fit, and the store of its unfinished work. Commands set it."""
 
-    data: str | None = None  # name of the labeled questions; that of the file by default
+    data: str | None = None  # name of the labeled questions; by default the name of the file
     versions: Mapping[str, str | None] = field(default_factory=dict)
-    keep: Store | None = None  # of finished questions, from which the same fit resumes
+    keep: Store | None = None  # finished questions, from which the same fit resumes
     on_bad_question: Callable[[QuestionError], None] | None = None  # by default a warning names them
 
 
@@ -181,9 +182,9 @@ class Calibrator:
     ) -> Calibration:
         """Sample answers to labeled questions, and learn from them; parameters as of `semcal.calibrate`."""
         # only now, as calibrations of stored samples do without transformers
-        from semcal.recalibration.calibration_set import provenance_of
-        from semcal.recalibration.choosing import sample_candidates
-        from semcal.recalibration.fitted import recalibrator_and_prompt
+        from semcal.recalibration.fit import recalibrator_and_prompt
+        from semcal.recalibration.fit_data import provenance_of
+        from semcal.recalibration.select import sample_candidates
 
         config, record, sampling = self.config, self.record, sampling or SamplingConfig()
         model, questions = inputs.as_model(model), labelled_questions(labeled, config.answer)
@@ -194,20 +195,20 @@ class Calibrator:
         check_enough(len(questions), of="to calibrate on")
         check_distinct(question.id for question in questions)
         inputs.checked_draws(sampling.m, config.answer)
-        fitted, asking = recalibrator_and_prompt(model, recalibrator, prompt)
-        asking, questions = asking.settled(questions, record.on_bad_question)
+        fitted, prompt = recalibrator_and_prompt(model, recalibrator, prompt)
+        prompt, questions = prompt.settled(questions, record.on_bad_question)
         first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
         if recalibrator is not None:
             fixed = fitted_or_none(fitted) is None and temperature_of(fitted)
             first = {fixed or None: fitted}
-        under = first | {t: Temperature(t) for t in sampling.temperatures if t != 1.0}
-        how = Sampling(tuple(under.values()), asking, sampling)
+        recalibrators = first | {t: Temperature(t) for t in sampling.temperatures if t != 1.0}
+        how = Sampling(tuple(recalibrators.values()), prompt, sampling)
         passes = 2 if asks_a_model(config.signals) else 1
         with shown_progress(progress, "calibrate", passes * len(questions)) as update:
             rows: RowsAt = sample_candidates(
                 model,
                 questions,
-                under,
+                recalibrators,
                 how,
                 cluster,
                 progress=update,
@@ -218,7 +219,11 @@ class Calibrator:
                 rows = _with_stated(rows, model, config.answer, how, record.on_bad_question)
             measured = match_at(measure_at(rows), config.answer, cluster.judge)
             measured = add_signals(
-                *(measured, config.signals, model, asking, config.answer),
+                measured,
+                config.signals,
+                model,
+                prompt,
+                config.answer,
                 temperatures=answering_temperatures(measured),
                 keep=record.keep,
                 progress=update and (lambda n_asked: update(len(questions) + n_asked)),
@@ -230,18 +235,14 @@ class Calibrator:
         provenance = provenance_of(
             model,
             questions,
-            asking=asking,
+            asking=prompt,
             data=record.data or name_of(labeled),
             seed=sampling.seed,
             versions=record.versions,
         )
-        by = how.sampled_by(model, questions, "calibrate", list(under))
-        origin = SamplesOrigin(
-            provenance,
-            fitted_or_none(fitted),
-            sampling.max_new_tokens,
-            keep_samples(measured, questions, by),
-        )
+        by = how.sampled_by(model, questions, "calibrate", list(recalibrators))
+        samples = keep_samples(measured, questions, by)
+        origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
         calibration = calibrate_rows(measured, cluster, config, seed=sampling.seed, origin=origin)
         if not m_curve:
             return calibration
@@ -264,17 +265,18 @@ class Calibrator:
         Parameters
         ----------
         samples : file, DataFrame or dicts
-            A row for each question: `question`, `samples`, `answers`; `log_likelihoods`, `temperatures`,
-            `context` and `group` if they are known. Rows that hold `clusters` are not clustered again.
+            One row for each question: `question`, `samples`, `answers`; and `log_likelihoods`,
+            `temperatures`, `context` and `group` if they are known. Stored `clusters` are used.
         cluster : ClusterConfig, optional
+            The settings of clustering.
         m : int, optional
             Use the first m samples at each temperature; all by default.
         temperatures : sequence of float, optional
-            Temperatures whose samples are used beside those of the answer; all by default.
+            Temperatures whose samples are used beside the samples of the answer; all by default.
         seed : int
             Seed of the folds, and of the choice of held-out questions.
         m_curve, progress
-            As of `semcal.calibrate`.
+            As in `semcal.calibrate`.
 
         Returns
         -------
@@ -283,7 +285,7 @@ class Calibrator:
         Raises
         ------
         InputError
-            If a row cannot be used, with its place and what to do.
+            If a row is invalid.
         """
         rows = inputs.as_sample_rows(samples)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
@@ -291,7 +293,7 @@ class Calibrator:
         origin = origin_of(rows, samples if isinstance(samples, str | Path) else None)
         with shown_progress(progress, "calibrate", len(rows)) as update:
             measured = measure_samples(
-                *(rows, cluster), m=m, temperatures=temperatures, answer=config.answer, progress=update
+                rows, cluster, m=m, temperatures=temperatures, answer=config.answer, progress=update
             )
         calibration = calibrate_rows(measured, cluster, config, seed=seed, origin=origin)
         if not m_curve:
@@ -303,7 +305,7 @@ class Calibrator:
 def calibration_config(
     config: CalibrationConfig | None, options: dict[str, Any], *, of: str
 ) -> CalibrationConfig:
-    """Return the configuration of these options, all of which must be its fields (or `risk`)."""
+    """Return the configuration with these options, which must be its fields or `risk`."""
     if (risk := options.pop("risk", None)) is not None:
         options["risks"] = risk
     config = configured(CalibrationConfig, config, options)
@@ -329,17 +331,17 @@ def calibrate(
     Parameters
     ----------
     model : Sampler, str or Path
-        The model that answers: from `semcal.load_model`, or an argument of that.
+        The model that answers: a model of `semcal.load_model`, or an argument of `load_model`.
     labeled : file, DataFrame, dicts or Questions
-        `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a
-        start, 250 are good.
-    recalibrator : Fit, Recalibrator, float, str or Path, optional
-        Takes the place of T = 1: a temperature, or the result of `semcal.fit`, or its directory.
+        Columns: `question` and `answers`; optionally `id`, `context` and `group`. Use at least 100 questions,
+        better 250.
+    recalibrator : Fit, TokenDistribution, float, str or Path, optional
+        Replaces T = 1: a temperature, the result of `semcal.fit`, or its directory.
     m_curve : bool
-        Also report the gain of fewer samples (`semcal.calibration.draws_curve`).
+        Also report the gain with fewer samples (`semcal.calibration.draws_curve`).
     progress : bool or callable
-        A bar on a terminal or in a notebook, or a function of the number of questions that were sampled, and
-        then, on top of these, of those that were asked about (`signals`).
+        Whether to show a bar on a terminal or in a notebook; or a function of the number of finished
+        questions. With `signals` each question counts twice.
     **options
         Fields of `semcal.PromptConfig` (`few_shot`, `system`, `template`), `semcal.SamplingConfig` (`m`,
         `seed`, `temperatures`, `max_new_tokens`, `truncation`, `answer_format`), `semcal.ClusterConfig`
@@ -349,16 +351,16 @@ def calibrate(
     Returns
     -------
     Calibration
-        With `report`, `threshold` and `save_pretrained`; for `semcal.SemanticUQ(model, calibration=…)`.
+        The argument of `semcal.SemanticUQ(model, calibration=…)`, with `report` and `save_pretrained`.
 
     Raises
     ------
     InputError
-        If a row cannot be used, with its place and what to do.
+        If a row is invalid.
     FitError
         If there are fewer than 5 labeled questions.
     UsageError
-        For a wrong argument.
+        If an argument is invalid.
 
     Examples
     --------
@@ -395,7 +397,7 @@ def _with_stated(
     sampling: Sampling,
     on_bad_question: Callable[[QuestionError], None] | None,
 ) -> RowsAt:
-    """The rows with the answers that are not read of their draws; those of failures are left out."""
+    """Add the greedy or given answers to the rows, and leave failures out."""
     added = iter(add_stated_answers(model, [row for part in rows.values() for row in part], kind, sampling))
     stated = {t: [next(added) for _ in part] for t, part in rows.items()}
     first = next(iter(stated.values()))
@@ -408,20 +410,17 @@ def _with_stated(
     return {t: [row for row in part if row.id not in failures] for t, part in stated.items()}
 
 
-def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question]:
-    """Return questions with reference answers, or with answers of their own that people have judged."""
+def labelled_questions(labeled: Questions, answer: AnswerKind) -> list[Question]:
+    """Return questions with reference answers, or with given answers that people have judged."""
     if answer != "given":
-        return as_questions(labelled, "labelled", labelled=True)
-    questions = as_questions(labelled, "labelled", given=True)
+        return as_questions(labeled, "labeled", labelled=True)
+    questions = as_questions(labeled, "labeled", given=True)
     for question in questions:
         try:
             check_given(Row.of(question))
         except InputError as error:
             raise question.error(str(error)) from None
     return questions
-
-
-# ---- Learning ----------------------------------------------------------------------------------------------
 
 
 def calibrate_rows(
@@ -434,68 +433,97 @@ def calibrate_rows(
     origin: SamplesOrigin = NOWHERE,
     added: ProductionLabels | None = None,
 ) -> Calibration:
-    """Learn the probability that an answer is right from the samples of labelled questions.
+    """Learn the probability that an answer is correct from the samples of labeled questions.
 
-    `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
-    clustered at each temperature by themselves (`measure_samples`). The first draws are those of the answer,
-    with key None where they are under a recalibrator or of an unknown temperature; where they are at T = 1,
-    and the temperature is not `fixed_temperature`, the answer comes from draws at another temperature if
-    these gain more by one standard error. `cluster` is the configuration that clustered them, for the record
-    (the revision of its equivalence is unknown if only a name is given). `seed` is that of the folds, and of
-    the choice of held-out questions. Labels that are `added` count beside those of the rows.
+    Parameters
+    ----------
+    rows : mapping of temperature to rows
+        The same questions at each temperature, from `measure_samples`: `id`, `answers`, `samples`, `clusters`
+        and the measures, clustered at each temperature separately. The samples of the answer come first. The
+        key None stands for a recalibrator or an unknown temperature.
+    cluster : ClusterConfig
+        The settings that clustered the rows. The revision of an equivalence without a model is unknown.
+    config : CalibrationConfig, optional
+        Answer, features, signals, risks, delta and grader.
+    seed : int
+        Seed of the folds, and of the choice of held-out questions.
+    fixed_temperature : bool
+        Whether the answer comes from the first samples. Otherwise, if these are at T = 1, the answer comes
+        from another temperature whose gain is larger by one standard error.
+    origin : SamplesOrigin
+        The origin of the samples.
+    added : ProductionLabels, optional
+        Further labels, from production.
 
-    FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
-    draws. A warning below 50; where all answers are right or all wrong; where all have one share.
+    Raises
+    ------
+    FitError
+        If there are fewer than 5 labeled questions.
+    InputError
+        If an id occurs twice, or numbers of samples differ.
+
+    Warns
+    -----
+    SemcalWarning
+        If there are fewer than 50 questions, if all answers are correct or all are wrong, or if all answers
+        have one share.
     """
     config, equivalence = config or CalibrationConfig(), cluster.equivalence
     judge = None if isinstance(equivalence, str | Path) else equivalence
     grader = as_grader(config.grader, judge or ExactMatch())
-    labelled = next(iter(rows.values()))
-    n = len(labelled)
-    check_distinct(row.id for row in labelled)
+    labeled = next(iter(rows.values()))
+    n = len(labeled)
+    check_distinct(row.id for row in labeled)
     check_enough(n, of="to calibrate on")
     warn_if_few(n, of="to calibrate on")
-    m = _number_of_draws(rows)
+    m = len(labeled[0].samples)
+    for row in (row for rows_of in rows.values() for row in rows_of):
+        if len(row.samples) != m:
+            raise InputError(
+                f"question {row.id!r} has {len(row.samples)} samples, and others have {m}. Use the same "
+                "number of samples for all questions"
+            )
     answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
-    requested = config.requested
     for t in answering:
         check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
-    features_at = [features_of({t: rows[t], **rows}, kind, requested) for t in answering]
-    correct_at = [grade_answers(features, labelled, grader, kind) for features in features_at]
+    features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
+    correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
     has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
     check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
     grader_name, grader_revision = grader_record(grader)
-    ties = [question_ties(row.json) for row in labelled]
+    ties = [question_ties(row.json) for row in labeled]
     groups = several(ties)
-    apart = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
+    held_out = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
     if added is not None:
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
-        groups, apart = _with_added(groups, apart, added)
-        has_answer = np.concatenate([has_answer, np.ones(len(apart) - n, dtype=bool)])
-    fitted, tested, without = ~apart & has_answer, apart & has_answer, ~apart & ~has_answer
+        if groups is not None:  # each added label is a group
+            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
+        held_out = np.concatenate([held_out & (not added.alone), added.apart])
+        has_answer = np.concatenate([has_answer, np.ones(len(held_out) - n, dtype=bool)])
+    fitted, tested, without = ~held_out & has_answer, held_out & has_answer, ~held_out & ~has_answer
     labels = [
         Labelled(features.values, correct, candidates_for(features)).part(fitted)
         for features, correct in zip(features_at, correct_at)
     ]
-    learnt = _Learnt.from_labels(labels, None if groups is None else groups[fitted], seed)
-    learnt = replace(learnt, without=[features.values["E-SC"][without] for features in features_at])
-    place = learnt.place
+    learned = _Learned.from_labels(labels, None if groups is None else groups[fitted], seed)
+    learned = replace(learned, without=[features.values["E-SC"][without] for features in features_at])
+    place = learned.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
+    problems = (*problems_of_rows(labeled, ties, groups, held_out), *problems_of_features(features))
     problems += () if added is None else added.problems
     first_lines = [*problems_of_labels(answer_rows, judge or cluster.address)]
     if m == 1:
         first_lines.append(OF_ONE_DRAW)
     first_lines += what_to_do_first(answer_rows, correct[fitted], origin.provenance)
     calibration = Calibration(
-        map=learnt.map,
+        map=learned.map,
         further=_further(answer_rows, features, correct[:n], fitted[:n], grader),
         m=m,
         temperature=answered,
         temperatures=tuple(
-            t for t in rows if t and t != answered and _needs(learnt.map, answer_rows, answered, t)
+            t for t in rows if t and t != answered and _needs(learned.map, answer_rows, answered, t)
         ),
         equivalence=cluster.address,
         linkage=cluster.linkage,
@@ -503,7 +531,7 @@ def calibrate_rows(
         answer_format=_answer_format(rows),
         threshold=None,
         report=replace(
-            learnt.report(answering, int(tested.sum()), problems, first=tuple(first_lines)),
+            learned.report(answering, int(tested.sum()), problems, first=tuple(first_lines)),
             added=None if added is None else added.record,
             no_answer=int((~has_answer).sum()),
             no_answer_samples=count_ends(answer_rows)[2],
@@ -516,39 +544,47 @@ def calibrate_rows(
         recalibrator=origin.recalibrator,
         samples=origin.samples,
         answer_kind=kind,
-        columns=tuple(column for column in config.features if column.name in learnt.map.features),
-        signals=signals_read(config.signals, learnt.map.features),
+        columns=tuple(column for column in config.features if column.name in learned.map.features),
+        signals=signals_read(config.signals, learned.map.features),
         examples=_examples(answer_rows, features, correct[:n], grader),
         ancestors=() if added is None else added.ancestors,
-        open_book=None if origin.provenance is None else _open_book(labelled),
-        labeled=learnt.labeled,
+        open_book=None if origin.provenance is None else _open_book(labeled),
+        labeled=learned.labeled,
     )
     if not config.risks:
         return calibration
-    scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (tested, fitted))
+    scores, fitted_scores = (learned.map.scores(part_of(features.values, part)) for part in (tested, fitted))
     thresholds = set_thresholds(
         scores,
         correct[tested],
         config.risks,
         config.delta,
-        fitted=(fitted_scores, learnt.out_of_fold),
+        fitted=(fitted_scores, learned.out_of_fold),
         groups=None if groups is None else groups[tested],
         seed=seed,
     )
-    n_apart = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
-    thresholds = tuple(_of_all(threshold, n_apart) for threshold in thresholds)
+    # Coverage counts all held-out questions, also those without an answer.
+    n_held_out = int(held_out.sum()) if groups is None else len(np.unique(groups[held_out]))
+    thresholds = tuple(
+        replace(
+            threshold,
+            n=n_held_out,
+            questions_needed=threshold.questions_needed
+            and -(-threshold.questions_needed * n_held_out // threshold.n),
+        )
+        for threshold in thresholds
+    )
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
 def _open_book(rows: Sequence[Row]) -> bool | None:
-    """Whether all questions have a passage (True), or none (False); messages hold theirs themselves."""
+    """Return whether all questions have a passage, or none has; None if mixed or in messages."""
     found = {None if row.has("messages") else row.context is not None for row in rows}
     return found.pop() if len(found) == 1 else None
 
 
 def _answer_format(rows: RowsAt) -> str:
-    """The format that all samples were read by; InputError if rows were read by several."""
     first, *others = dict.fromkeys(row.answer_format for part in rows.values() for row in part)
     if others:
         raise InputError(
@@ -558,54 +594,33 @@ def _answer_format(rows: RowsAt) -> str:
     return first
 
 
-def _number_of_draws(rows: RowsAt) -> int:
-    """The number of draws of each question at each temperature; InputError where they differ."""
-    m = len(next(iter(rows.values()))[0].samples)
-    for row in (row for rows_of in rows.values() for row in rows_of):
-        if len(row.samples) != m:
-            raise InputError(
-                f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
-                "one number of draws"
-            )
-    return m
-
-
 def _pooled(
     features: AnswerFeatures, correct: Floats, added: ProductionLabels
 ) -> tuple[AnswerFeatures, Floats]:
-    """The features that rows and added labels both have, and which answers are right: of both."""
+    """Append the added labels to the features that both have, and to the grades."""
     names = usable_features(features.values, added.features)
     values = {name: np.concatenate([features.values[name], added.features[name]]) for name in names}
     return replace(features, values=values), np.concatenate([correct, added.correct])
 
 
-def _with_added(
-    groups: Groups | None, apart: NDArray[np.bool_], added: ProductionLabels
-) -> tuple[Groups | None, NDArray[np.bool_]]:
-    """Groups, of which each added label is one, and what is kept apart."""
-    if groups is not None:
-        groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
-    return groups, np.concatenate([apart & (not added.alone), added.apart])
-
-
 def _examples(
     rows: Sequence[Row], features: AnswerFeatures, correct: Floats, grader: Grader
 ) -> tuple[GradedExample, ...]:
-    """The first answer that is right, the first that is wrong, and the next ones up to three."""
+    """Return three examples: the first correct answer, the first wrong one, and the next."""
     usable = [i for i in range(len(rows)) if features.answers[i] is not None]
     first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
     chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
     answered = [(rows[i], features.answers[i] or "", bool(correct[i])) for i in chosen]
     return tuple(
-        GradedExample(row.title, text, _reference(row, text, grader, matches=right), right)
-        for row, text, right in answered
+        GradedExample(row.title, text, _reference(row, text, grader, matches=matches), matches)
+        for row, text, matches in answered
     )
 
 
 def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | None:
-    """The first reference of a question, or the first that the answer `matches`; None if it has none.
+    """Return the first reference of a question, or the first that the answer matches.
 
-    A judge, which reads all references at once, is not asked again: its rules say which one matches.
+    A judge reads all references at once. It is not asked again; its rules find the matching reference.
     """
     if not row.is_labelled:
         return None
@@ -618,27 +633,27 @@ def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | N
 
 
 def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
-    """Whether further draws are read, or settle ties: sharper ones where likelihoods are unknown."""
+    """Return whether the map reads samples at a temperature, or sharper samples settle ties there."""
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
     read = any(name.endswith(f" at T={temperature:g}") for name in chosen.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
 
 
 def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
-    """Two in five of n questions, whole groups of them; FitError if one group holds more."""
+    """Return the mask of held-out questions: two in five of n, in whole groups; FitError if impossible."""
     label = np.arange(n) if groups is None else groups
     sizes = np.bincount(label)
     if sizes.max() > max(1, APART * n):
         raise FitError(
-            f"{sizes.max()} of {n} labelled questions share a passage or group, and the threshold needs two "
-            "in five that share none with the others; label questions of more groups, or leave the risk out"
+            f"risk: {sizes.max()} of {n} labeled questions share a passage or group, and a threshold needs "
+            "two in five questions of other groups. Label questions of more groups, or leave the risk out"
         )
-    room, apart = APART * n, []
+    room, held_out = APART * n, []
     for group in np.random.default_rng([seed, 2]).permutation(len(sizes)):
         if sizes[group] <= room:
-            apart.append(group)
+            held_out.append(group)
             room -= sizes[group]
-    return np.isin(label, apart)
+    return np.isin(label, held_out)
 
 
 def set_threshold(
@@ -651,9 +666,10 @@ def set_threshold(
     groups: Groups | None = None,
     seed: int = 0,
 ) -> Threshold:
-    """The loosest threshold that questions (N,) kept apart show to hold.
+    """Return the smallest threshold for which N held-out questions show that the risk holds.
 
-    Tests start where the `fitted` ones (M,) say that they pass: by scores, and probabilities out of fold.
+    The tests start at the likeliest threshold by scores and out-of-fold probabilities of the M `fitted`
+    questions.
     """
     fitted_scores, p = fitted
     questions = len(correct) if groups is None else len(np.unique(groups))
@@ -676,10 +692,10 @@ def set_thresholds(
     groups: Groups | None = None,
     seed: int = 0,
 ) -> tuple[Threshold, ...]:
-    """The threshold of each risk, strictest first: all hold together with probability 1 − `delta`.
+    """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
 
-    Each is tested at `delta` / k. Where a smaller risk is shown to hold from a lower threshold on, so is a
-    larger one there: it takes that threshold, and none lies above a stricter one.
+    Each of k risks is tested at `delta` / k. If a smaller risk holds from a lower threshold, the larger risk
+    takes this threshold as well, so that no threshold exceeds a stricter one.
     """
     options = {"fitted": fitted, "groups": groups, "seed": seed}
     thresholds: list[Threshold] = []
@@ -693,12 +709,6 @@ def set_thresholds(
     return tuple(thresholds)
 
 
-def _of_all(threshold: Threshold, n: int) -> Threshold:
-    """The threshold with the coverage among all n questions kept apart, those without an answer included."""
-    needed = threshold.questions_needed
-    return replace(threshold, n=n, questions_needed=needed and -(-needed * n // threshold.n))
-
-
 def _further(
     rows: Sequence[Row],
     features: AnswerFeatures,
@@ -706,9 +716,9 @@ def _further(
     fitted: NDArray[np.bool_],
     grader: Grader,
 ) -> float | None:
-    """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2).
+    """Return how often another meaning is correct if the answer is wrong: (k + 1) / (n + 2) for k of n.
 
-    None if n is 0: a verdict on the answer does not grade its other meanings.
+    None if n is 0, since a verdict on the answer does not grade the other meanings.
     """
     wrong = np.flatnonzero(fitted & (correct == 0))
     further = []
@@ -726,26 +736,25 @@ def _further(
 
 
 @dataclass(frozen=True)
-class _Learnt:
-    """The chosen map, and how good it and its rivals were."""
+class _Learned:
+    """The chosen map, with the scores of all candidates."""
 
-    place: int  # of the temperature that answers
-    choices: list[MapChoice]  # at each of them
-    share: Floats  # of the answers out of fold, and with `correct` at the temperature that their fold took
-    out_of_fold: Floats
+    place: int  # the index of the temperature of the answers
+    choices: list[MapChoice]  # for each temperature
+    share: Floats  # shares of the answers, at the temperature that each fold chose
+    out_of_fold: Floats  # probabilities of the answers, likewise
     correct: Floats
     labels_at: Sequence[Labelled]
     groups: Groups | None
     curve: tuple[CurvePoint, ...]
-    without: Sequence[Floats] = ()  # by temperature the shares of "no answer" where it is the answer
+    without: Sequence[Floats] = ()  # for each temperature, the shares of "no answer" if it is the answer
 
     @property
     def map(self) -> ProbabilityMap:
-        """What was learnt."""
         return self.choices[self.place].map
 
     @classmethod
-    def from_labels(cls, labels_at: Sequence[Labelled], groups: Groups | None, seed: int) -> _Learnt:
+    def from_labels(cls, labels_at: Sequence[Labelled], groups: Groups | None, seed: int) -> _Learned:
         place, choices = choose_answers(labels_at, groups=groups, seed=seed)
         out, places = predict_out_of_fold(labels_at, groups=groups, seed=seed)
         values, labels, candidates = labels_at[place]
@@ -769,30 +778,33 @@ class _Learnt:
 
     @property
     def labeled(self) -> LabeledAnswers:
-        """The answers that the map was fitted to."""
         features, correct, _ = self.labels_at[self.place]
         p, out = (np.round(values, DECIMALS) for values in (self.map.predict(features), self.out_of_fold))
         columns = p, correct == 1, out, self.correct == 1
         return LabeledAnswers(*(tuple(column.tolist()) for column in columns))
 
     def report(
-        self, at: Sequence[float | None], apart: int, problems: Iterable[str], first: tuple[str, ...]
+        self, at: Sequence[float | None], held_out: int, problems: Iterable[str], first: tuple[str, ...]
     ) -> CalibrationReport:
-        """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
+        """Return the report, and warn of the problems of rows and labels."""
         scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
-        # "no answer" is wrong: Base has its share there, and the calibrated probability is 0
+        # "no answer" is wrong. Its confidence is its share in Base, and 0 with the calibration.
         no_answer, at_one = self.without[self.place], self.without[0]
         calibrated = _figures(self.out_of_fold, self.correct, np.zeros_like(no_answer))
         base = _figures(self.share, self.correct, no_answer)
-        if self.map.candidate.kind == "constant":  # then the share says what is likelier to be right
-            calibrated["auroc"] = base["auroc"]
+        scores_out_of_fold = self.out_of_fold
+        if self.map.candidate.kind == "constant":  # then answers are ordered by their share
+            calibrated["auroc"], scores_out_of_fold = base["auroc"], self.share
         report = CalibrationReport(
             n=len(self.correct),
-            apart=apart,
+            apart=held_out,
             chosen=self.map.candidate.name,
             candidates=tuple(
                 CandidateScore(
-                    *(score.candidate.name, score.gain, score.above, score.standard_error),
+                    score.candidate.name,
+                    score.gain,
+                    score.above,
+                    score.standard_error,
                     weight=self.map.weight_of(score.candidate),
                 )
                 for score in self.choices[self.place].scores
@@ -808,8 +820,8 @@ class _Learnt:
                 for above, error in [paired_difference(score.gains, scores[0].gains, self.groups)]
             ),
             first=first,
-            like=tuple(_like_answers(self._scores_out_of_fold, self.correct)),
-            at_thresholds=tuple(_at_thresholds(self._scores_out_of_fold, self.correct, len(no_answer))),
+            like=tuple(_like_answers(scores_out_of_fold, self.correct)),
+            at_thresholds=tuple(_at_thresholds(scores_out_of_fold, self.correct, len(no_answer))),
             learning_curve=self.curve,
             warnings=(*problems, *self._problems()),
         )
@@ -817,41 +829,34 @@ class _Learnt:
             warnings.warn(problem, SemcalWarning, stacklevel=4)
         return report
 
-    @property
-    def _scores_out_of_fold(self) -> Floats:
-        return self.share if self.map.candidate.kind == "constant" else self.out_of_fold
-
-    def _problems(self) -> list[str]:
-        """What limits what could be learnt."""
+    def _problems(self) -> Iterator[str]:
         n, right = len(self.correct), int(self.correct.sum())
-        problems = []
         if right in (0, n):
-            problems.append(
-                f"all {n} answers are {'right' if right else 'wrong'}, so that {ONE_PROBABILITY}; label "
+            yield (
+                f"all {n} answers are {'correct' if right else 'wrong'}, so that {ONE_PROBABILITY}. Label "
                 "more questions, or harder and easier ones"
             )
         elif min(right, n - right) < FEW:
-            kind = "right" if right < n - right else "wrong"
-            problems.append(
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FEW} of each: "
-                f"{ONE_PROBABILITY}; label more questions, or harder and easier ones"
+            kind = "correct" if right < n - right else "wrong"
+            yield (
+                f"only {min(right, n - right)} of {n} answers are {kind}, and a map needs {FEW} of each: "
+                f"{ONE_PROBABILITY}. Label more questions, or harder and easier ones"
             )
         units = n if self.groups is None else len(np.unique(self.groups))
         if units < FOLDS and right not in (0, n):
-            problems.append(
-                f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: "
-                f"{ONE_PROBABILITY}; label questions of more groups"
+            yield (
+                f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
+                f"{ONE_PROBABILITY}. Label questions of more groups"
             )
         if np.ptp(self.share) == 0:
-            problems.append(
-                f"all {n} answers have the same share ({self.share[0]:g}), which tells none from another; "
-                "see that the samples were drawn at a temperature above 0 and not copied"
+            yield (
+                f"all {n} answers have the same share ({self.share[0]:g}), which does not distinguish them. "
+                "Check that the temperature of the samples is above 0, and that they are not copies"
             )
-        return problems
 
 
 def _like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
-    """Labelled questions by score: as many groups as have `LIKE` each, and equal scores in one group."""
+    """Group labeled questions by score, `LIKE` or more in each group, and equal scores in one group."""
     order = np.argsort(scores, kind="stable")
     values, n, start = scores[order], len(order), 0
     size = max(LIKE, -(-n // MOST_LIKE))
@@ -864,7 +869,7 @@ def _like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
 
 
 def _at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[AtThreshold]:
-    """Each threshold that answers less than those below it; questions `without` an answer abstain."""
+    """Yield each threshold that answers fewer questions than the one below; "no answer" abstains."""
     n, before = len(scores) + n_without, -1
     for threshold in THRESHOLDS:
         passed = scores >= threshold
@@ -874,12 +879,12 @@ def _at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[
 
 
 def _above(p: Floats, share: Floats, correct: Floats) -> float:
-    """By how much the gain of p is above that of the share."""
+    """Return the gain of p minus the gain of the share."""
     return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
 def _figures(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
-    """The figures of answers with probabilities p, and of `wrong` ones with theirs."""
+    """Return the figures of answers with probabilities p, and of wrong answers, with `wrong`."""
     p, correct = np.concatenate([p, wrong]), np.concatenate([correct, np.zeros_like(wrong)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)

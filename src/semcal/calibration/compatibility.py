@@ -1,4 +1,4 @@
-"""Checks that a calibration holds for other settings, a model, an equivalence, or rows."""
+"""Check that a calibration holds for given settings, a model, an equivalence, or rows."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
-from semcal.measuring import (
-    check_measurable,
-)
+from semcal.measuring import check_measurable
 from semcal.models.distribution import fingerprint, temperature_of
 from semcal.models.equivalence import (
+    EQUIVALENCES,
     Equivalence,
     address_of,
     is_same_equivalence,
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import PromptConfig, Sampler
-from semcal.models.sampling import default_max_new_tokens
-from semcal.recalibration.provenance import Provenance
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Sampler
+from semcal.models.sample import default_max_new_tokens
+from semcal.recalibration.files import Provenance
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -32,18 +32,17 @@ from semcal.rows import (
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
-#: What the options of `semcal sample` call what stands in `sampled_by`.
+#: The options of `semcal sample` for the fields of `sampled_by`.
 OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}
 
 
 def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> None:
-    """Refuse settings that a calibration makes itself: UsageError that names them.
+    """Raise UsageError for settings that the calibration sets.
 
-    `settings` maps names, such as "m" or "--m", to values, None where they were left out. Few-shot examples
-    are free where the calibration is of stored samples and does not know them, and so is `abstain_below`
-    where it has no threshold.
+    `settings` maps names, such as "m" or "--m", to values, or to None if they were left out. The prompt may
+    be set if the calibration is of stored samples, and `abstain_below` if it has no threshold.
     """
     free = {"few_shot", "system", "template"} if calibration.provenance is None else set()
     free |= {"abstain_below"} if calibration.threshold is None else set()
@@ -55,23 +54,23 @@ def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> No
     if names:
         pronoun = "it" if len(names) == 1 else "them"
         raise UsageError(
-            f"{', '.join(names)} given beside a calibration, which sets {pronoun} itself; leave {pronoun} "
-            f"out, or calibrate again with {pronoun}"
+            f"{', '.join(names)}: not allowed with a calibration, which sets {pronoun}. Leave {pronoun} out, "
+            f"or calibrate again with {pronoun}"
         )
 
 
 def check_answer_kind(calibration: Calibration | None, kind: AnswerKind | None) -> None:
-    """Raise UsageError if a calibration was learnt for answers of another kind; None is that of it."""
-    learnt = kind if calibration is None else calibration.answer_kind
-    if kind not in (None, learnt):
+    """Raise UsageError if a calibration was learned for answers of another kind than `kind`, if given."""
+    learned = kind if calibration is None else calibration.answer_kind
+    if kind not in (None, learned):
         raise UsageError(
-            f"the calibration was learnt for {learnt} answers, not {kind} ones, of which its probabilities "
-            f"do not hold; calibrate again with answer={kind!r} (--answer {kind})"
+            f"answer: {kind!r}, but the calibration was learned for {learned!r} answers, and its "
+            f"probabilities hold for these alone. Calibrate again with answer={kind!r} (--answer {kind})"
         )
 
 
 def check_answer_format(calibration: Calibration, name: str | None, whose: str = "--answer-format") -> None:
-    """Raise UsageError if answers were read by another format than those of the calibration; None is that."""
+    """Raise UsageError if answers were read by another format than in the calibration; None passes."""
     learned = calibration.answer_format
     if name not in (None, learned):
         raise UsageError(
@@ -84,34 +83,33 @@ def check_answer_format(calibration: Calibration, name: str | None, whose: str =
 def equivalence_of(
     calibration: Calibration, equivalence: Equivalence | str | Path | None = None
 ) -> Equivalence | str | Path:
-    """Return the equivalence of a calibration: the one that is given if it has its name, else the name.
+    """Return the given equivalence if it is the calibration's, or else the name in the calibration.
 
-    Directories go by their last part. UsageError if the names differ, or if nothing is given and the
-    directory is not there.
+    Directories are compared by their last part. UsageError if the names differ, or if nothing is given and
+    the directory does not exist.
     """
     name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
     if equivalence is not None:
         address = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
         if not is_same_equivalence(address, name):
             raise UsageError(
-                f"the calibration was made with the equivalence {shown(name)}, not {shown(address)}, which "
-                "would find other meanings; leave it out, or calibrate again with it"
+                f"equivalence: got {shown(address)}, expected {shown(name)} as in the calibration, since "
+                "another equivalence finds other meanings. Leave it out, or calibrate again with it"
             )
         return equivalence
-    is_name = needs_no_model(name) or name in embedded or names_a_server(name) or is_hub_id(name)
+    is_name = (
+        needs_no_model(name) or name in {*embedded, *EQUIVALENCES} or names_a_server(name) or is_hub_id(name)
+    )
     if not is_name and not Path(name).is_dir():
         raise UsageError(
-            f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "
-            "as the equivalence (--equivalence)"
+            f"equivalence: the NLI model of the calibration, {shown(name)}, does not exist here. Pass its "
+            "directory (--equivalence)"
         )
     return name
 
 
 def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bool = False) -> None:
-    """Raise UsageError if it was made with another revision of the equivalence; with `force` warn.
-
-    Where its revision was not recorded nothing is said.
-    """
+    """Raise UsageError if the calibration has another revision of the equivalence; with `force` warn."""
     revision = calibration.equivalence_revision
     if revision in (None, judge.revision):
         return
@@ -120,12 +118,12 @@ def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bo
         f"not {shown(judge.revision)}, which may find other meanings"
     )
     if not force:
-        raise UsageError(f"{differs}; give that revision, or calibrate again with this one")
-    warnings.warn(f"{differs}: its probabilities may not hold here", SemcalWarning, stacklevel=3)
+        raise UsageError(f"{differs}. Use the first revision, or calibrate again with the second")
+    warnings.warn(f"{differs}: the probabilities may not hold", SemcalWarning, stacklevel=3)
 
 
 def is_made_for(calibration: Calibration, model: Sampler) -> bool:
-    """Whether it was made with these weights and this prompt, as far as one knows."""
+    """Return whether the calibration is of this model and prompt, as far as known."""
     try:
         _check_made_for(calibration, model)
     except UsageError:
@@ -135,20 +133,20 @@ def is_made_for(calibration: Calibration, model: Sampler) -> bool:
 
 def _check_made_for(calibration: Calibration, model: Sampler) -> None:
     if (provenance := calibration.provenance) is not None:
-        prompt = calibration.asking.hash(model)
+        prompt = calibration.prompt.hash(model)
         provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
 
 
 def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
-    """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows.
+    """Raise UsageError unless the calibration is of this model and prompt; warn if that is unknown.
 
-    With `force` another model or prompt is warned about, and a calibration of stored samples passes.
+    With `force` another model or prompt is a warning, and an unknown origin passes.
     """
     provenance = calibration.provenance
     if provenance is None:
         text = (
-            f"the calibration was made from stored samples: whether they came from {model.name}, with this "
-            "prompt and at this temperature, cannot be checked, and for others its probabilities do not hold"
+            "the calibration was made from stored samples, and its probabilities hold only if these came "
+            f"from {model.name} with this prompt and temperature, which cannot be checked"
         )
         if not force:
             warnings.warn(text, SemcalWarning, stacklevel=3)
@@ -161,30 +159,29 @@ def check_model(calibration: Calibration, model: Sampler, *, force: bool = False
         same_weights = provenance.revision == model.revision
         differs = "prompt" if same_weights else f"model ({provenance.model}, not {model.name})"
         lost = "its probabilities" if calibration.threshold is None else "its probabilities and threshold"
-        text = f"the calibration was made for another {differs}: {lost} do not hold here"
+        text = f"the calibration was made for another {differs}: {lost} may not hold"
         warnings.warn(text, SemcalWarning, stacklevel=3)
 
 
 def what_cannot_be_checked(
     calibration: Calibration, *, sampled_by: bool = False, clustered_by: bool = False
 ) -> str:
-    """Say what stored rows must be for its probabilities to hold, as they do not tell; "" if they tell all.
+    """Return the assumptions about stored rows that could not be checked; "" if there are none.
 
-    With `sampled_by` they tell what they were sampled by, and where the calibration knows its model that was
-    checked; with `clustered_by` what made their clusters.
+    `sampled_by` and `clustered_by` tell whether the rows hold these fields, which were then checked.
     """
     provenance, answer_at = calibration.provenance, calibration.temperature
     clustered = "" if clustered_by else f"clustered with {calibration.equivalence} ({calibration.linkage})"
     if sampled_by and provenance is not None:
-        return clustered and f"the rows are taken to be {clustered}, as the calibration was made"
+        return clustered and f"the rows are assumed to be {clustered}, as in the calibration"
     source = "the model of the calibration" if provenance is None else provenance.model
     at = "at the same temperature" if answer_at is None else f"at T = {answer_at:g}"
-    at = at if calibration.recalibrator is None else "under its recalibrator"
+    at = at if calibration.recalibrator is None else "with its recalibrator"
     also = "".join(f" and {t:g}" for t in calibration.temperatures)
     at += f" and at T = {also.removeprefix(' and ')}" if also and answer_at is None else also
     return (
-        f"the rows do not tell whether they were sampled from {source} with its prompt {at}"
-        f"{clustered and ', and '}{clustered}; if not, the probabilities do not hold"
+        f"the probabilities hold only for rows that were sampled from {source} with its prompt {at}"
+        f"{clustered and ', and '}{clustered}, which cannot be checked"
     )
 
 
@@ -196,11 +193,11 @@ def check_sampled_by(
     *,
     reference: str = "the calibration",
 ) -> None:
-    """Raise UsageError if a row says that it was sampled otherwise than what is to be used with it.
+    """Raise UsageError if the field `sampled_by` of a row differs from the expected settings.
 
-    `provenance` names the model and the prompt, `recalibrator` took the place of a temperature, and a
-    `calibration` has its number of draws, temperature and token limit. What the row does not say is not
-    checked; what it is compared with, the `reference`, stands in the message.
+    Expected are the model and prompt of `provenance`, the `recalibrator`, and the number of samples,
+    temperature and token limit of the `calibration`. Fields that the row does not have are not checked.
+    `reference` names the expectation in the message.
     """
     by = row.sampled_by
     if provenance and by.model is not None and by.revision is not None and by.prompt_hash is not None:
@@ -218,10 +215,10 @@ def check_sampled_by(
     if calibration is not None:
         limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
         expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
-        asking = PromptConfig(open_book=calibration.open_book)
-        if by.prompt_hash is not None and asking.differs_in_passage(row):  # else the row may lack it now
-            kinds = ("no 'context'", "one") if asking.open_book else ("a 'context'", "none")
-            raise _sampled_otherwise(row, f"{kinds[0]}, and {reference} was learnt with {kinds[1]}")
+        prompt = PromptConfig(open_book=calibration.open_book)
+        if by.prompt_hash is not None and prompt.differs_in_passage(row):  # else 'context' may have been lost
+            kinds = ("no 'context'", "one") if prompt.open_book else ("a 'context'", "none")
+            raise _sampled_otherwise(row, f"{kinds[0]}, and {reference} was learned with {kinds[1]}")
         check_answer_format(calibration, row.answer_format, f"question {row.id!r}")
     if recalibrator is not None:
         if by.temperature is not None and temperature_of(recalibrator) is not None:
@@ -233,14 +230,13 @@ def check_sampled_by(
     for key, value in expected.items():
         stated = getattr(by, key)
         if stated is None and (by.temperature is None or key != "recalibrator"):
-            continue  # the row does not say
+            continue  # the row does not have this field
         if stated != value:
             differs = f"{OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of {shown(value)}"
             raise _sampled_otherwise(row, differs)
 
 
 def _difference(row: Row, provenance: Provenance) -> str:
-    """What is other in the template of a row's messages than in a prompt, as far as one knows."""
     question, template = row.to_question(), PromptConfig.from_description(provenance.prompt).template
     difference = template and question.messages and template.difference(Template.of(question), question)
     return difference or "system message, few-shot examples or template"
@@ -251,7 +247,9 @@ def _revision(model: str, revision: str) -> str:
 
 
 def _sampled_otherwise(row: Row, differs: str) -> UsageError:
-    return UsageError(f"question {row.id!r} was sampled with {differs}; use what sampled it, or sample anew")
+    return UsageError(
+        f"question {row.id!r} was sampled with {differs}. Use the settings that sampled it, or sample again"
+    )
 
 
 def check_calibratable(row: Row, calibration: Calibration) -> None:
@@ -266,26 +264,25 @@ def check_calibratable(row: Row, calibration: Calibration) -> None:
 
 
 def check_unanswered(row: Row, calibration: Calibration) -> None:
-    """Raise InputError for an answer, of others, that the calibrated one would take the place of."""
-    if calibration.answer_kind == "given":
+    """Raise InputError for a row with another answer, which the calibrated answer would overwrite."""
+    if calibration.answer_kind == "given" or row.get("calibration") == calibration.id:
         return
-    if row.has("answer") and not row.has("probability") and row.get("calibration") != calibration.id:
-        answer = shown(row.json["answer"])
+    if row.has("answer") and not row.has("probability"):
         raise InputError(
-            f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
-            "it, to 'answers' if it is the reference; or calibrate for given answers (--answer given)"
+            f"'answer' is already set ({shown(row.json['answer'])}), and would be overwritten. Rename it (to "
+            "'answers' if it is the reference), or calibrate for given answers (--answer given)"
         )
-    if row.has("probability") and row.get("calibration") != calibration.id:
+    if row.has("probability"):
         raise InputError(
-            f"'probability' is there already, of the calibration {shown(row.get('calibration'))}, and this "
-            f"is {calibration.id}; use the rows as they were before, or rename 'answer' and 'probability'"
+            f"'probability' is already set by the calibration {shown(row.get('calibration'))}, and this is "
+            f"{calibration.id}. Use the rows before that calibration, or rename 'answer' and 'probability'"
         )
 
 
 def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Split rows into those at each temperature that the calibration reads, that of the answer first.
+    """Return the rows at each temperature that the calibration reads, the answer's first.
 
-    UsageError if a row lacks one.
+    UsageError if a row has no samples at one of these temperatures.
     """
     first = calibration.temperature
     rows_at: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
@@ -293,17 +290,17 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
         split = rows_by_temperature([row])
         if calibration.recalibrator is not None and None not in split:
             raise UsageError(
-                f"question {row.id!r} has draws at temperatures, and the answer of the calibration is "
-                "sampled under its recalibrator; leave 'temperatures' out where the draws are"
+                f"question {row.id!r}: 'temperatures' is set, but the calibration samples answers with a "
+                "recalibrator. Leave 'temperatures' out if the recalibrator sampled the row"
             )
         of_answer = None if None in split else next(iter(split)) if first is None else first
         for t, chosen_rows in rows_at.items():
             chosen = of_answer if t == first else t
             if chosen not in split:
                 raise UsageError(
-                    f"question {row.id!r} has no draws at T = {chosen:g}, and the calibration reads "
-                    "some; calibrate again for draws at one temperature (--config sampling.temperatures=1), "
-                    "or use `semcal ask`, which draws at all of them"
+                    f"question {row.id!r} has no samples at T = {chosen:g}, which the calibration reads. "
+                    "Calibrate again for one temperature (--config sampling.temperatures=1), or use "
+                    "`semcal ask`, which samples at all of them"
                 )
             chosen_rows.append(split[chosen][0])
     return rows_at

@@ -1,10 +1,9 @@
-"""The configuration of a calibration: its answers, features and risks, and how answers are graded."""
+"""Settings of a calibration: answers, features, signals, risks and grader."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +15,13 @@ from semcal.grading.grade import grade_answer, grade_together
 from semcal.grading.rules import Grader
 from semcal.rows import AnswerKind, Row, RowsAt, as_answer_kind
 
-#: The share of the labels that is held out for a threshold.
+#: Share of the labels that is held out for a threshold.
 APART = 0.4
 
 
 @dataclass(frozen=True, init=False)
 class CalibrationConfig:
-    """How the probability that an answer is correct is learned, and the risks that thresholds keep.
+    """Settings for learning the probability that an answer is correct, and the risks of thresholds.
 
     Attributes
     ----------
@@ -30,13 +29,13 @@ class CalibrationConfig:
         The answer that the probability is for: the most frequent meaning of the samples, the model's answer
         at T = 0, or the `answer` of each row, from any program.
     features : sequence of str
-        Numeric columns of the rows as further features: "NAME", or "NAME:falling" if more of it never raises
-        the probability.
+        Numeric columns of the rows as further features: "NAME", or "NAME:falling" if larger values never
+        raise the probability.
     signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
         Statements of the model about its answer as further features (`semcal.calibration.signals`).
     risks : float or sequence of float
-        Largest shares of wrong answers among those above a threshold. Two in five of the labeled questions
-        (whole groups of them) are held out for the thresholds.
+        Largest allowed shares of wrong answers among the answers above a threshold. Two in five of the
+        labeled questions, in whole groups, are held out for the thresholds.
     delta : float
         Probability that any of the risks is exceeded.
     grader : Grader, {"rules", "exact", "letter", "nli"} or "judge:openai:URL#MODEL", optional
@@ -45,7 +44,8 @@ class CalibrationConfig:
     Raises
     ------
     UsageError
-        If a share is not between 0 and 1, or there is no such answer or signal, or a feature stands twice.
+        If a share is not between 0 and 1, if an answer kind or signal is unknown, or if two features have
+        one name.
 
     Examples
     --------
@@ -71,44 +71,46 @@ class CalibrationConfig:
     ) -> None:
         columns = (one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in features)
         as_option(delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
-        for risk in (shares := _as_tuple(risks)):
+        shares = risks if isinstance(risks, Sequence) and not isinstance(risks, str) else (risks,)
+        for risk in shares:
             as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
-        for name, value in (
-            *(("answer", as_answer_kind(answer)), ("features", tuple(columns)), ("signals", tuple(signals))),
-            *(("risks", tuple(sorted(set(shares)))), ("delta", delta), ("grader", grader)),
-        ):
+        fields = {
+            "answer": as_answer_kind(answer),
+            "features": tuple(columns),
+            "signals": tuple(signals),
+            "risks": tuple(sorted(set(shares))),
+            "delta": delta,
+            "grader": grader,
+        }
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
         _ = self.requested
 
     @property
     def requested(self) -> list[Feature]:
-        """The features of columns and signals; UsageError for a name that stands twice."""
+        """The features of columns and signals."""
         return requested_features(self.features, self.signals)
 
 
-def _as_tuple(values: Any) -> tuple[Any, ...]:
-    return tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else (values,)
-
-
 def requested_features(columns: Sequence[ColumnFeature], signals: Sequence[str]) -> list[Feature]:
-    """Return the features of columns and signals; UsageError for a name that stands twice."""
+    """Return the features of columns and signals; UsageError if two have one name."""
     features = [column.feature for column in columns]
     features += [feature for signal in signals_named(signals) for feature in signal.features]
     names = [feature.name for feature in features]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"the feature {shown(name)} is asked for twice; rename the column")
+            raise UsageError(f"feature: {shown(name)} is given twice. Rename the column")
     return features
 
 
 def answering_temperatures(rows: RowsAt, *, fixed: bool = False) -> list[float | None]:
-    """Return the temperatures that the answer may come from: the first alone if it is `fixed` or is not 1."""
+    """Return the temperatures that the answer may come from: only the first if it is `fixed` or not 1."""
     first = next(iter(rows))
     return [first] if fixed or first != 1.0 else list(rows)
 
 
 def grade_answers(features: AnswerFeatures, rows: Sequence[Row], grader: Grader, kind: AnswerKind) -> Floats:
-    """Return whether each answer is correct: by the verdict on a given one, else by references."""
+    """Return whether each answer is correct, by people's verdict on a given answer, else by references."""
     answered = list(zip(rows, features.answers))
     return np.array(
         grade_together(grader, lambda marks: [float(grade_answer(marks, *pair, kind)) for pair in answered])

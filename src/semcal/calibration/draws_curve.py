@@ -1,4 +1,4 @@
-"""What fewer draws would cost: the gain of a calibrated probability by the number of draws."""
+"""Gain of a calibrated probability by the number of samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from semcal.rows import RowsAt
 
 
 class _Remembering:
-    """An equivalence that is not asked twice: fewer draws have pairs of the others."""
+    """An equivalence that keeps its verdicts in memory, since all numbers of samples share pairs."""
 
     def __init__(self, equivalence: Equivalence) -> None:
         self.name, self.revision = equivalence.name, equivalence.revision
@@ -41,17 +41,15 @@ class _Remembering:
         self._margins: dict[Triple, float] = {}
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
         return [margin > 0 for margin in self.margins(triples)]
 
     def margins(self, triples: Sequence[Triple]) -> list[float]:
-        """Return the margin of each triple."""
         missing = [triple for triple in dict.fromkeys(triples) if triple not in self._margins]
         self._margins |= zip(missing, margins_by(self._equivalence, missing))
         return [self._margins[triple] for triple in triples]
 
 
-#: Numbers of draws that are tried, as far as the draws go.
+#: Numbers of samples of the curve, up to the number at hand.
 NUMBERS = (1, 2, 3, 5, 10)
 TOKEN_SCORES = SIGNALS["token-scores"]
 
@@ -64,20 +62,17 @@ def draws_curve(
     seed: int = 0,
     fixed_temperature: bool = False,
 ) -> tuple[DrawsPoint, ...]:
-    """Return the gain out of fold with the first 1, 2, 3, 5 and 10 draws of each temperature, and with all.
+    """Return the gain out of fold with the first 1, 2, 3, 5, 10 and all samples at each temperature.
 
-    Rows of labelled questions hold all their draws, and no `clusters` unless these are to be kept: each
-    number of draws is clustered, answered, graded and learnt from anew, with the probabilities of tokens
-    (`token-scores`) as features where they are known. Signals that a model was asked for are left out: with
-    fewer draws it would be asked about other answers. A question whose first draws lead to no answer has
-    probability 0 and so the gain 0; if that is so of all questions, the point's gain is 0. `above` is the
-    paired difference to all draws, with its standard error over questions or groups of them.
+    Rows of labeled questions hold all samples. Each number of samples is clustered (unless rows hold
+    `clusters`), answered, graded and learned from separately. Token scores are features if they are known.
+    Other signals are left out, since the model was asked about other answers. A question without an answer
+    has probability 0 and gain 0. `above` is the paired difference to all samples, with its standard error
+    over questions or groups.
     """
     first = next(iter(rows.values()))
-    groups, m = (
-        several([question_ties(row.json) for row in first]),
-        min(row.m for part in rows.values() for row in part),
-    )
+    groups = several([question_ties(row.json) for row in first])
+    m = min(row.m for part in rows.values() for row in part)
     numbers = [*(n for n in NUMBERS if n < m), m]
     if not isinstance(cluster.judge, ExactMatch):
         cluster = replace(cluster, equivalence=_Remembering(cluster.judge))
@@ -93,7 +88,7 @@ def draws_curve(
 def _labels(
     rows: RowsAt, n: int, *, cluster: ClusterConfig, config: CalibrationConfig, fixed: bool
 ) -> tuple[list[Labelled], list[list[bool]]]:
-    """Return the labeled answers at each temperature with the first n draws, and which questions have one."""
+    """Return the labeled answers at each temperature with the first n samples, and a mask of answers."""
     taken = [row.take(range(n)) for part in rows.values() for row in part]
     clustered = iter(cluster_missing(taken, cluster))
     measured = match_at(
@@ -118,7 +113,7 @@ def _gains(
 ) -> Floats:
     """Return the gain of each question (N,) out of fold."""
     has_answer = np.all(found, axis=0)
-    gains = np.zeros(len(has_answer))  # 0 where there is no answer, of probability 0
+    gains = np.zeros(len(has_answer))  # 0 without an answer
     if not has_answer.any():
         return gains
     labels = [of_place.part(has_answer) for of_place in labels]

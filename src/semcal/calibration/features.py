@@ -1,7 +1,6 @@
-"""What the draws of a question say about its answer: the features that a calibration reads (spec section 11).
+"""Features of an answer that a calibration reads (spec section 11).
 
-A feature is one entry of `FEATURES`; the answer is the most frequent meaning, or one that is given
-(`semcal.rows.ANSWER_KINDS`). Columns of the rows are further features.
+Each feature is an entry of `FEATURES`. Columns of the rows, and signals, are further features.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.registry import Catalogue, check_name
 from semcal.rows import ANSWER_KINDS, AnswerKind, Row, RowsAt, TokenScores
 
-#: Measures whose share of the answer's meaning is a feature.
+#: Measures whose confidence in the meaning of the answer is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")
-#: Right answers, and wrong ones, from which on isotonic calibration is tried.
+#: Fewest correct, and fewest wrong, answers for isotonic calibration.
 ISOTONIC = 50
-#: The least log-likelihood that tells answers apart, in nats a token.
+#: Lower bound of the log-likelihood as a feature, in nats per token.
 LEAST = -50.0
-#: A feature that more of the questions lack is left out.
+#: Largest share of questions that may lack a feature.
 MOST_LACKING = 0.2
 
 
 @dataclass(frozen=True)
 class AnsweredRow:
-    """The measured draws of a question, and the answer that is read of them."""
+    """A measured row with its answer."""
 
     row: Row
     kind: AnswerKind
-    meaning: int | None  # the cluster that means the same; None where no draw does
-    text: str | None  # its commonest wording, or as it was given; None where the meaning is "no answer"
+    meaning: int | None  # the cluster of the answer; None if no sample means the same
+    text: str | None  # the commonest wording, or the given text; None for "no answer"
 
     @classmethod
     def of(cls, row: Row, kind: AnswerKind, sharper: Sequence[str] = ()) -> AnsweredRow:
-        """That of a measured row: its most frequent meaning, or what `match_answers` has found.
+        """Return a measured row with its most frequent meaning, or the answer of another `kind`.
 
-        Of equally common wordings without likelihoods the `sharper` draws choose.
+        If likelihoods are unknown, the `sharper` samples choose among equally common wordings.
         """
         if kind != "modal":
             stated = row.stated_answer(kind)
@@ -54,7 +53,7 @@ class AnsweredRow:
 
     @property
     def log_likelihood(self) -> float | None:
-        """Of the answer, length-normalised (nats a token): of the likeliest draw that says it, or its own."""
+        """The length-normalized log-likelihood (nats per token) of the answer or its likeliest sample."""
         if self.kind != "modal":
             return self.row.stated_answer(self.kind).log_likelihood
         likely, place = self.row.log_likelihoods, self.likeliest_draw
@@ -62,13 +61,13 @@ class AnsweredRow:
 
     @property
     def likeliest_draw(self) -> int | None:
-        """The number of the likeliest draw that says the answer; None where likelihoods are unknown."""
+        """The index of the likeliest sample that means the answer; None if likelihoods are unknown."""
         likely = self.row.log_likelihoods
         return None if likely is None else max(self.row.clusters[self.meaning or 0], key=likely.__getitem__)
 
     @property
     def token_scores(self) -> TokenScores | None:
-        """Of the answer: those of the likeliest draw that says it, or its own."""
+        """The token scores of the answer or its likeliest sample."""
         if self.kind != "modal":
             return self.row.stated_answer(self.kind).token_scores
         scores, place = self.row.token_scores, self.likeliest_draw
@@ -76,20 +75,20 @@ class AnsweredRow:
 
     @property
     def rivals(self) -> list[int]:
-        """How many draws each other meaning has, the most frequent first."""
+        """The number of samples of each other meaning, the largest first."""
         sizes = [len(cluster) for k, cluster in enumerate(self.row.clusters) if k != self.meaning]
         return sorted(sizes, reverse=True)
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One number that is known of an answer: None where a question lacks it."""
+    """A number that describes an answer; `read` returns None if it is unknown."""
 
     name: str
     read: Callable[[AnsweredRow], float | None]
-    falling: bool = False  # more of it never raises the probability; less never does of the others
-    is_share: bool = False  # it lies in [0, 1]
-    of_further: bool = False  # also read of the draws at further temperatures, as "… at T=…"
+    falling: bool = False  # larger values never raise the probability; otherwise never lower it
+    is_share: bool = False  # in [0, 1]
+    of_further: bool = False  # also computed at further temperatures, as "… at T=…"
     kinds: tuple[AnswerKind, ...] = ANSWER_KINDS
 
 
@@ -97,7 +96,7 @@ class Feature:
 FEATURES: Catalogue[Feature] = Catalogue("feature")
 
 
-def _share_under(measure: str) -> Callable[[AnsweredRow], float | None]:
+def _share_of(measure: str) -> Callable[[AnsweredRow], float | None]:
     def share(answered: AnsweredRow) -> float | None:
         values = answered.row.measured.confidences.get(measure)
         if not values:
@@ -107,13 +106,8 @@ def _share_under(measure: str) -> Callable[[AnsweredRow], float | None]:
     return share
 
 
-def _likelihood(answered: AnsweredRow) -> float | None:
-    value = answered.log_likelihood
-    return None if value is None else max(LEAST, value)
-
-
 def _second(answered: AnsweredRow) -> float:
-    """Whether one other meaning has more draws, and no more than one."""
+    """Return 1 if exactly one other meaning has more samples, else 0."""
     if answered.meaning is None:
         return 0.0
     size = len(answered.row.clusters[answered.meaning])
@@ -121,16 +115,16 @@ def _second(answered: AnsweredRow) -> float:
 
 
 for _measure in SHARES:
-    FEATURES.register(
-        Feature(_measure, _share_under(_measure), is_share=True, of_further=_measure == SHARES[0])
-    )
+    FEATURES.register(Feature(_measure, _share_of(_measure), is_share=True, of_further=_measure == SHARES[0]))
 FEATURES.register(
     Feature("entropy", lambda it: it.row.measured.semantic_entropy["E-SC"] or 0.0, falling=True)
 )
 FEATURES.register(
     Feature("meanings", lambda it: math.log(len(it.row.clusters)), falling=True, of_further=True)
 )
-FEATURES.register(Feature("likelihood", _likelihood))
+FEATURES.register(
+    Feature("likelihood", lambda it: None if (u := it.log_likelihood) is None else max(LEAST, u))
+)
 FEATURES.register(
     Feature(
         "rival",
@@ -145,14 +139,14 @@ FEATURES.register(Feature("second", _second, kinds=("greedy", "given")))
 
 @dataclass(frozen=True)
 class ColumnFeature:
-    """A numeric column of the rows as one more feature, and whether more of it tells of wrong answers."""
+    """A numeric column of the rows as a feature; `falling` if larger values never raise the probability."""
 
     name: str
     falling: bool = False
 
     @classmethod
     def parse(cls, text: str) -> ColumnFeature:
-        """That of "NAME", "NAME:rising" or "NAME:falling"; UsageError for another direction.
+        """Parse "NAME", "NAME:rising" or "NAME:falling"; UsageError for another direction.
 
         >>> ColumnFeature.parse("retrieval_score"), ColumnFeature.parse("distance:falling").falling
         (ColumnFeature(name='retrieval_score', falling=False), True)
@@ -161,15 +155,17 @@ class ColumnFeature:
         if not colon:
             name, direction = text, "rising"
         if not name or name in FEATURES:
-            raise UsageError(f"--feature {shown(text)}: name a column of the rows, and none of semcal's own")
+            raise UsageError(
+                f"--feature: {shown(text)} is not a column of the rows. Name a column, not a built-in feature"
+            )
         return cls(name, check_name(direction, ("rising", "falling"), what="direction") == "falling")
 
     def value(self, row: Row) -> float | None:
-        """That of a row; None for null. InputError where it is missing, or no finite number."""
+        """Return the value in a row, None for null; InputError if it is missing or not a finite number."""
         if not row.has(self.name):
             raise InputError(
-                f"question {row.id!r} has no {self.name!r}, which is a feature of the calibration; give each "
-                "row a number, or null where it is not known"
+                f"question {row.id!r}: {self.name!r} is missing, which is a feature of the calibration. Give "
+                "each row a number, or null if it is unknown"
             )
         value = row[self.name]
         if value is None:
@@ -182,7 +178,7 @@ class ColumnFeature:
 
     @property
     def feature(self) -> Feature:
-        """The feature that reads it."""
+        """The feature of this column."""
         return Feature(self.name, lambda it: self.value(it.row), falling=self.falling)
 
 
@@ -190,34 +186,41 @@ class ColumnFeature:
 class AnswerFeatures:
     """The answers to N questions and the features of each."""
 
-    answers: tuple[str | None, ...]  # None where the most frequent meaning is "no answer"
-    meanings: tuple[int | None, ...]  # the cluster that means the same, among the first draws; None: no draw
-    values: Mapping[str, Floats]  # name → (N,); NaN where a question lacks it
-    probabilities: tuple[str, ...]  # the names of those in [0, 1]
-    further: tuple[Feature, ...] = ()  # those that were asked for
+    answers: tuple[str | None, ...]  # None for "no answer"
+    meanings: tuple[int | None, ...]  # the cluster of the answer among the first samples, or None
+    values: Mapping[str, Floats]  # name → (N,); NaN if unknown
+    probabilities: tuple[str, ...]  # the names of features in [0, 1]
+    further: tuple[Feature, ...] = ()  # requested features
 
     @property
     def falling(self) -> list[str]:
-        """The names of those that never raise the probability."""
+        """The names of the features whose larger values never raise the probability."""
         falling = falling_features(self.further)
         return [name for name in self.values if stem_of(name) in falling]
 
     @property
     def optional(self) -> list[str]:
-        """The names of those that were asked for."""
+        """The names of the requested features."""
         return [feature.name for feature in self.further if feature.name in self.values]
 
 
 def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feature] = ()) -> AnswerFeatures:
-    """Return the answer of each question and what its samples say about it.
+    """Return the answer to each question with its features.
 
-    The answer is the most frequent meaning of the first draws, `top_cluster` of E-SC, in its commonest
-    wording; or, of another `kind`, a text of the row, whose meaning `match_answers` has found.
-    Features: its share under E-SC, L-SC and IC-SC, 0 where no draw means it; the semantic entropy of E-SC
-    (nats); the logarithm of the number of meanings; the log-likelihood of its likeliest member, or its own
-    (nats a token); for each further temperature its share under E-SC (of "modal" the largest) and the
-    logarithm of the number of meanings there; of answers that are given the share of the most frequent other
-    meaning, and whether theirs is the second. Without log-likelihoods only what can be counted.
+    The "modal" answer is the commonest wording of the most frequent meaning of the first samples
+    (`top_cluster` of E-SC). An answer of another `kind` is a text of the row, matched to a cluster before.
+
+    The features are:
+
+    - the confidence in its meaning by E-SC, L-SC and IC-SC, 0 if no sample means the same;
+    - the semantic entropy by E-SC (nats), and the logarithm of the number of meanings;
+    - the log-likelihood (nats per token) of the answer or its likeliest sample;
+    - at each further temperature, the share by E-SC ("modal": the largest) and the logarithm of the number of
+      meanings;
+    - for "greedy" and "given" answers, the share of the most frequent other meaning, and whether exactly one
+      other meaning is more frequent.
+
+    Features of unknown log-likelihoods are left out. `further` are requested features.
     """
     answered, others = answered_rows(rows, kind), list(rows)[1:]
     features = [entry for entry in (*FEATURES.values(), *further) if kind in entry.kinds]
@@ -245,31 +248,32 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
 
 
 def answered_rows(rows: RowsAt, kind: AnswerKind) -> list[AnsweredRow]:
-    """Return the answer to each question, read of the first draws."""
+    """Return the answer to each question from the first samples."""
     temperature, first = next(iter(rows.items()))
     sharper = sharper_draws(rows, temperature) or [[]] * len(first)
     return [AnsweredRow.of(row, kind, draws) for row, draws in zip(first, sharper)]
 
 
 def stem_of(name: str) -> str:
-    """The name of a feature without the temperature of further draws."""
+    """Return the name of a feature without the temperature of further samples."""
     return name.partition(" at T=")[0]
 
 
 def falling_features(further: Iterable[Feature | ColumnFeature] = ()) -> set[str]:
-    """The names of all features that never raise the probability, those at further temperatures apart."""
+    """Return the names, without temperatures, of features whose larger values never raise the probability."""
     return {feature.name for feature in (*FEATURES.values(), *further) if feature.falling}
 
 
 def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
-    """Return what is tried beside a constant, simplest first: no map, maps of one share, regressions.
+    """Return the candidates beside a constant, the simplest first: no map, maps of one share, regressions.
 
-    From five to nine right or wrong answers only the beta map of E-SC is tried, and a regression takes five
-    right and five wrong ones for each of its features: with fewer it takes chance for a rule. Isotonic
-    calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be clearly
-    better than the smooth maps. So must what reads a feature that was asked for, each by itself and all
-    together, of which one that more than a fifth of the questions lack is left out; and what reads further
-    draws.
+    With five to nine correct or wrong answers the beta map of E-SC is the only map. A regression needs five
+    correct and five wrong answers for each feature, since with fewer it fits noise. Isotonic calibration
+    needs 50 of each, since its steps follow single answers.
+
+    Three kinds of candidates must be clearly better than the smooth maps: isotonic calibration, regressions
+    with a requested feature or all of them, and regressions with further samples. A requested feature that
+    more than a fifth of the questions lack is left out.
     """
     names = [name for name in features.values if name not in features.optional]
     optional = [name for name in features.optional if lacking_share(features, name) <= MOST_LACKING]
@@ -298,5 +302,5 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
 
 
 def lacking_share(features: AnswerFeatures, name: str) -> float:
-    """The share of the questions that lack a feature."""
+    """Return the share of questions that lack a feature."""
     return float(np.isnan(features.values[name]).mean())

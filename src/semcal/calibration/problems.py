@@ -1,4 +1,4 @@
-"""What looks wrong with labelled rows, and what to know before any figure: a sentence each."""
+"""Find problems of labeled rows, and advice for the report, as one sentence each."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from semcal.data.question import Ties
 from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Groups
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
-from semcal.models.language_model import PromptConfig
-from semcal.recalibration.provenance import Provenance
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.files import Provenance
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 
-#: Below this share of right answers a model is nearly always wrong.
+#: Accuracy below which a model is nearly always wrong.
 HARDLY = 0.1
 #: Labels of a set: at most so many, each the reference of at least so many questions.
 MOST_LABELS, FEWEST_QUESTIONS = 8, 5
-#: Between answers that were written into one cell.
+#: Separator of answers that were written into one cell.
 LISTED = re.compile(r"\S\s*[;|]\s*\S")
 
 
 def problems_of_rows(
     rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
 ) -> Iterator[str]:
-    """What looks wrong with the labelled rows, and with those `apart` for a threshold."""
+    """Yield problems of labeled rows, and of the rows that are held out (`apart`) for a threshold."""
     keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
         yield (
-            f"{repeated} of {len(rows)} labelled questions are asked more than once: they count as fewer; "
-            "take the copies out"
+            f"{repeated} of {len(rows)} labeled questions occur more than once, and count as fewer. "
+            "Remove the copies"
         )
     independent = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
     if independent < apart.sum():
         yield (
-            f"of the {apart.sum()} questions kept apart some share a passage or group, which makes them "
-            f"dependent: one of each group counts for the threshold, {independent} in all, and its promise "
-            "is for questions of new groups, each as likely as another"
+            f"some of the {apart.sum()} held-out questions share a passage or group. One question of each "
+            f"group counts for the threshold, {independent} in all, and the threshold holds for questions of "
+            "new groups"
         )
     lists = [
         row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])
@@ -52,15 +52,15 @@ def problems_of_rows(
     if lists:
         yield (
             f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
-            f"{lists[0].id!r}): write them as a list, or right answers are graded as wrong"
+            f"{lists[0].id!r}), so that correct answers are graded as wrong. Write them as a list"
         )
 
 
 def problems_of_features(features: AnswerFeatures) -> Iterator[str]:
-    """Which features that were asked for are left out."""
+    """Yield requested features that are left out."""
     for name in features.optional:
         if (share := lacking_share(features, name)) > MOST_LACKING:
-            yield f"{100 * share:.0f} % of the questions have no {name!r}, which is left out"
+            yield f"{100 * share:.0f}% of the questions have no {name!r}, which is left out"
 
 
 def check_references(row: Row, among: ExactMatch) -> None:
@@ -68,11 +68,11 @@ def check_references(row: Row, among: ExactMatch) -> None:
     references = row.answers if row.is_labelled else ()
     if unknown := [answer for answer in references if not among.form(answer)]:
         labels = ", ".join(among.labels)
-        raise InputError(f"the reference {shown(unknown[0])} is none of the labels {labels}")
+        raise InputError(f"'answers': the reference {shown(unknown[0])} is none of the labels {labels}")
 
 
 def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
-    """How many draws are none of the labels; InputError for a reference that is none."""
+    """Yield the number of samples that are none of the labels; InputError for such a reference."""
     if not isinstance(equivalence, ExactMatch):
         if suggestion := suggest_labels(row.answers for row in rows if row.is_labelled):
             yield suggestion
@@ -87,14 +87,14 @@ def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> I
     texts = [text for row in rows for text in row.texts]
     if invalid := count_invalid(equivalence, texts):
         labels = ", ".join(equivalence.labels)
-        yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"
+        yield f"{invalid} of {len(texts)} samples are none of the labels {labels}, and count as no answer"
 
 
 def suggest_labels(references: Iterable[Sequence[str]]) -> str | None:
-    """Suggest --answers-among if the references of the questions of a set are a handful of strings.
+    """Suggest --answers-among if the references of a set of questions are few strings.
 
     >>> suggest_labels([["Yes"], ["no"]] * 10)
-    "the references of 20 questions are 2 labels; give --answers-among 'Yes,no'...
+    "the references of 20 questions are 2 labels. Pass --answers-among 'Yes,no'...
     >>> suggest_labels([["Yes"], ["Lima"]]) is None
     True
     """
@@ -112,24 +112,24 @@ def suggest_labels(references: Iterable[Sequence[str]]) -> str | None:
     ):
         return None
     return (
-        f"the references of {counts.total()} questions are {len(counts)} labels; give --answers-among "
-        f"{shown(','.join(spelled.values()))}, and answers are compared with these labels alone"
+        f"the references of {counts.total()} questions are {len(counts)} labels. Pass --answers-among "
+        f"{shown(','.join(spelled.values()))} to compare answers with these labels only"
     )
 
 
 def what_to_do_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:
-    """What a user should know before any figure, and what to do: a line each."""
+    """Yield facts with advice that a user should know before any figure."""
     n, right = len(correct), int(correct.sum())
-    helps = "give few-shot examples (--few-shot)"
+    advice = "Add few-shot examples (--few-shot)"
     if right < HARDLY * n:
-        yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
+        yield f"the model is nearly always wrong ({right} of {n} correct). {advice}, or use a larger model"
     differ = sum(len(row.clusters) == len(row.samples) for row in rows)
     if 2 * differ > len(rows) and any(len(row.samples) > 1 for row in rows):
-        text = f"all draws differ on {differ} of {len(rows)} questions, so that shares say little"
-        yield f"{text}: {helps}, or an equivalence model (--equivalence)"
+        text = f"all samples differ for {differ} of {len(rows)} questions, so that shares mean little"
+        yield f"{text}. {advice}, or an equivalence model (--equivalence)"
     finished = [ended for row in rows if row.has("finished") for ended in row.finished]
     if 2 * finished.count(False) > len(finished):
-        cut = f"{finished.count(False)} of {len(finished)} draws were cut at the token limit"
-        yield f"{cut}: {helps} with short answers, or more tokens (--max-new-tokens)"
+        cut = f"{finished.count(False)} of {len(finished)} samples were cut at the token limit"
+        yield f"{cut}. {advice} with short answers, or allow more tokens (--max-new-tokens)"
     if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
-        yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
+        yield f"there are no few-shot examples, and models tend to answer in sentences. {advice}"

@@ -1,12 +1,12 @@
-"""Labels that came back in production, from logs of `semcal serve`, for a calibration that is learnt again.
+"""Labels from production, in logs of `semcal serve`, for learning a calibration again.
 
-A label counts if its reply is by the calibration, or by one that it was itself learnt again from: these
-draw alike, and a label says whether the answer is right, whatever probability it was given. Of equal
-answers to equal questions one label counts, for the others are no independent evidence: the first of an
-audited reply, else the first. The map may be fitted to any of them. A threshold is set on audited replies
-alone: what people label of their own accord are answers that they saw, or complain about. An audited reply
-without a label counts as wrong there, so that no choice of what is labeled can lower the threshold. With
-fewer than `ENOUGH` of the audited replies labeled, none of them is used for a threshold.
+A label counts if its reply is by the calibration or one of its ancestors, which sample alike. Of equal
+answers to equal questions one label counts, since copies are not independent evidence: the first of an
+audited reply, else the first. The map may be fitted to all labels.
+
+A threshold is set on audited replies only, since people choose which other answers they label. An audited
+reply without a label counts as wrong, so that no choice of labels can lower the threshold. If fewer than
+`ENOUGH` of the audited replies are labeled, none is used for a threshold.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from semcal.calibration.report import AddedLabels
 from semcal.errors import InputError, StoreError, shown
 from semcal.reply_log import reading_logs
 
-#: The share of the audited replies that must be labeled before a threshold is set on them.
+#: Share of the audited replies that must be labeled before a threshold is set on them.
 ENOUGH = 0.95
-#: Why labels are not used, in the order in which it is asked.
+#: Reasons why labels are not used, in the order of the checks.
 OTHER_MODEL = "answered by another model (--fallback)"
 OTHER_CALIBRATION = "by another calibration"
-OTHER_PROMPT = "under another prompt"
+OTHER_PROMPT = "with another prompt"
 NOT_COVERED = "of requests that the calibration did not cover"
-NO_FEATURES = "without the features to learn from"
+NO_FEATURES = "without features"
 EQUAL = "of an answer and a question that were labeled before"
 
 _REPLIES = """\
@@ -53,43 +53,40 @@ WHERE correct IS NOT NULL OR replies.audited ORDER BY replies.number
 
 @dataclass(frozen=True)
 class LoggedReply:
-    """A reply that is labelled, or should be."""
+    """A labeled or audited reply of a log."""
 
-    number: int  # its place in the log
+    number: int  # the position in the log
     id: str
     correct: bool | None  # None without a label
-    audited: bool  # whether it is to be labelled in any case
+    audited: bool
     calibration: str  # the id
     route: str  # the model that answered
-    template: str  # the hash of the prompt's template
+    template: str  # the hash of the template of the prompt
     covered: bool
     features: Mapping[str, float | None]
-    labelled_at: int | None = None  # the place of its label among the labels of the log
+    labelled_at: int | None = None  # the position of the label among the labels of the log
     content: int | None = None  # the hash of question and answer
 
 
 @dataclass(frozen=True)
 class ProductionLabels:
-    """K labels, as `calibrate_rows` learns from them beside its rows.
+    """K labels for `calibrate_rows`, including audited replies that count as wrong without a label."""
 
-    Audited replies without a label, which count as wrong, are among those for the threshold.
-    """
-
-    features: Mapping[str, Floats]  # name → (K,); NaN where a reply lacks it
+    features: Mapping[str, Floats]  # name → (K,); NaN if unknown
     correct: Floats  # (K,)
     apart: NDArray[np.bool_]  # (K,), for the threshold
     record: AddedLabels
-    ancestors: tuple[str, ...]  # of what is learnt with them
-    alone: bool = False  # whether the threshold is set on them alone
+    ancestors: tuple[str, ...]  # of the calibration that is learned with the labels
+    alone: bool = False  # whether the threshold is set only on these labels
     problems: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()  # ids of the audited replies without a label, in the order of the log
 
 
 def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
-    """Return the replies of logs that are labelled or audited, in order; nothing is written to the logs.
+    """Return the labeled and audited replies of logs in order; the logs are only read.
 
-    Several logs are those of replicas, and are merged in order of time; a label may be in another log than
-    its reply. InputError if a file is missing, StoreError if it is no log, is locked or damaged.
+    Logs of several replicas are merged in order of time; a label may be in another log than its reply.
+    InputError if a file is missing, StoreError if it is not a log, locked or damaged.
     """
     names = " and ".join(map(str, paths))
     with reading_logs(paths) as log:
@@ -97,7 +94,6 @@ def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
 
 
 def _reply(name: str, row: Sequence[Any]) -> LoggedReply:
-    """A row of a log; StoreError if it is none."""
     number, id, correct, audited, calibration, route, template, covered, text, at, content = row
     try:
         features = {str(key): _number(key, value) for key, value in json.loads(text).items()}
@@ -105,46 +101,53 @@ def _reply(name: str, row: Sequence[Any]) -> LoggedReply:
             raise ValueError(f"the label is {shown(correct)}")
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         where = f"row {number}, the reply {shown(id)}: {error}"
-        raise StoreError(f"the log {name} is damaged: {where}; give a copy from before") from error
-    label = None if correct is None else bool(correct)
+        raise StoreError(f"{name}: the log is damaged: {where}. Use an earlier copy") from error
     return LoggedReply(
-        *(number, id, label, bool(audited), calibration, route, template, bool(covered), features),
+        number,
+        id,
+        None if correct is None else bool(correct),
+        bool(audited),
+        calibration,
+        route,
+        template,
+        bool(covered),
+        features,
         labelled_at=at,
         content=content,
     )
 
 
 def _number(name: str, value: object) -> float | None:
-    """A feature; ValueError for what is none."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"the feature {shown(name)} is {shown(value)}, and no number")
+        raise ValueError(f"the feature {shown(name)} is {shown(value)}, not a number")
     if name in FEATURES and FEATURES[name].is_share and not 0 <= value <= 1:
-        raise ValueError(f"the feature {shown(name)} is {shown(value)}, and no share")
+        raise ValueError(f"the feature {shown(name)} is {shown(value)}, not a share")
     return float(value)
 
 
 def is_apart(reply_id: str) -> bool:
-    """Whether a reply's label is for a threshold: two in five are, by a hash of the id.
+    """Return whether the label of a reply is held out for a threshold: two in five are, by hash of the id.
 
-    It is another hash than the one that marks replies for the audit.
+    The hash differs from the hash that selects replies for the audit.
     """
     return is_in_share(f"threshold {reply_id}", APART)
 
 
 def is_in_share(text: str, share: float) -> bool:
-    """Whether a text is one of a share of all texts, by its hash."""
+    """Return whether a text belongs to a share of all texts, by its hash."""
     return int.from_bytes(sha256(text.encode(errors="surrogatepass")).digest()[:6]) < share * 2**48
 
 
-_NOT_AUDITED = "no label of an audited reply is for the threshold; serve with --audit, and label those"
+_NOT_AUDITED = "no audited reply has a label for the threshold. Serve with --audit, and label these replies"
 _AFTER_ANOTHER = (
-    "no added label is for the threshold, since another model answered what the calibration abstained from"
+    "no added label is used for the threshold, since another model answered the questions that the "
+    "calibration abstained from"
 )
 _UNLABELED = (
-    "no added label is for the threshold, since {} of {} audited replies have no label; label these, however "
-    "young they are, or let each count as wrong (--config calibration.allow_unlabeled=true)"
+    "no added label is used for the threshold, since {} of {} audited replies have no label. Label these, or "
+    "count each as wrong (--config calibration.allow_unlabeled=true)"
 )
 
 
@@ -157,26 +160,29 @@ def labels_for(
     alone: bool = False,
     allow_unlabeled: bool = False,
 ) -> ProductionLabels:
-    """Choose the labels from which a calibration is learnt again.
+    """Choose the labels from which a calibration is learned again.
 
     Parameters
     ----------
     calibration : Calibration
+        The calibration that served the replies.
     replies : sequence of LoggedReply
-        From `read_logs`; `name` is what messages call their logs.
+        Replies of `read_logs`.
+    name : str
+        The name of the logs in messages.
     threshold : bool
-        Whether a threshold is set. Then audited replies of which `is_apart` says so are apart for it, and
-        those without a label count as wrong. None are if another model or calibration answered in between,
-        since what the calibration abstained from is then missing, or if fewer than `ENOUGH` are labeled.
+        Whether a threshold is set. Audited replies that `is_apart` selects are then held out, and count as
+        wrong without a label. No reply is held out if fewer than `ENOUGH` are labeled; nor if another model
+        or calibration answered in between, since questions with abstained answers are then missing.
     alone : bool
-        Whether the threshold is set on no others.
+        Whether the threshold is set only on these labels.
     allow_unlabeled : bool
         Whether a threshold may be set with fewer labels than `ENOUGH`.
 
     Raises
     ------
     InputError
-        If there is no label to use.
+        If no label can be used.
     """
     left_out, gated, subjects = Counter[str](), False, defaultdict[str | int, list[LoggedReply]](list)
     reasons = list(_reasons(calibration, replies))
@@ -190,7 +196,7 @@ def labels_for(
     labels, missing = list[tuple[LoggedReply, bool]](), list[LoggedReply]()
     for equal in subjects.values():
         audited = [reply for reply in equal if reply.audited]
-        # Audited ones first: what people label of their own accord, and when, depends on the answer.
+        # Audited replies first: people choose the other labels, and their time, by the answer.
         order = sorted(equal, key=lambda reply: (not reply.audited, reply.labelled_at or 0))
         labeled = [(reply, reply.correct) for reply in order if reply.correct is not None]
         if audited and not (labeled and labeled[0][0].audited):
@@ -222,9 +228,11 @@ def labels_for(
     found = sum(reply.calibration in calibration.ancestors for reply, _ in labels)
     before = calibration.report.added
     if before is not None and (lacking := before.labeled - found) > 0:
-        again = "give the logs from before as well (--add LOG --add LOG)"
-        known = f"{lacking} of the {before.labeled} labels that the calibration was learnt with"
-        problems.append(f"{known} are in none of these logs, and count no more; {again}")
+        known = f"{lacking} of the {before.labeled} labels that the calibration was learned with"
+        problems.append(
+            f"{known} are in none of these logs, and no longer count. Add the earlier logs as well "
+            "(--add LOG --add LOG)"
+        )
     return ProductionLabels(
         features,
         np.array([correct for _, correct in used], float),
@@ -238,7 +246,7 @@ def labels_for(
 
 
 def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:
-    """Why each reply of a log is of no use; None where it can be learnt from."""
+    """Yield the reason why each reply is not used; None if it is used."""
     ids, provenance = {*calibration.ancestors, calibration.id}, calibration.provenance
     routes = {reply.route for reply in replies if reply.calibration in ids}
     for reply in replies:
@@ -257,18 +265,18 @@ def _nothing_to_add(
 ) -> InputError:
     if not reasons:
         return InputError(
-            f"{name} holds no labels; send them to /v1/semcal/labels of semcal serve, or add the --label-log "
-            "of its replicas"
+            f"{name} holds no labels. Send labels to /v1/semcal/labels of semcal serve, or add the "
+            "--label-log of its replicas"
         )
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     ids = {reply.calibration for reply in replies}
     by = f"; it has replies by {', '.join(sorted(ids))}" if ids else ""
     return InputError(
-        f"no label of {name} can be added to the calibration {calibration.id}: {why}{by}; give the "
-        "calibration that was served with this log"
+        f"{name}: no label can be added to the calibration {calibration.id}: {why}{by}. Pass the calibration "
+        "that was served with this log"
     )
 
 
 def usable_features(own: Mapping[str, Floats], added: Mapping[str, Floats]) -> list[str]:
-    """The names of the features of own questions that four in five replies have as well."""
+    """Return the names of the features that own questions and at least four in five replies have."""
     return [name for name in own if name in added and np.isnan(added[name]).mean() <= MOST_LACKING]

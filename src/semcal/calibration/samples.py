@@ -1,4 +1,4 @@
-"""Stored samples of labelled questions: what they are from, clustered and measured; and how they are kept."""
+"""Stored samples of labeled questions: their origin, measurement and file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from semcal.files import dumps
 from semcal.hub_names import CALIBRATION
 from semcal.measuring import measure_at
 from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
-from semcal.models.sampling import default_max_new_tokens, row_to_ask
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.saving import fitted_or_none
+from semcal.models.sample import default_max_new_tokens, row_to_ask
+from semcal.recalibration.files import Provenance, fitted_or_none
 from semcal.rows import (
     SAMPLES,
     SIGNALS_KEY,
@@ -36,17 +35,17 @@ from semcal.rows import (
 )
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.attentive import Fitted
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.records import Fitted
 
 T = TypeVar("T")
-#: What is kept of a row beside its draws: answers that are not read of them.
+#: Keys of a row that are kept beside its samples: greedy and given answers.
 KEPT = (*STATED["greedy"][:2], STATED["greedy"][3], STATED["given"][1], STATED["given"][3])
 
 
 @dataclass(frozen=True)
 class SamplesOrigin:
-    """What is known of where samples are from, and their rows as text if that is to be kept."""
+    """The known origin of samples; and their rows as text, to be saved with the calibration."""
 
     provenance: Provenance | None = None
     recalibrator: Fitted | None = None
@@ -54,7 +53,7 @@ class SamplesOrigin:
     samples: str | None = None
 
 
-#: Of samples of which nothing is known.
+#: The origin of samples of which nothing is known.
 NOWHERE = SamplesOrigin()
 
 
@@ -66,10 +65,10 @@ def origin_of(
     recalibrator: AnyRecalibrator | None = None,
     seed: int | None = None,
 ) -> SamplesOrigin:
-    """What the rows of the file `source` are from: nothing is known unless `semcal calibrate` sampled them.
+    """Return the origin of the rows of the file `source`: unknown unless `semcal calibrate` sampled them.
 
-    Then the calibration beside the file tells; or the `provenance` of their questions, of a model that is
-    given, which must be what sampled the rows. UsageError otherwise.
+    The origin is read from the calibration beside the file. With `provenance`, a function of the questions,
+    it is the given model and `recalibrator`. UsageError if these did not sample the rows.
     """
     n_sampled_here = sum(row.sampled_by.command == "calibrate" for row in rows)
     if not n_sampled_here:
@@ -77,7 +76,7 @@ def origin_of(
     if n_sampled_here < len(rows):
         raise UsageError(
             f"{n_sampled_here} of {len(rows)} rows were sampled by semcal calibrate, and the others were "
-            "not; give them in files of their own"
+            "not. Use separate files"
         )
     questions = as_questions([row.json for row in rows], "samples", labelled=True)
     is_file = source is not None and Path(source).is_file()
@@ -94,7 +93,7 @@ def origin_of(
         return SamplesOrigin(stored, beside.recalibrator, beside.max_new_tokens, text)
     of_model = provenance(questions)
     for row in rows:
-        check_sampled_by(row, of_model, recalibrator, reference="what is given")
+        check_sampled_by(row, of_model, recalibrator, reference="the given model")
     limits = {row.sampled_by.max_new_tokens or 0 for row in rows}
     usual = {default_max_new_tokens(open_book=question.context is not None) for question in questions}
     fitted = fitted_or_none(recalibrator)
@@ -102,22 +101,21 @@ def origin_of(
 
 
 def _calibration_beside(source: str | Path | None, text: str | None) -> Calibration:
-    """The calibration that kept the samples; UsageError if it is not there, or kept others."""
-    name = "name the model that sampled them (--model, and --few-shot as then)"
+    remedy = "the model that sampled them (--model, with the same --few-shot)"
     folder = Path("" if source is None else source).parent
     if text is None or not (folder / CALIBRATION.file).is_file():
         raise UsageError(
-            f"semcal calibrate kept these samples, and no {CALIBRATION.file} that knows their prompt stands "
-            f"beside them; give the file {SAMPLES} in the directory of their calibration, or {name}"
+            f"{CALIBRATION.file}, which holds the prompt of these samples of semcal calibrate, is missing in "
+            f"their directory. Pass {SAMPLES} in the directory of the calibration, or {remedy}"
         )
     calibration = Calibration.from_pretrained(folder)
     if calibration.samples_sha256 != sha256(text.encode()).hexdigest():
-        raise UsageError(f"{source} is not what {folder / CALIBRATION.file} was made with; {name}")
+        raise UsageError(f"{source}: {folder / CALIBRATION.file} was made from other samples. Pass {remedy}")
     return calibration
 
 
 def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
-    """Raise InputError unless the row holds samples, and what is right of its question."""
+    """Raise InputError unless the row holds samples and labels."""
     _ = row.id
     if answer == "greedy":
         _ = row.stated_answer(answer)
@@ -125,14 +123,14 @@ def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
         check_given(row)
     elif not row.is_labelled and row.verdict is not None and row.has("answer"):
         raise InputError(
-            "'correct' says whether 'answer' is right, and another answer is calibrated; give --answer "
-            "given, or reference 'answers'"
+            "'correct' is the verdict on 'answer', but another answer is calibrated. Pass --answer given, or "
+            "add reference 'answers'"
         )
     if row.verdict is None or answer != "given":
         answers = row.answers
         if not any(text.strip() for text in answers):
             raise InputError(
-                f"'answers' holds no text, got {shown(answers)}: give at least one reference answer"
+                f"'answers' holds no text, got {shown(answers)}. Add at least one reference answer"
             )
     _ = row.context, row.group, row.samples, row.log_likelihoods, row.temperatures, row.sampled_by
     _ = row.signals_of(""), row.clusters if row.has("clusters") else row.question
@@ -148,14 +146,13 @@ def measure_samples(
     progress: Callable[[int], None] | None = None,
     read_by: Calibration | None = None,
 ) -> RowsAt:
-    """Cluster and measure stored samples of labelled questions, at each temperature by themselves.
+    """Cluster and measure stored samples of labeled questions, at each temperature separately.
 
-    Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
-    `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
-    clustered again: a warning, if the equivalence is another than "exact". Of each temperature the first `m`
-    draws are taken, by default all; of `temperatures` beside the answer's, those that are named; or those
-    that are `read_by` a calibration. `progress` gets the number of questions that are clustered. UsageError
-    for one draw a question, or fewer than `m`.
+    Each row has `id`, `question`, `samples` and `answers`; optionally `log_likelihoods`, and `temperatures`
+    with one value for each sample. Stored `clusters` are used, with a warning unless the equivalence is
+    "exact". The first `m` samples at each temperature are used, by default all; of the temperatures, the
+    answer's and the named ones, or those that are `read_by` a calibration. `progress` receives the number of
+    clustered questions. UsageError for one sample of a question, or fewer than `m`.
     """
     for row in rows:
         try:
@@ -165,7 +162,7 @@ def measure_samples(
     inputs.check_clustered_by(rows, cluster)
     inputs.warn_of_clusters(rows, cluster.address)
     chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
-    rows_at = _first_draws(chosen, m)
+    rows_at = chosen if m is None else _first_draws(chosen, m)
     inputs.check_stored_draws(rows_at, answer)
     warn_of_cut_draws(*count_ends(row for part in rows_at.values() for row in part))
     clustered = cluster_missing(
@@ -179,61 +176,48 @@ def measure_samples(
 
 
 def rows_at_temperatures(rows: Sequence[Row], temperatures: Sequence[float] | None) -> RowsAt:
-    """Return the rows at each temperature: that of the answer, and those that are named, by default all."""
-    return _chosen_temperatures(_rows_at_stated(rows), temperatures)
-
-
-def _rows_at_stated(rows: Sequence[Row]) -> RowsAt:
-    """The rows of each temperature; of one, that which all of them were sampled at as far as they say."""
-    rows_at = rows_by_temperature(rows)
+    """Return the rows at the answer's temperature, which comes first, and at the named ones, or at all."""
+    rows_at: RowsAt = rows_by_temperature(rows)
     stated = {row.sampled_by.temperature for row in rows}
-    if list(rows_at) == [None] and len(stated) == 1 and isinstance(t := stated.pop(), float):
-        return {t: rows_at[None]}
-    return rows_at
-
-
-def _chosen_temperatures(rows_at: RowsAt, temperatures: Sequence[float] | None) -> RowsAt:
-    """The draws of the answer, and those at the temperatures that are named."""
+    if list(rows_at) == [None] and len(stated) == 1 and isinstance(at := stated.pop(), float):
+        rows_at = {at: rows_at[None]}
     if temperatures is None:
         return rows_at
     for t in temperatures:
         if t not in rows_at:
             held = ", ".join("none" if at is None else f"{at:g}" for at in rows_at)
-            raise UsageError(f"the samples have no draws at T = {t:g}, but at {held}; name some of these")
+            raise UsageError(f"temperatures: there are no samples at T = {t:g}. Choose from {held}")
     first = next(iter(rows_at))
-    return {t: rows for t, rows in rows_at.items() if t == first or t in temperatures}
+    return {t: part for t, part in rows_at.items() if t == first or t in temperatures}
 
 
-def _first_draws(rows_at: RowsAt, m: int | None) -> RowsAt:
-    """The first m draws of each row at each temperature; all of them without m."""
-    if m is None:
-        return rows_at
+def _first_draws(rows_at: RowsAt, m: int) -> RowsAt:
     for row in (row for rows in rows_at.values() for row in rows):
         if len(row.samples) < m:
             raise UsageError(
-                f"question {row.id!r} has {len(row.samples)} draws at a temperature, and m is {m}; "
-                "give a smaller m, or sample anew"
+                f"m = {m}: question {row.id!r} has {len(row.samples)} samples at a temperature. Pass a "
+                "smaller m, or sample again"
             )
     return {t: [row.take(range(m)) for row in rows] for t, rows in rows_at.items()}
 
 
 def check_given(row: Row) -> None:
-    """Raise InputError unless the row holds an answer, and whether it is right or reference answers."""
+    """Raise InputError unless the row holds an answer, and a verdict or reference answers."""
     if not (row.stated_answer("given").text or "").strip():
-        raise InputError("'answer' is empty: give the answer that is checked, or leave the row out")
+        raise InputError("'answer' is empty. Add the answer to be checked, or leave the row out")
     if not row.has_label("given"):
         raise InputError(
-            "neither 'correct' (true or false: whether 'answer' is right) nor reference 'answers'; give one"
+            "'correct' (true or false, the verdict on 'answer') and reference 'answers' are missing. Add one"
         )
 
 
 def keep_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[SampledBy]) -> str:
-    """What was sampled as rows of JSON Lines, the draws at several temperatures in one row."""
+    """Return the samples as JSON Lines, one row for each question with all its temperatures."""
     lines = []
     for question, origin, *parts in zip(questions, by, *rows.values()):
         stated = {key: value for key in KEPT if (value := parts[0].json.get(key)) is not None}
         if "greedy" in parts[0].json:
-            stated["greedy"] = parts[0].json["greedy"]  # null is no answer
+            stated["greedy"] = parts[0].json["greedy"]  # null means "no answer"
         if said := [item for part in parts for item in part.json.get(SIGNALS_KEY, ())]:
             stated[SIGNALS_KEY] = list({item["answer"]: item for item in said}.values())
         draws = [part.draws for part in parts if part.draws is not None]
@@ -257,7 +241,7 @@ def keep_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Sampl
 
 
 def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
-    """One list of several; None where one is not known."""
+    """Concatenate lists; None if one is unknown."""
     joined: list[T] = []
     for values in lists:
         if values is None:

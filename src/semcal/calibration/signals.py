@@ -1,7 +1,7 @@
-"""What a model says of an answer when it is asked, as features of a calibration (spec section 11).
+"""Signals: statements of a model about its answer, as features of a calibration (spec section 11).
 
-A signal is one entry of `SIGNALS`. Most ask the model once or twice more for each question; their values are
-kept in the row under `signals`, with the answer that they are about. `token-scores` reads the draws alone.
+Each signal is an entry of `SIGNALS`. Most signals ask the model once or twice more for each question. Their
+values are kept in the row under `signals`, with the answer. `token-scores` reads the samples only.
 """
 
 from __future__ import annotations
@@ -18,27 +18,20 @@ from semcal.calibration.features import AnsweredRow, Feature, answered_rows
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError, shown
 from semcal.measuring import representative
-from semcal.models.language_model import (
-    LanguageModel,
-    ListsTokens,
-    Prompt,
-    PromptConfig,
-    Sampler,
-    SampleRequest,
-    common_prefix,
-)
+from semcal.models.prompting import PromptConfig, common_prefix
+from semcal.models.protocols import LanguageModel, ListsTokens, Prompt, Sampler, SampleRequest
 from semcal.registry import Catalogue, check_name
 from semcal.rows import AnswerKind, Row, RowsAt
 from semcal.steps import Stage, Step, WorkerState, run_stages
 from semcal.store import Store
 from semcal.workers import Progress, SerialExecutor
 
-#: The most meanings that are options of one question, the most frequent first.
+#: Largest number of meanings in one multiple-choice question, the most frequent first.
 MOST_OPTIONS = 10
-#: The longest reply that a probability is read of, in tokens, and what it must be.
+#: Token limit of a reply that states a probability, and its pattern.
 REPLY_TOKENS = 8
 STATED_NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\.?")
-#: Questions that are asked about before their values are kept.
+#: Number of questions whose values are stored together.
 BLOCK = 64
 NONE_OF_THESE = "none of these"
 
@@ -50,45 +43,45 @@ class Assessment:
     row: Row
     turns: tuple[Turn, ...]  # the chat that asks the question, without examples
     answer: str
-    others: tuple[str, ...]  # the other meanings of the draws, the most frequent first
+    others: tuple[str, ...]  # the other meanings of the samples, the most frequent first
 
     def prompt(self, model: Sampler, text: str) -> Prompt:
-        """The prompt that goes on with a text where the question ends."""
+        """Return the prompt with a text after the question."""
         *before, last = self.turns
         turns = (*before, replace(last, content=f"{last.content}\n\n{text}"))
         return Prompt(self.row.id, model.encode(turns), turns)
 
 
 Ask = Callable[[Sampler, Sequence[Assessment]], list[float | None]]
-"""Return the value of each answer, in [0, 1]; None where it failed."""
+"""Return the value of each answer, in [0, 1]; None for a failure."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A signal, and the features that it makes."""
+    """A signal and its features."""
 
     name: str
     features: tuple[Feature, ...]
-    ask: Ask | None = None  # None: it is read of the draws
-    reads_letters: bool = False  # it needs log-probabilities of an answer's first token
+    ask: Ask | None = None  # None: read from the samples
+    reads_letters: bool = False  # needs log-probabilities of the first token of an answer
 
     def check(self, model: Sampler) -> None:
-        """Raise UsageError if the model cannot be asked."""
+        """Raise UsageError if the model cannot provide the signal."""
         if self.reads_letters and not model.capabilities.next_tokens:
             raise UsageError(
-                f"--signal {self.name} reads log-probabilities of the letters of options, and {model.name} "
-                "gives none; --signal verbalised needs none"
+                f"--signal {self.name}: {model.name} does not provide log-probabilities of option letters. "
+                "Use --signal verbalised, which needs none"
             )
 
     def is_in(self, answered: AnsweredRow) -> bool:
-        """Whether the row holds it for the answer, be it null; what is read of the draws, as likelihoods."""
+        """Return whether the row holds the signal (or null) for its answer."""
         if self.ask is None:
             return answered.token_scores is not None or answered.log_likelihood is None
         return self.name in answered.row.signals_of(answered.text)
 
     @property
     def made_by(self) -> str:
-        """What writes it, for messages."""
+        """The command that writes the signal, for messages."""
         return "`semcal ask` computes it" if self.ask else "`semcal sample` writes it as 'token_scores'"
 
 
@@ -97,21 +90,18 @@ SIGNALS: Catalogue[Signal] = Catalogue("signal")
 
 
 def signals_named(names: Iterable[str]) -> tuple[Signal, ...]:
-    """Return the signals of these names, each once; UsageError if there is no such."""
+    """Return the signals with these names, without repetition; UsageError for an unknown name."""
     return tuple(SIGNALS[check_name(name, SIGNALS, what="signal")] for name in dict.fromkeys(names))
-
-
-# ---- The signals
 
 
 def first_letters(
     model: Sampler, prompts: Sequence[Prompt], counts: Sequence[int]
 ) -> list[list[float] | None]:
-    """The probability that the answer is each of the first letters, among these alone; None where unknown."""
+    """Return the probability of each of the first option letters, normalized; None if unknown."""
     if not model.capabilities.states:
         listed = cast("ListsTokens", model).next_tokens(prompts)
         return [
-            None if isinstance(tokens, QuestionError) else _normalised(_letters_of(tokens, count))
+            None if isinstance(tokens, QuestionError) else _normalized(_letters_of(tokens, count))
             for tokens, count in zip(listed, counts)
         ]
     from semcal.models.distribution import Temperature
@@ -130,13 +120,13 @@ def first_letters(
         [prompts[k] for k in fitting], [answers[k] for k in fitting], recalibrator=Temperature(1.0)
     )
     for k, of_letters in zip(fitting, scores):
-        end = common_prefix(answers[k]) + 1  # up to the token that tells the letters apart
-        probabilities[k] = _normalised([math.fsum(log_probs[:end]) for log_probs in of_letters])
+        end = common_prefix(answers[k]) + 1  # up to the first token that differs between letters
+        probabilities[k] = _normalized([math.fsum(log_probs[:end]) for log_probs in of_letters])
     return probabilities
 
 
 def _letters_of(tokens: Mapping[str, float], count: int) -> list[float]:
-    """The log-probability of each letter; that of one that is not listed is −inf."""
+    """Return the log-probability of each letter; −inf for a letter that is not listed."""
     log_probs = dict.fromkeys(ascii_uppercase[:count], 0.0)
     for text, log_prob in tokens.items():
         if (letter := text.strip("\u0120\u2581 \n")) in log_probs:
@@ -144,7 +134,7 @@ def _letters_of(tokens: Mapping[str, float], count: int) -> list[float]:
     return [math.log(p) if p else -math.inf for p in log_probs.values()]
 
 
-def _normalised(log_probs: Sequence[float]) -> list[float] | None:
+def _normalized(log_probs: Sequence[float]) -> list[float] | None:
     peak = max(log_probs)
     if peak == -math.inf:
         return None
@@ -158,7 +148,7 @@ def _choose(
     options_of: Callable[[Assessment], Sequence[str]],
     text: str,
 ) -> list[float | None]:
-    """The probability of the first option of a multiple-choice question, averaged over two orders."""
+    """Return the probability of the first option of a multiple-choice question, the mean of two orders."""
     by_order: list[list[float | None]] = []
     for backwards in (False, True):
         options = [list(options_of(item)) for item in assessments]
@@ -188,9 +178,9 @@ def ask_self_assessment(model: Sampler, assessments: Sequence[Assessment]) -> li
 
 
 def ask_p_true(model: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
-    """Return the probability that the model calls the answer right, not wrong (arXiv 2207.05221).
+    """Return the probability that the model calls the answer right (arXiv 2207.05221).
 
-    It is shown the other meanings; the two options are asked about in both orders.
+    The prompt lists the other meanings. The options yes and no are asked in both orders.
     """
     text = (
         "Proposed answer: {answer}\nOther answers that were given: {others}\n"
@@ -200,10 +190,7 @@ def ask_p_true(model: Sampler, assessments: Sequence[Assessment]) -> list[float 
 
 
 def ask_verbalised(model: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
-    """Return the probability that the model states; None unless its reply is one number (`parse_stated`).
-
-    The model is asked for a whole number from 0 to 100.
-    """
+    """Return the probability that the model states as a whole number from 0 to 100 (`parse_stated`)."""
     from semcal.models.distribution import Temperature
 
     text = (
@@ -239,16 +226,22 @@ def parse_stated(text: str) -> float | None:
     return number if "." in stated[1] and not stated[2] and number <= 1 else number / 100
 
 
-def _register(name: str, ask: Ask, *, reads_letters: bool) -> None:
+def register_signal(name: str, ask: Ask, *, reads_letters: bool = False) -> None:
+    """Register a signal of one feature: the value, in [0, 1], that `ask` returns for each answer.
+
+    `reads_letters` says that it needs log-probabilities of the first token of a reply. UsageError if the name
+    is taken.
+    """
+
     def read(answered: AnsweredRow) -> float | None:
         return cast("float | None", answered.row.signals_of(answered.text).get(name))
 
     SIGNALS.register(Signal(name, (Feature(name, read, is_share=True),), ask, reads_letters))
 
 
-_register("self-assessment", ask_self_assessment, reads_letters=True)
-_register("p-true", ask_p_true, reads_letters=True)
-_register("verbalised", ask_verbalised, reads_letters=False)
+register_signal("self-assessment", ask_self_assessment, reads_letters=True)
+register_signal("p-true", ask_p_true, reads_letters=True)
+register_signal("verbalised", ask_verbalised)
 SIGNALS.register(
     Signal(
         "token-scores",
@@ -263,23 +256,21 @@ SIGNALS.register(
     )
 )
 
-# ---- Asking for them
-
 
 @dataclass(frozen=True)
 class SignalStep(Step):
-    """Asks a model about the `answer` of rows beside their `others`, and adds the values as `signals`."""
+    """Ask a model about the `answer` of each row and its `others`, and add the values as `signals`."""
 
     name: ClassVar[str] = "signals"
     needs: ClassVar[tuple[str, ...]] = ("model",)
     signals: tuple[str, ...]
-    asking: PromptConfig
+    prompt: PromptConfig
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
-        """Ask."""
-        asking = replace(self.asking, few_shot=())
+        """Return the rows with their signals."""
+        prompt = replace(self.prompt, few_shot=())
         assessments = [
-            Assessment(row, asking.chat(row.to_question()), row["answer"], tuple(row["others"]))
+            Assessment(row, prompt.chat(row.to_question()), row["answer"], tuple(row["others"]))
             for row in rows
         ]
         columns = {
@@ -297,27 +288,27 @@ def add_signals(
     rows: RowsAt,
     names: Sequence[str],
     model: Sampler,
-    asking: PromptConfig,
+    prompt: PromptConfig,
     kind: AnswerKind = "modal",
     *,
     temperatures: Sequence[float | None] | None = None,
     keep: Store | None = None,
     progress: Progress | None = None,
 ) -> RowsAt:
-    """Ask a model about the answers to measured rows, and return the rows with what it says.
+    """Ask a model about the answers of measured rows, and return the rows with the signals.
 
-    The answers are read of the draws at each of some `temperatures`, by default those of the first. Finished
-    blocks are kept in `keep`; `progress` gets the number of questions whose first answer is done. A value is
-    None where a server failed, the prompt was too long or the reply was none; a warning says how many are.
-    UsageError if the model cannot be asked.
+    The answers are those at each of some `temperatures`, by default the first. Finished blocks are stored in
+    `keep`. `progress` receives the number of questions whose first answer is done. A value is None if a
+    server failed, a prompt was too long or a reply was unreadable; a warning counts these. UsageError if the
+    model cannot provide a signal.
     """
     asked = [signal for signal in signals_named(names) if signal.ask is not None]
     for signal in asked:
         signal.check(model)
     if not asked:
         return rows
-    step = SignalStep(tuple(signal.name for signal in asked), asking)
-    stage = Stage((step,), {"model": model.revision, "prompt": asking.hash(model)} if keep else {})
+    step = SignalStep(tuple(signal.name for signal in asked), prompt)
+    stage = Stage((step,), {"model": model.revision, "prompt": prompt.hash(model)} if keep else {})
     values: dict[tuple[str, str], Mapping[str, float | None]] = {}
     added = dict(rows)
     for t in [next(iter(rows))] if temperatures is None else temperatures:
@@ -337,13 +328,13 @@ def add_signals(
         ]
     for name in step.signals:
         if lacking := sum(of_answer[name] is None for of_answer in values.values()):
-            text = f"{lacking} of {len(values)} answers have no {name!r}: no reply of the model can be read"
+            text = f"{lacking} of {len(values)} answers have no {name!r}, since no reply could be read"
             warnings.warn(text, SemcalWarning, stacklevel=3)
     return added
 
 
 def _to_assess(answered: AnsweredRow) -> Row:
-    """The question alone, with the answer and the other meanings of its draws."""
+    """Return a row of the question, its answer and the other meanings."""
     row = answered.row
     others = [cluster for number, cluster in enumerate(row.clusters) if number != answered.meaning]
     texts = [
@@ -355,31 +346,31 @@ def _to_assess(answered: AnsweredRow) -> Row:
 
 
 def check_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> None:
-    """Raise InputError for a row that lacks a signal of its answer."""
+    """Raise InputError for a row that lacks a signal for its answer."""
     for signal in signals_named(names):
         for item in answered:
             if item.text is not None and not signal.is_in(item):
                 raise InputError(
-                    f"question {item.row.id!r} has no signal {signal.name!r} of its answer "
-                    f"{shown(item.text)}, which the calibration reads; {signal.made_by}"
+                    f"question {item.row.id!r} has no signal {signal.name!r} for its answer "
+                    f"{shown(item.text)}, which the calibration reads: {signal.made_by}"
                 )
 
 
 def check_any_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> None:
-    """Raise UsageError for a signal that no row holds of its answer."""
+    """Raise UsageError for a signal that no row holds for its answer."""
     for signal in signals_named(names):
         if not any(signal.is_in(item) for item in answered):
-            remedy = "calibrate with --model, which is asked" if signal.ask else signal.made_by
-            raise UsageError(f"no row holds the signal {signal.name!r} of its answer: {remedy}")
+            remedy = ". Calibrate with --model" if signal.ask else f": {signal.made_by}"
+            raise UsageError(f"signals: no row holds {signal.name!r} for its answer{remedy}")
 
 
 def asks_a_model(names: Sequence[str]) -> bool:
-    """Whether some signals ask the model."""
+    """Return whether some signals ask the model."""
     return any(signal.ask is not None for signal in signals_named(names))
 
 
 def signals_read(names: Sequence[str], features: Iterable[str]) -> tuple[str, ...]:
-    """The signals that some features are of."""
+    """Return the names of the signals that some features belong to."""
     read = set(features)
     return tuple(
         signal.name

@@ -272,7 +272,7 @@ def promise(limit: Threshold) -> str:
 def _checker(models: WorkerState, way: AskKeywords, calibration: Calibration | None) -> Callable[[Row], None]:
     """Check the options, and return a function that rejects a row that cannot be answered."""
     from semcal.calibration.compatibility import check_unanswered
-    from semcal.models.sampling import check_question
+    from semcal.models.sample import check_question
 
     uq = _asker(models, way)
 

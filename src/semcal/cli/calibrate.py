@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import Sampler
+    from semcal.models.protocols import Sampler
 
 #: Columns of stored samples.
 FIELDS = (
@@ -437,7 +437,7 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
     if options.model is None:
         return origin_of(rows, options.file, seed=options.seed)
     from semcal.installation import versions
-    from semcal.recalibration.calibration_set import provenance_of
+    from semcal.recalibration.fit_data import provenance_of
 
     model = models.open_model()
     recalibrator, prompt = opt.open_recalibrator(model, options)
@@ -467,7 +467,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
     from semcal.models.distribution import Temperature
-    from semcal.models.sampling import Sampling, plan_sampling
+    from semcal.models.sample import Sampling, plan_sampling
 
     model = models.open_model()
     recalibrator, prompt = opt.open_recalibrator(model, options)

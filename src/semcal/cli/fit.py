@@ -33,7 +33,7 @@ from semcal.data.splits import near_duplicates, question_key, warn_of_near_dupli
 from semcal.errors import QuestionError, StoreError, UsageError, shown
 from semcal.files import dumps, read_object, write_rows
 from semcal.models.equivalence import names_a_server
-from semcal.models.language_model import check_likelihoods
+from semcal.models.protocols import check_likelihoods
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS
 from semcal.registry import check_name
 from semcal.rows import Json
@@ -41,11 +41,12 @@ from semcal.store import SETTINGS
 
 if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import LanguageModel, PromptConfig, Sampler
-    from semcal.models.sampling import Sampling
-    from semcal.recalibration.attentive import Fitted
-    from semcal.recalibration.calibration_set import CalibrationSet
-    from semcal.recalibration.provenance import Provenance
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import LanguageModel, Sampler
+    from semcal.models.sample import Sampling
+    from semcal.recalibration.files import Provenance
+    from semcal.recalibration.fit_data import FitData
+    from semcal.recalibration.records import Fitted
 
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
@@ -136,8 +137,8 @@ class FitOptions:
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
         from semcal.measures import MEASURES
-        from semcal.recalibration.fitting import check_method
-        from semcal.recalibration.provenance import CHOSEN_BY
+        from semcal.recalibration.fit import check_method
+        from semcal.recalibration.records import CHOSEN_BY
 
         opt.required_model(self.model)
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
@@ -224,7 +225,7 @@ def output_of(out: Path) -> Output:
 
 
 def folder_output(out: Path, kind: str) -> Output:
-    """The directory of what `calibration.json` holds; --overwrite replaces one of the same kind."""
+    """The directory of a recalibrator or calibration; --overwrite replaces one of the same kind."""
     work = unfinished(out)
     return Output(
         out,
@@ -238,7 +239,7 @@ def folder_output(out: Path, kind: str) -> Output:
 
 def _holds(folder: Path, kind: str) -> bool:
     """Whether a folder holds one of this kind; a damaged one is to be made again."""
-    path = folder / "calibration.json"
+    path = folder / f"{kind}.json"
     try:
         return path.is_file() and read_object(path, remedy="").get("kind") == kind
     except StoreError:
@@ -283,7 +284,7 @@ class FitWork:
     @property
     def language_model(self) -> LanguageModel:
         """The model; UsageError if it is a server."""
-        from semcal.models.language_model import with_states
+        from semcal.models.protocols import with_states
 
         return with_states(self.model, "this fit reads hidden states")
 
@@ -300,7 +301,7 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sampling import Sampling
+        from semcal.models.sample import Sampling
 
         return Sampling((), self.asking, opt.sampling_config(self.options))
 
@@ -321,9 +322,9 @@ class FitWork:
 
     def show_plan(self) -> None:
         """Print what would be read and written; the model is loaded and not run on any question."""
-        from semcal.recalibration.calibration_set import CalibrationSet
-        from semcal.recalibration.choosing import candidate_fits
-        from semcal.recalibration.provenance import PAPER_LOSSES
+        from semcal.recalibration.fit_data import FitData
+        from semcal.recalibration.records import PAPER_LOSSES
+        from semcal.recalibration.select import candidate_fits
 
         options, parts, questions, under = self.options, [], self.validation, ""
         if options.from_samples:
@@ -332,9 +333,7 @@ class FitWork:
             read_by: Any = self.model
             parts.append(
                 self._reading(
-                    CalibrationSet.of(
-                        read_by, self.questions, asking=self.asking, on_bad_question=lambda _: None
-                    )
+                    FitData.of(read_by, self.questions, asking=self.asking, on_bad_question=lambda _: None)
                 )
             )
         if options.select:
@@ -342,10 +341,10 @@ class FitWork:
             under = f"each of {count} candidates"
         if options.samples:
             parts.append(f"sample {options.m} answers to each of {len(questions)} questions under {under}")
-        path = options.out / "calibration.json"
+        path = options.out / "recalibrator.json"
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
 
-    def _reading(self, labelled: CalibrationSet) -> str:
+    def _reading(self, labelled: FitData) -> str:
         """What a fit would read, in words."""
         options = self.options
         if self.over_server:
@@ -360,7 +359,7 @@ class FitWork:
     def fit(self, keep: Path) -> Json:
         """Fit one recalibrator and save it."""
         from semcal.installation import versions
-        from semcal.recalibration.fitting import fit
+        from semcal.recalibration.fit import fit
 
         options = self.options
         with successive_progress() as begin:
@@ -395,11 +394,11 @@ class FitWork:
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""
         from semcal.models.clustering import ClusterConfig
-        from semcal.recalibration.calibration_set import CalibrationSet
-        from semcal.recalibration.choosing import Sweep, fit_and_select
+        from semcal.recalibration.fit_data import FitData
+        from semcal.recalibration.select import Sweep, fit_and_select
 
         options = self.options
-        labelled = CalibrationSet.of(
+        labelled = FitData.of(
             self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
         provenance = self._provenance(labelled.questions)
@@ -419,7 +418,7 @@ class FitWork:
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""
         from semcal.models.clustering import ClusterConfig
-        from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
+        from semcal.recalibration.select import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
         clustering = ClusterConfig(self.equivalence)
@@ -447,7 +446,7 @@ class FitWork:
 
     def _grid(self) -> list[float]:
         """The temperatures of TS-grid that the model can be sampled at."""
-        from semcal.recalibration.choosing import GRID
+        from semcal.recalibration.select import GRID
 
         most = self.model.capabilities.max_temperature
         grid = [t for t in GRID if most is None or t <= most]
@@ -457,13 +456,13 @@ class FitWork:
 
     def _questions_to_sample(self, *, report: bool = False) -> Sequence[Question]:
         """The questions of TS-grid that fit the model: a server is asked them without their answers."""
-        from semcal.models.sampling import check_question
-        from semcal.recalibration.calibration_set import CalibrationSet
-        from semcal.recalibration.provenance import check_enough
+        from semcal.models.sample import check_question
+        from semcal.recalibration.fit_data import FitData
+        from semcal.recalibration.records import check_enough
 
         leave_out = self._leave_out if report else lambda _: None
         if not self.over_server:
-            return CalibrationSet.of(
+            return FitData.of(
                 self.language_model, self.questions, asking=self.asking, on_bad_question=leave_out
             ).questions
         fitting = []
@@ -478,7 +477,7 @@ class FitWork:
 
     def _provenance(self, questions: Sequence[Question]) -> Provenance:
         from semcal.installation import versions
-        from semcal.recalibration.calibration_set import provenance_of
+        from semcal.recalibration.fit_data import provenance_of
 
         return provenance_of(
             self.model,
@@ -490,7 +489,7 @@ class FitWork:
         )
 
     def _save(self, chosen: Mapping[str, Fitted], table: Sequence[Json], provenance: Provenance) -> Json:
-        from semcal.recalibration.choosing import save_choices
+        from semcal.recalibration.select import save_choices
 
         out, measure, by = self.options.out, self.options.measure, self.options.chosen_by
         choices = save_choices(chosen, table, out, provenance=provenance, measure=measure, by=by)
@@ -500,7 +499,7 @@ class FitWork:
         tried = len({row.get("candidate", row.get("temperature")) for row in table})
         place = out / SELECTION
         info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
-        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "calibration.json")}
+        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "recalibrator.json")}
 
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""
@@ -525,13 +524,13 @@ def _remove_choices(out: Path) -> None:
 
     (out / SELECTION).unlink(missing_ok=True)
     for folder in (out / measure for measure in MEASURES):
-        if (folder / "calibration.json").is_file():
+        if (folder / "recalibrator.json").is_file():
             rmtree(folder)
 
 
 def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, Any]:
     from semcal.models.distribution import temperature_of
-    from semcal.recalibration.temperature import solver_of
+    from semcal.recalibration.recalibrators import solver_of
 
     if report.get("at_bound"):
         info(

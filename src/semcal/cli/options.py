@@ -33,7 +33,7 @@ from semcal.cli.config_file import (
 )
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
-from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
+from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
     from semcal.models.clustering import ClusterConfig
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import PromptConfig, Sampler
-    from semcal.models.sampling import SamplingConfig
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import AnyRecalibrator, Sampler
+    from semcal.models.sample import SamplingConfig
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
@@ -447,7 +447,7 @@ class ModelOptions:
                 from semcal.servers.sampler import load_server
 
                 return load_server(self.model, self.settings)
-            from semcal.models.loading import load_model
+            from semcal.models.load import load_model
 
             return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
 
@@ -514,7 +514,8 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
     if names_a_server(model) or names_a_server(equivalence):
         return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
-    places += [] if equivalence is None or needs_no_model(equivalence) else [locate(equivalence, NLI_MODEL)]
+    is_checkpoint = not (needs_no_model(equivalence) or equivalence in {None, *EQUIVALENCES})
+    places += [locate(equivalence, NLI_MODEL)] if equivalence and is_checkpoint else []
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
 
@@ -533,7 +534,7 @@ def is_here(model: str) -> bool:
 def _folder(place: Location) -> Path | None:
     """Return the directory of a checkpoint, which may be in the hub's cache or among unpacked models."""
     if place.gguf:
-        from semcal.models.loading import unpacked_folder
+        from semcal.models.gguf import unpacked_folder
 
         return unpacked_folder(Path(place.source), "float32")[0]
     if not place.on_hub:
@@ -554,7 +555,7 @@ def open_calibration(name: str) -> Calibration:
 
 def prompt_config(options: object) -> PromptConfig:
     """Return the prompt settings of a command: `few_shot`, `system`, `template` and `force`."""
-    from semcal.models.language_model import PromptConfig
+    from semcal.models.prompting import PromptConfig
 
     few_shot, system, template, force = _named(options, "few_shot", "system", "template", "force")
     try:
@@ -565,7 +566,7 @@ def prompt_config(options: object) -> PromptConfig:
 
 def sampling_config(options: object) -> SamplingConfig:
     """Return the sampling settings of a command."""
-    from semcal.models.sampling import SamplingConfig
+    from semcal.models.sample import SamplingConfig
 
     names = ("m", "seed", "temperatures", "max_new_tokens", "answer_format")
     given = {name: value for name, value in zip(names, _named(options, *names)) if value is not None}
@@ -584,7 +585,7 @@ def cluster_config(options: object, equivalence: Equivalence) -> ClusterConfig:
 
 def open_recalibrator(model: Sampler, options: object) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt."""
-    from semcal.recalibration.fitted import recalibrator_and_prompt
+    from semcal.recalibration.fit import recalibrator_and_prompt
 
     name, temperature = _named(options, "recalibrator", "temperature")
     if name is not None and temperature is not None:
@@ -653,7 +654,7 @@ def _uses_cpu(device: str | None) -> bool:
 
     if device is not None or not has_gpu():
         return device in (None, "cpu")
-    from semcal.models.loading import choose_device
+    from semcal.models.load import choose_device
 
     return choose_device().type == "cpu"
 

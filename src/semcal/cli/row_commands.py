@@ -42,13 +42,7 @@ from semcal.cli.row_streams import (
 from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
-from semcal.models.sampling import (
-    BLOCK_QUESTIONS,
-    BLOCK_TOKENS,
-    Sampling,
-    plan_sampling,
-    question_blocks,
-)
+from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
 from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
@@ -122,7 +116,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     questions, n_blocks = opt.peek_blocks(read, block_size, options.limit)
     with opt.open_workers("sample", models, options.workers, n_blocks) as (executor, load):
         language_model = load().model
-        from semcal.models.sampling import SampleStep, check_question
+        from semcal.models.sample import SampleStep, check_question
 
         method, asking = opt.open_recalibrator(language_model, options)
         sampling = Sampling((method,), asking, config)

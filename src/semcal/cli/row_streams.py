@@ -15,7 +15,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import info, progress, warn
 from semcal.data.datasets import FIELDS, load_questions, read_questions
 from semcal.data.question import Question
-from semcal.data.sources import COMMON_NAMES, parse_columns, peek, read_source_rows, rename
+from semcal.data.sources import COMMON_NAMES, find_source, parse_columns, peek, read_source_rows, rename
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
 from semcal.rows import Json, Row
@@ -24,7 +24,8 @@ from semcal.store import Store
 from semcal.workers import Executor, SerialExecutor
 
 if TYPE_CHECKING:
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import Sampler
 
 #: Runs of lines, and ids, that a message about many rows names.
 NAMED = 3
@@ -47,7 +48,8 @@ def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> I
 
 def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | None]:
     """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
-    if not os.path.isfile(file):  # noqa: PTH113 - a name that is too long is no file, and no error yet
+    path = find_source(file)
+    if not os.path.isfile(path):  # noqa: PTH113 - a name that is too long is no file, and no error yet
         return items, None
     in_memory = list(items)
     return iter(in_memory), len(in_memory)
@@ -84,6 +86,7 @@ def open_rows(
     With `tables` CSV, TSV and Parquet are read too: a list stands in a cell as JSON, and rows without an `id`
     are numbered.
     """
+    file = str(find_source(file))
     table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
     note = _note_of(label)
     if table:

@@ -19,7 +19,7 @@ from semcal.files import dumps, user_cache
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import Fitted
+    from semcal.recalibration.records import Fitted
     from semcal.servers.protocol import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.
@@ -164,8 +164,8 @@ def export(
     The default output is JSON: T and the model, prompt and data that T was fitted on. The alternative is a
     script for transformers. The page "Export" of the documentation lists the settings of each server.
     """
-    from semcal.recalibration.saving import from_pretrained
-    from semcal.recalibration.temperature import single_temperature, solver_of
+    from semcal.recalibration.files import from_pretrained
+    from semcal.recalibration.recalibrators import single_temperature, solver_of
 
     check_name(format, ("temperature", "logits-processor"), what="format")
     fitted, provenance = from_pretrained(recalibrator)

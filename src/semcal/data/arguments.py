@@ -1,4 +1,4 @@
-"""Questions that users give in Python: files, DataFrames, dicts or texts, made uniform or refused by name."""
+"""Questions as Python arguments: files, DataFrames, dicts or texts."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Questions: TypeAlias = (
 def as_questions(
     questions: object, name: str = "questions", *, labelled: bool = False, given: bool = False
 ) -> list[Question]:
-    """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
+    """Return questions from a file, texts (which become ids), dicts, `Question`s or a DataFrame.
 
-    `name` is that of the argument in errors, which name the first bad row and what to do. `labelled`
-    questions need answers; none at all, and `Question`s without, are left to who says how many are needed.
-    With `given` the key "answer" is no reference, but an answer that is checked.
+    `name` is the name of the argument in errors. An error names the first bad row. With `labelled`, rows need
+    reference answers; the caller checks an empty list, and `Question`s without answers. With `given`, the key
+    "answer" is an answer to check, not a reference.
     """
     argument = Argument(questions, name)
     if isinstance(questions, str | Path):
@@ -51,13 +51,12 @@ def as_questions(
     if items and len(texts) == len(items):
         if labelled:
             raise InputError(
-                f"{name} are texts without reference answers; give dicts such as "
-                '{"question": "Who?", "answers": ["Ada"]}'
+                f"{name} are texts without reference answers. Give dicts such as "
+                '{"question": "Who?", "answers": ["Ada"]}.'
             )
         return _from_texts(texts, name)
-    ready = [item for item in items if isinstance(item, Question)]
-    if len(ready) == len(items):
-        return ready
+    if all(isinstance(item, Question) for item in items):
+        return items
     rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=not given)
     return list(map(argument.usable, rows))
 
@@ -67,12 +66,12 @@ def _are_messages(item: object) -> bool:
 
 
 def _from_texts(texts: list[str], name: str) -> list[Question]:
-    """Questions whose ids are their texts; a repeated one is numbered."""
+    """Questions whose ids are their texts; the id of a repeated text gets a number."""
     copies = Counter[str]()
     questions: dict[str, Question] = {}
     for place, text in enumerate(map(str, texts)):
         if not text.strip():
-            raise InputError(f"{name}[{place}] is empty; leave it out")
+            raise InputError(f"{name}[{place}] is empty. Leave it out.")
         copies[text] += 1
         question_id = f"{text} ({copies[text]})" if text in questions else text
         questions[question_id] = Question(question_id, text)
@@ -80,7 +79,7 @@ def _from_texts(texts: list[str], name: str) -> list[Question]:
 
 
 def name_of(questions: object) -> str:
-    """Return where questions come from, for the record."""
+    """Return the name of the source of questions."""
     return Path(questions).name if isinstance(questions, str | Path) else "questions given in Python"
 
 
@@ -92,15 +91,13 @@ class Argument:
     name: str
 
     def check_path(self) -> None:
-        """Refuse a question where the name of a file goes."""
+        """Raise UsageError for a question in place of a file name."""
         path = self.value
         if isinstance(path, str) and (not path.strip() or (" " in path.strip() and not Path(path).exists())):
-            raise UsageError(
-                f'{self.name} is {shown(path)}, and there is no such file; texts go in a list: ["…"]'
-            )
+            raise UsageError(f'{self.name}: no such file: {shown(path)}. Put a text in a list: ["…"].')
 
     def items(self, kinds: str, *, may_be_empty: bool = False) -> list[Any]:
-        """What a list, an iterator or a DataFrame holds."""
+        """Return the items of a list, an iterator or a DataFrame."""
         value = self.value
         if hasattr(value, "to_dicts"):  # polars
             items: list[Any] = value.to_dicts()
@@ -109,42 +106,42 @@ class Argument:
             items = value.to_dict(orient="records")
         elif isinstance(value, bytes | Mapping | type) or not isinstance(value, Iterable):
             raise UsageError(
-                f"{self.name} is {kind_of(value)}; expected a file, a list of {kinds}, or a DataFrame"
+                f"{self.name} is {kind_of(value)}. Give a file, a list of {kinds}, or a DataFrame."
             )
         else:
             items = list(value)
         if not items and not may_be_empty:
-            raise InputError(f"{self.name} is empty; give at least one row")
+            raise InputError(f"{self.name} is empty. Give at least one row.")
         return items
 
     def rows(self, items: list[Any]) -> Iterator[JsonLine | RowError]:
-        """The items as rows of a file, without NumPy; what pandas calls missing is None."""
+        """Yield the items as rows of a file. NumPy values become Python's; missing values become None."""
         for place, item in enumerate(items):
             if not isinstance(item, Mapping):
                 raise InputError(
-                    f"{self.name}[{place}] is {kind_of(item)}; expected all of one kind, such as dicts: "
-                    '{"question": "Who?", …}'
+                    f"{self.name}[{place}] is {kind_of(item)}; expected items of one kind. "
+                    'Give dicts such as {"question": "Who?", …}.'
                 )
             try:
                 cells = {str(key): _cell(value) for key, value in item.items()}
             except TypeError as error:
-                raise InputError(f"{self.at(place)}: {error}; leave it out, or give its text") from None
+                raise InputError(f"{self.at(place)}: {error}. Leave it out, or give its text.") from None
             except RecursionError:
                 raise InputError(f"{self.at(place)}: {TOO_DEEP}") from None
             yield row_of(place + 1, cells)
 
     def at(self, index: int) -> str:
-        """A row, as Python names it."""
+        """Return the Python expression of a row."""
         return f"{self.name}.iloc[{index}]" if hasattr(self.value, "iloc") else f"{self.name}[{index}]"
 
     def usable(self, item: _Item | RowError) -> _Item:
-        """The item; an error is raised with its place."""
+        """Return the item; raise an error with its place."""
         if isinstance(item, RowError):
             raise self.error(item)
         return item
 
     def error(self, error: RowError) -> InputError:
-        """The error with the row's place: the line of a file, the index of a list."""
+        """Return the error with the place of its row: the line of a file, the index of a list."""
         if isinstance(self.value, str | Path):
             return error
         named = "" if error.row_id is None else f" (id {shown(error.row_id)})"
@@ -157,7 +154,7 @@ def _cell(value: Any) -> Any:
 
 
 def kind_of(value: object) -> str:
-    """What something is, for a message: "None", "the class Foo", "of type list"."""
+    """Return the kind of a value for a message: "None", "the class Foo", "of type list"."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return "None" if value is None else f"of type {type(value).__name__}"

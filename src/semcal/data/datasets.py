@@ -1,7 +1,7 @@
-"""Reads questions with their answers from local files or the Hugging Face hub (spec.md, section 9).
+"""Read questions with their answers from local files or the Hugging Face hub (spec.md, section 9).
 
-Every source yields `Question | RowError`, one at a time: a bad row is reported with its number, its value and
-what to do, and reading goes on.
+Every source yields `Question | RowError`, one at a time. A bad row does not end the reading: its error has
+the number of the row, the value and the remedy.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from semcal.data.sources import (
     ATLAS,
     BUILT_IN,
     COMMON_NAMES,
+    EXAMPLES,
     HubDataset,
     Notify,
+    find_source,
     peek,
     read_hub_rows,
     read_source_rows,
@@ -60,12 +62,12 @@ def clean_text(text: str) -> str:
 def question_from_row(
     row: JsonLine, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
 ) -> Question:
-    """Return the question in a row; RowError if it holds none that can be used.
+    """Return the question in a row; RowError if the row is not usable.
 
-    Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
-    number), "question", "answers" (a text or whole number, a list of them, or an object of the hub),
-    "context" (a text or null) and "messages" (a chat in place of a question). Other keys go to `extra`. With
-    `answers_needed` it is an error to have none.
+    The keys are "id" (text or whole number; by default the row's number), "question", "answers" (a text or
+    whole number, a list of them, or an object of the hub), "context" (a text or null) and "messages" (a chat
+    in place of a question). `columns` maps these names to other keys. Further keys go to `extra`. With
+    `answers_needed`, a row without answers is an error.
 
     >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
@@ -87,20 +89,19 @@ def question_from_row(
             messages=messages,
         )
         if answers_needed and not question.answers:
-            raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
+            raise InputError(f'no answers. Give "{names["answers"]}" at least one text{_keys(row.data)}.')
         group_of(question.extra)
     except InputError as error:
-        raise _refused(row, names["id"], str(error)) from None
+        raise _bad_row(row, names["id"], str(error)) from None
     return question
 
 
-def _refused(row: JsonLine, id_key: str, reason: str) -> RowError:
+def _bad_row(row: JsonLine, id_key: str, reason: str) -> RowError:
     return JsonLine(row.line, {"id": row.data.get(id_key)}).error(reason)
 
 
-def _hint(keys: Iterable[str]) -> str:
-    """The keys of the row, for a message about one that is missing."""
-    return f" (the row's keys: {', '.join(map(str, keys))[:200]})"
+def _keys(row: Iterable[str]) -> str:
+    return f" (the row's keys: {', '.join(map(str, row))[:200]})"
 
 
 def _id(value: Any) -> str:
@@ -108,25 +109,23 @@ def _id(value: Any) -> str:
         return str(value)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    raise InputError(f'"id" must be a text or a whole number, got {shown(value)}: name the question')
+    raise InputError(f'"id" must be a text or a whole number, got {shown(value)}')
 
 
 def _messages(value: Any, key: str) -> tuple[Turn, ...]:
-    """The turns in a cell, which may hold their JSON."""
     return turns_of(parse_list(value) if isinstance(value, str) and value.strip() else value or None, key)
 
 
-def _question(value: Any, keys: Iterable[str], key: str, *, needed: bool) -> str:
+def _question(value: Any, row: Iterable[str], key: str, *, needed: bool) -> str:
     if not needed and value in (None, ""):
         return ""
-    if {"role", "content"} <= {*keys}:
-        raise InputError('it is a message, not a row: a chat goes in one list, {"messages": [{…}, {…}]}')
+    if {"role", "content"} <= {*row}:
+        raise InputError('it is a message, not a row. Put a chat in one list: {"messages": [{…}, {…}]}.')
     if value is None:
-        remedy = f'give it as "{key}"{_hint(keys)}, or name its column: --columns question=NAME'
-        raise InputError(f"no question: {remedy}")
+        raise InputError(f'no "{key}"{_keys(row)}. Add it, or name its column: --columns question=NAME.')
     text = clean_text(value) if isinstance(value, str) else ""
     if not text:
-        raise InputError(f'"{key}" must be a text that is not empty, got {shown(value)}')
+        raise InputError(f'"{key}" must be a non-empty text, got {shown(value)}')
     return text
 
 
@@ -139,7 +138,7 @@ def _context(value: Any, key: str) -> str | None:
 
 
 def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
-    """Return the references in a cell, stripped, without empty ones, duplicates, "(disambiguation)"."""
+    """Return the references in a cell, stripped, without empty texts, duplicates, "(disambiguation)"."""
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
         raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
@@ -148,7 +147,6 @@ def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
 
 
 def _answer_list(value: Any) -> Any:
-    """The list of answers, from any of the shapes that data sets use."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -166,7 +164,7 @@ def _answer_list(value: Any) -> Any:
 
 
 def parse_list(text: str) -> list[Any]:
-    """Return the list in a cell of a table, written as JSON or as pandas writes it; InputError if it is none.
+    """Return the list in a cell of a table, written in JSON or by pandas; InputError for other text.
 
     >>> parse_list('["Ada", "Bo"]'), parse_list("['Ada', 'Bo']"), parse_list("[-0.5, null]")
     (['Ada', 'Bo'], ['Ada', 'Bo'], [-0.5, None])
@@ -176,7 +174,7 @@ def parse_list(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         try:
             value = ast.literal_eval(text)
-            value = value if repr(value) == text else None  # "['a' 'b']" would be read as one text "ab"
+            value = value if repr(value) == text else None  # Python joins "['a' 'b']" to one text "ab"
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             value = None
     if isinstance(value, list):
@@ -195,61 +193,64 @@ def read_questions(
     labelled: bool = False,
     notify: Notify | None = None,
 ) -> Iterator[Question | RowError]:
-    """Yield the questions of a data set, each bad row as the `RowError` that it is.
+    """Yield the questions of a data set, and a `RowError` for each bad row.
 
     Parameters
     ----------
     source : str or Path
-        A local file (JSON Lines, JSON, SQuAD's own JSON, CSV, TSV, Parquet; .gz where it is text), "-"
-        for JSON Lines on standard input, or a data set on the Hugging Face hub: "triviaqa", "nq-open",
-        "squad", or any "owner/name". A file of that name comes first. Or a set of the embedded world:
-        "atlas-trivia", "atlas-rare", "atlas-reading".
+        A local file: JSON Lines, JSON, SQuAD's own JSON, CSV, TSV (all may be gzipped) or Parquet. "-" is
+        JSON Lines on standard input. If no file has this name, a data set: "triviaqa", "nq-open", "squad" or
+        any "owner/name" on the Hugging Face hub, or "atlas-trivia", "atlas-rare", "atlas-reading" or
+        "real" of the package.
     format : str, optional
-        If the ending of the file does not say: "jsonl", "json", "csv", "tsv", "parquet".
+        Format of the file: "jsonl", "json", "csv", "tsv", "parquet". The default is that of its ending.
     subset, split : str, optional
-        Which part of a data set on the hub (split "train" by default); of the embedded world the split
-        "few_shot", "calibration_train" (by default), "validation" or "test".
+        Part of a data set on the hub (split "train" by default), or of the package: "few_shot",
+        "calibration_train" (the default), "validation" or "test".
     columns : mapping of str to str
-        Other names of "id", "question", "answers" or "context" in the source: our name → its. Case is
-        ignored ("Question"), "query" counts as "question", and "answer" as "answers" if answers are needed
-        and there are no "answers", unless the rows hold samples or a prediction.
-    answers_needed, labelled : bool
-        Whether a question without answers is a bad row, and "answer" counts as "answers" even if it is not.
+        Column of the source for "id", "question", "answers" or "context". Case is ignored ("Question"), and
+        "query" means "question". If answers are needed, "answer" means "answers", unless the rows hold
+        "answers", samples or a prediction.
+    answers_needed : bool
+        Treat a question without answers as a bad row.
+    labelled : bool
+        Read the column "answer" as "answers" even if answers are not needed.
     notify : callable, optional
         Called with notes about the source: its delimiter, the names of its columns.
 
     Yields
     ------
     Question or RowError
-        In the order of the source. A second row with the same id is an error. Where rows have no ids, the
-        row number (from 1; a line number in JSON Lines and CSV) is the id; once a row has had one, every
-        later row needs its own.
+        In the order of the source. A second row with the same id is an error. If rows have no ids, the row
+        number (from 1; in JSON Lines and CSV the line number) is the id. After a row with an id, every row
+        needs one.
 
     Raises
     ------
     InputError
         If the source as a whole cannot be read: no such file or data set, damaged, hub out of reach.
     UsageError
-        If an option does not apply to the source, or `columns` names one that it does not have.
+        If an option does not apply to the source, or `columns` names a missing column.
     MissingExtraError
         For Parquet without pyarrow, for the hub without datasets.
     """
     names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
+    source = find_source(source)
     name = _plain_name(source)
     if name in ATLAS.names() and not Path(source).exists():
         if format or subset or columns:
-            raise UsageError(f"{source} comes with the package: no format, subset or columns apply")
+            raise UsageError(f"{source} is part of the package: no format, subset or columns apply")
         part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
         return iter(getattr(ATLAS.load(name)(name), part))
     dataset = _hub_dataset(str(source), subset)
     if dataset is None:
         if split is not None or subset is not None:
-            raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
+            raise UsageError(f"{source} is a local file; subset and split are for data sets. Leave them out.")
         names |= {theirs.lower() for theirs in columns.values()}
         rows = read_source_rows(source, format=format, names=names, notify=notify)
     elif format is not None:
-        raise UsageError(f"{source} is a data set on the hub: a format is for local files")
+        raise UsageError(f"{source} is a data set on the hub: a format is for local files. Leave it out.")
     else:
         columns = columns or dataset.columns
         rows = read_hub_rows(replace(dataset, columns=columns), split=split or "train", names=names)
@@ -257,17 +258,17 @@ def read_questions(
 
 
 def _plain_name(source: str | Path) -> str:
-    """How a data set that is known by name is written."""
     return str(source).lower().replace("_", "-")
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
-    """The data set on the hub that `source` names; None where it is a local file."""
+    """Return the data set on the hub, None for a local file."""
     if source == "-" or Path(source).exists() or Path(source).suffix:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    dataset = BUILT_IN[check_name(_plain_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
+    known = [*BUILT_IN, *ATLAS.names(), *EXAMPLES.names()]
+    dataset = BUILT_IN[check_name(_plain_name(source), known, what="file or data set")]
     return dataset if subset is None else replace(dataset, subset=subset)
 
 
@@ -289,7 +290,7 @@ def questions_from_rows(
             continue
         has_ids = has_ids or id_key in row.data
         if has_ids and id_key not in row.data:
-            yield RowError(row.line, f'no "{id_key}", though rows before have one: name the question')
+            yield RowError(row.line, f'no "{id_key}", but earlier rows have one. Give every row an id.')
             continue
         try:
             question = question_from_row(row, columns=columns, answers_needed=answers_needed)
@@ -300,8 +301,8 @@ def questions_from_rows(
         if first == row.line:
             yield question
         else:
-            reason = f'"{id_key}" {shown(question.id)} was used in line {first}: give each question its own'
-            yield _refused(row, id_key, reason)
+            reason = f'"{id_key}" {shown(question.id)} was used in line {first}. Give each question its own.'
+            yield _bad_row(row, id_key, reason)
 
 
 def load_questions(
@@ -313,8 +314,8 @@ def load_questions(
 ) -> list[Question]:
     """Return the questions of a data set as a list.
 
-    `source` and `options` as for `read_questions`, and so are the errors. `on_bad_row` is called with every
-    bad row; without it the first is raised as a RowError. `limit` is the maximum number of rows, good or bad.
+    `source`, `options` and the errors are those of `read_questions`. `on_bad_row` is called with every bad
+    row; without it, the first bad row is raised. `limit` is the maximum number of rows, good or bad.
     InputError also if no question is left.
     """
     questions: list[Question] = []
@@ -326,5 +327,5 @@ def load_questions(
         else:
             on_bad_row(item)
     if not questions:
-        raise InputError(f"no questions in {source}: it is empty, or none of its rows could be used")
+        raise InputError(f"no questions in {source}: it is empty, or none of its rows is valid")
     return questions

@@ -22,7 +22,7 @@ Role = Literal["system", "user", "assistant"]
 RowData = Mapping[str, Any]
 """The keys of a row of a file, with what JSON can hold."""
 Ties = tuple[Any, ...]
-"""What ties a question to others of its group: values, of which one in common is enough."""
+"""Values that tie a question to others of its group; one common value is enough."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class Question:
     """One question, its reference answers and, open book, its passage.
 
     `id` is unique in its data set. `answers` are the references without duplicates, in the order of the
-    source (few-shot examples show the first), `context` the passage, exactly as given, and `extra` the other
-    keys of the row. `messages` are the whole chat that asks it, where the row brings one; `question` may then
-    be empty.
+    source; few-shot examples show the first. `context` is the passage, exactly as given. `extra` holds the
+    other keys of the row. `messages` is the whole chat if the row has one; `question` may then be empty.
 
     >>> Question("q1", "Who wrote it?", ("Ana Velis",)).row()
     {'id': 'q1', 'question': 'Who wrote it?', 'answers': ['Ana Velis']}
@@ -53,10 +52,10 @@ class Question:
     extra: RowData = field(default_factory=dict, hash=False)
     line: int | None = field(default=None, compare=False, repr=False)  # in its file, for messages
     numbered: bool = field(default=False, compare=False, repr=False)  # whether that line is its id
-    messages: tuple[Turn, ...] = field(default=(), repr=False)  # the last is the user's
+    messages: tuple[Turn, ...] = field(default=(), repr=False)  # the last is a user turn
 
     def row(self) -> dict[str, Any]:
-        """Return the question as a row of a file, without the passage or answers that it lacks."""
+        """Return the question as a row of a file. A missing passage or answer has no key."""
         context = {} if self.context is None else {"context": self.context}
         answers = {"answers": list(self.answers)} if self.answers else {}
         prompt: dict[str, Any] = {"question": self.question} if self.question or not self.messages else {}
@@ -66,19 +65,19 @@ class Question:
 
     @property
     def text(self) -> str:
-        """What is asked, for who compares questions: the messages but for the system's, or the question."""
+        """The text to compare questions by: all messages but the system message, or the question."""
         turns = [turn.content for turn in self.messages if turn.role != "system"]
         return "\n".join(turns) or self.question
 
     def error(self, reason: str) -> RowError | QuestionError:
-        """Return the error that a model cannot be asked it, with its line, if known, and its id."""
+        """Return the error for a question that no model can answer, with its id and its line if known."""
         if self.line is None:
             return QuestionError(self.id, reason)
         return RowError(self.line, reason, self.id)
 
 
 def reference_text(value: Any, key: str = "answers") -> str:
-    """Return a reference answer as text: texts as they are, whole numbers in digits; InputError for others.
+    """Return a reference answer as text, a whole number in digits; InputError for any other value.
 
     >>> reference_text("Ada"), reference_text(1988), reference_text(7.0)
     ('Ada', '1988', '7')
@@ -92,7 +91,7 @@ def reference_text(value: Any, key: str = "answers") -> str:
 
 
 def turns_of(value: Any, key: str = "messages") -> tuple[Turn, ...]:
-    """Return the turns that a row holds, none for null; InputError unless they end in the user's.
+    """Return the turns of a row, none for null; InputError unless they end in a user turn.
 
     >>> turns_of([{"role": "user", "content": "Who built it?"}])
     (Turn(role='user', content='Who built it?'),)
@@ -103,13 +102,9 @@ def turns_of(value: Any, key: str = "messages") -> tuple[Turn, ...]:
         raise InputError(f'"{key}" must be a list like {_MESSAGES}, got {shown(value)}')
     turns = [_turn(item, f'"{key}"[{place}]') for place, item in enumerate(value)]
     if any(turn.role == "system" for turn in turns[1:]):
-        raise InputError(
-            f'"{key}" has a system message that is not the first: put it first, or make it a user turn'
-        )
+        raise InputError(f'"{key}": only the first turn may be a system message. Move it to the front.')
     if turns[-1].role != "user":
-        raise InputError(
-            f'the last of "{key}" is of the {turns[-1].role}: end with what the user says, to be answered'
-        )
+        raise InputError(f'"{key}": the last turn has the role {turns[-1].role}. End with a user turn.')
     return tuple(turns)
 
 
@@ -120,17 +115,17 @@ def _turn(item: Any, place: str) -> Turn:
     if not isinstance(item, Mapping) or not {"role", "content"} <= item.keys():
         raise InputError(f"{place} must be an object of role and content, got {shown(item)}")
     if further := [name for name in item if name not in ("role", "content") and item[name] is not None]:
-        raise InputError(f"{place} has {shown(further[0])}, which no model would be told: leave it out")
+        raise InputError(f"{place} has the key {shown(further[0])}, which is not supported. Leave it out.")
     role, content = item["role"], item["content"]
     if role not in (roles := get_args(Role)):
         raise InputError(f"the role of {place} is {shown(role)}; expected one of {', '.join(roles)}")
     if not isinstance(content, str) or not content.strip():
-        raise InputError(f"the content of {place} must be a text that is not empty, got {shown(content)}")
+        raise InputError(f"the content of {place} must be a non-empty text, got {shown(content)}")
     return Turn(role, content)
 
 
 def data_hash(questions: Sequence[Question]) -> str:
-    """Return the hash of ids, questions, passages, answers, groups and messages (if any), in order."""
+    """Hash ids, questions, passages, answers, groups and messages in the order of the questions."""
     content = [
         [
             *(q.id, q.question, q.context, list(q.answers)),
@@ -144,12 +139,12 @@ def data_hash(questions: Sequence[Question]) -> str:
 
 @lru_cache(maxsize=4096)  # the rows of all candidates and runs share one copy
 def passage_key(context: str | None) -> str:
-    """Return the same text for passages that differ only in case and white space; "" for none."""
+    """Return a key that is equal for passages that differ only in case and white space; "" for none."""
     return "" if context is None else " ".join(context.casefold().split())
 
 
 def group_of(row: RowData) -> str | float | None:
-    """Return the value of the field `group` of a row; None where it has none.
+    """Return the value of the field `group` of a row, None if missing.
 
     InputError if it is neither a text nor a number.
 
@@ -163,19 +158,19 @@ def group_of(row: RowData) -> str | float | None:
 
 
 def ties_of(row: RowData) -> Ties:
-    """Return what ties a row to others of its group, from its keys `context` and `group`."""
+    """Return the ties of a row, from its keys `context` and `group`."""
     context, group = row.get("context"), group_of(row)
     passage = passage_key(context) if isinstance(context, str) else ""
     return tuple((kind, tie) for kind, tie in (("passage", passage), (GROUP, group)) if tie not in ("", None))
 
 
 def group_ties(question: Question) -> Ties:
-    """Return what ties a question to others of its group."""
+    """Return the ties of a question."""
     return ties_of({"context": question.context, GROUP: question.extra.get(GROUP)})
 
 
 def group_labels(ties: Iterable[Ties]) -> NDArray[np.intp]:
-    """Number the groups 0, 1, … in order of first appearance; ties count through third questions, too.
+    """Number the groups 0, 1, … in order of first appearance. Ties are transitive.
 
     >>> group_labels([("a",), ("b",), (), ("b", "c"), ("c",), ()])
     array([0, 1, 2, 1, 1, 3])
@@ -211,38 +206,30 @@ SYSTEM_MESSAGE = (
 
 
 def user_turn(question: Question, form: str | None = None) -> Turn:
-    """Return the turn that asks `question`, with its passage where it has one.
+    """Return the user turn of `question`, with its passage if it has one.
 
-    `form` is a text with {question} and, for questions with passages, {context}; InputError if one of the two
-    has a passage and the other none.
+    `form` is a text with {question} and, for questions with passages, {context}. InputError if only one of
+    form and question has a passage.
 
     >>> user_turn(Question("1", "Who built it?")).content
     'Question: Who built it?'
     >>> user_turn(Question("1", "Who built it?", context="Ada built it.")).content
     'Context: Ada built it.\\n\\nQuestion: Who built it?'
     """
+    open_book = question.context is not None
     if form is None:
-        form = (
-            "Question: {question}"
-            if question.context is None
-            else "Context: {context}\n\nQuestion: {question}"
-        )
-    if (question.context is not None) != ("{context}" in form):
-        missing = (
-            "{context}, which the template has"
-            if question.context is None
-            else "no {context} in the template"
-        )
+        form = "Context: {context}\n\nQuestion: {question}" if open_book else "Question: {question}"
+    if open_book != ("{context}" in form):
         raise InputError(
-            f"the template and the question differ in the passage: {missing}; give each question its "
-            "'context' and the template {context}, or neither"
+            f"'context': the question has {'a' if open_book else 'no'} passage, and the template has "
+            f"{'no ' * open_book}{{context}}. Give both a passage, or neither."
         )
     texts = {"question": question.question, "context": question.context or ""}
     return Turn("user", re.sub(r"\{(question|context)\}", lambda match: texts[match[1]], form))
 
 
 def answer_turn(answer: str) -> Turn:
-    """Return the turn that gives `answer`, with one full stop at its end.
+    """Return the assistant turn of `answer`, with one full stop at its end.
 
     >>> answer_turn("Ada").content, answer_turn("Washington, D.C.").content
     ('Ada.', 'Washington, D.C.')
@@ -258,13 +245,12 @@ def chat(
     system: str | None = SYSTEM_MESSAGE,
     user: str | None = None,
 ) -> tuple[Turn, ...]:
-    """Return the whole chat that asks one question, ending in the user's turn.
+    """Return the chat of one question, which ends in a user turn.
 
-    Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
-    question given as a text. Without a `system` message (None) there is no such turn. `user` is the form of
-    the user's turn, as of `user_turn`. A question with messages brings all but the examples, which go before
-    its last turn; of an example with messages the last is shown. InputError if an example
-    has no answer, or a passage is given twice.
+    Each of the `few_shot` examples is answered with its first reference. `context` is the passage if the
+    question is a text. If `system` is None, the chat has no system turn. `user` is the form of the user turn
+    (:func:`user_turn`). A question with messages keeps them; the examples go before its last turn. An example
+    with messages shows its last. InputError if an example has no answer, or a passage is given twice.
 
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
     >>> for turn in chat("Who built it?", few_shot=[example], system="Be brief."):
@@ -277,7 +263,7 @@ def chat(
     if isinstance(question, str):
         question = Question("", question, context=context)
     elif context is not None:
-        raise InputError(f"question {question.id!r} brings its own passage: leave `context` out")
+        raise InputError(f"question {question.id!r} has a passage already. Leave `context` out.")
     turns = [] if system is None else [Turn("system", system)]
     if question.messages:
         *turns, last = question.messages
@@ -285,7 +271,7 @@ def chat(
         last = user_turn(question, user)
     for example in few_shot:
         if not example.answers:
-            raise InputError(f"few-shot example {example.id!r} has no answer: give it one, or leave it out")
+            raise InputError(f"few-shot example {example.id!r} has no answer. Give it one, or leave it out.")
         form = user
         if question.messages:
             form = "{question}" if example.context is None else "{context}\n\n{question}"
@@ -297,8 +283,8 @@ def chat(
 def plain_text(turns: Sequence[Turn]) -> str:
     """Return a chat as plain text, for models without a chat template.
 
-    A chat that ends in the user's turn ends in "Answer:", to be continued by a blank and the answer; the text
-    of a chat that ends in an answer begins with the text of the chat before it.
+    The text of a chat that ends in a user turn ends in "Answer:". A blank and the answer continue it: the
+    text of a chat that ends in an answer begins with the text of the chat before that answer.
 
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
     >>> print(plain_text(chat("Who built it?", few_shot=[example], system="Be brief.")))

@@ -1,13 +1,13 @@
-"""Answers that other programs recorded, as rows for `semcal cluster`: lm-eval, inspect, OpenAI's batch files.
+"""Logs of other programs as rows for `semcal cluster`: lm-eval, inspect, OpenAI's batch files.
 
-A log-likelihood is taken over where the file states T = 1 and top_p = 1 (log-probabilities are then the same
-raw and scaled) and nothing else that bends the distribution, and lists all tokens of an answer and its end of
-turn. A question of which a reply is missing is a bad row; a reply without a text or choices, or a refusal,
-is no answer.
+A log-likelihood is used if the file states T = 1 and top_p = 1, states no other change of the distribution,
+and lists all tokens of the answer and its end of turn. (At T = 1, raw and scaled log-probabilities are
+equal.) A question with a missing reply is a bad row. A refusal, or a reply without text or choices, has no
+answer.
 
-A log may hold an answer of its own beside the draws, or alone: what lm-eval's filter made of them and its
-metric judged, the first epoch of inspect with its score, a request of a batch that is named so. It can be
-taken as the answer that is "given", or as "greedy" where it was asked for at T = 0 beside the draws.
+A log may also hold one answer of its own: the text that lm-eval's filter extracted and its metric judged, the
+first epoch of inspect with its score, or a request of a batch with the name "answer". It becomes the answer
+"given", or "greedy" if it was decoded at T = 0 and the log has samples too.
 """
 
 from __future__ import annotations
@@ -35,25 +35,24 @@ from semcal.meaning.answer import AnswerFormat, AnswerSpan
 
 _Rows = Iterator[JsonLine | RowError]
 
-#: What can run code when it is opened: by ending, and by first bytes.
+#: Files that can run code when they are opened: endings, and first bytes.
 _PICKLES = (".man", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
-#: The number of zstd in a zip file.
-_ZSTD = 93
+_ZSTD = 93  # number of the compression in a zip file
 _CONVERT = "run inspect log convert FILE --to json --output-dir DIR, and import the JSON file"
-#: Maximum bytes of all members of a log, unpacked; one may have as many as a line of JSON Lines.
+#: Maximum number of bytes of all members of a log, unpacked.
 LARGEST = 4_000_000_000
-#: In a prompt without blank lines.
+#: The last question of a prompt without blank lines.
 _LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A):$")
-#: Where a question may begin in a prompt that ends in it, of which so many characters are looked at.
+#: Places at which a question may begin in the last `_ENDING` characters of a prompt.
 _BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
 _ENDING = 2000
-_DRAW = re.compile(r"(.+)#(\d{1,9})")
-#: The key of a log's own answer by its kind; behind # it ends the custom_id of a batch's request for it.
+_SAMPLE = re.compile(r"(.+)#(\d{1,9})")
+#: The key of a log's own answer by its kind; the custom_id of its request ends in "#" and this key.
 _KEYS: Mapping[str, str] = {"given": "answer", "greedy": "greedy"}
-#: What lm-eval's filters write if they find nothing.
+#: Output of lm-eval's filters if they find nothing.
 _NOT_EXTRACTED = "[invalid]"
-#: Settings that leave the distribution as the model has it; a temperature and top_p must be stated.
+#: Settings that do not change the distribution; temperature and top_p must be stated.
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("temperature", "top_p"), (1,)),
     **dict.fromkeys(("min_p", "frequency_penalty", "presence_penalty"), (None, 0)),
@@ -65,37 +64,34 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass
 class _Reply:
-    """One reply, and what the log says of it."""
-
     text: str | None
     choice: Any = None  # with its log-probabilities
     refusal: str | None = None
-    extracted: str | None = None  # the answer that the log has found in the text, if it is another text
+    extracted: str | None = None  # the answer that the log extracted from the text, if it differs
 
 
 @dataclass
 class _Answers:
-    """The answers to one question, and what is known of how they were drawn."""
+    """The recorded replies to one question, and their sampling settings."""
 
     line: int
     question: str | None = None
     answers: list[str] | None = None
     context: str | None = None
-    settings: RowData = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
-    replies: dict[tuple[int, int], _Reply] = field(default_factory=dict)  # (request, choice)
-    stated: dict[int, tuple[str | None, bool | None]] = field(
-        default_factory=dict
-    )  # answer, verdict by request
-    fault: str | None = None  # why it cannot be used
-    is_prompt: bool = True  # whether the question may stand at the end of a prompt
-    read_by: AnswerFormat | None = None  # None: as the log has extracted them, else by auto
+    settings: RowData = field(default_factory=dict)  # temperature, top_p, … that the file states
+    replies: dict[tuple[int, int], _Reply] = field(default_factory=dict)  # by (request, choice)
+    # answer and verdict of the log, by request
+    stated: dict[int, tuple[str | None, bool | None]] = field(default_factory=dict)
+    fault: str | None = None
+    is_prompt: bool = True  # whether the question may be the end of a prompt
+    read_by: AnswerFormat | None = None  # None: the answer that the log extracted, else auto
 
     def add(self, request: int, choices: Any, stored: RowData) -> None:
-        """Take the choices of a reply, in the order of their `index`; a reply without any is no answer."""
+        """Add the choices of a reply in the order of their `index`; without choices it has no answer."""
         if not isinstance(choices, list):
             raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
         if (request, 0) in self.replies:
-            raise InputError(f"draw {request} is there twice: keep one")
+            raise InputError(f"sample {request} occurs twice. Keep one.")
         places = [_at(choice, "index") for choice in choices]
         if all(type(place) is int for place in places) and len(set(places)) == len(places):
             choices = [choice for _, choice in sorted(zip(places, choices), key=lambda pair: pair[0])]
@@ -104,15 +100,15 @@ class _Answers:
             self.replies[request, number] = _reply(choice, stored)
 
     def state(self, choices: Any) -> None:
-        """Take a reply that is the answer; InputError if there is none."""
+        """Add the reply that is the log's own answer."""
         if self.stated:
-            raise InputError("the answer is there twice: keep one")
+            raise InputError("the answer occurs twice. Keep one.")
         reply = _Answers(self.line)
         reply.add(0, choices, {})
         self.stated[0] = self.answer(reply.replies[0, 0]), None
 
     def answer(self, reply: _Reply) -> str | None:
-        """The answer in a reply; None if there is none."""
+        """Return the answer in a reply, None if it has none."""
         if reply.extracted == _NOT_EXTRACTED and self.read_by is None:
             return None
         found = self._found(reply.text if self.read_by or reply.extracted is None else reply.extracted)
@@ -122,10 +118,10 @@ class _Answers:
         return (self.read_by or AnswerFormat()).read(text, self.question or "")
 
     def row(self, name: str, kind: str) -> JsonLine | RowError:
-        """The row, with whatever of it is known, and the log's own answer unless `kind` is "modal"."""
+        """Return the row, with the log's own answer unless `kind` is "modal"."""
         stated = {} if kind == "modal" else self._own_answer(kind)
         alone = kind == "given" and (len(self.replies) <= 1 or self.settings.get("temperature") == 0)
-        draws = {} if alone or self.fault is not None else self._drawn()
+        samples = {} if alone or self.fault is not None else self._samples()
         if self.fault is not None:
             return RowError(self.line, self.fault, name)
         row = {
@@ -135,28 +131,26 @@ class _Answers:
             "context": self.context,
             "answers": self.answers or None,
             **stated,
-            **draws,
+            **samples,
         }
         known = {key: value for key, value in row.items() if value is not None or key == "greedy"}
         return row_of(self.line, known)
 
-    def _drawn(self) -> RowData:
-        """The draws, with whatever is known of them."""
+    def _samples(self) -> RowData:
         temperature = self.settings.get("temperature")
         if temperature == 0:
             self.fault = (
-                "decoded greedily (T = 0): such answers are no draws; sample at T > 0, or import them "
+                "decoded greedily (T = 0): such answers are not samples. Sample at T > 0, or import them as "
+                "answers to check (--answer given)."
             )
-            self.fault += "as answers to check (--answer given)"
         if not self.replies:
-            self.fault = "there is no draw beside the answer; sample some at T > 0"
+            self.fault = "there is no sample beside the answer. Sample some at T > 0."
             return {}
         replies = [self.replies[key] for key in sorted(self.replies)]
         samples, refusals = list(map(self.answer, replies)), [reply.refusal for reply in replies]
         likely = [self._log_likelihood(reply) for reply in replies]
-        known = any(value is not None for value in likely) and not any(
-            value is None and text is not None for value, text in zip(likely, samples)
-        )
+        missing = any(value is None and text is not None for value, text in zip(likely, samples))
+        known = any(value is not None for value in likely) and not missing
         return {
             "generations": [reply.text or "" for reply in replies],
             "samples": samples,
@@ -167,7 +161,7 @@ class _Answers:
         }
 
     def _log_likelihood(self, reply: _Reply) -> float | None:
-        """The mean log-probability of an answer's tokens and its end of turn; None if that is not certain."""
+        """Mean log-probability of the answer's tokens and its end of turn; None if uncertain."""
         entries, text = _at(reply.choice, "logprobs", "content"), reply.text or ""
         found = self._found(reply.text)
         plain = all(self.settings.get(key) in values for key, values in _PLAIN.items())
@@ -182,39 +176,37 @@ class _Answers:
         start = found.start if found is not None else 0
         places = [k for k, at in enumerate(begins) if at <= start and not text[at:start].strip()]
         values = values[places[0] :] if places else ()
-        finite = all(
-            type(value) in (int, float) and -1e300 < value <= 0 for value in values
-        )  # also their sum
+        # the bound keeps the sum finite, too
+        finite = all(type(value) in (int, float) and -1e300 < value <= 0 for value in values)
         return math.fsum(values) / len(values) if values and finite else None
 
     def _own_answer(self, kind: str) -> RowData:
-        """The log's own answer, and whether it is right as far as the log says."""
         if not self.stated and kind == "given" and len(self.replies) == 1:
             self.stated[0] = self.answer(next(iter(self.replies.values()))), None
         if not self.stated:
-            self.fault = self.fault or f"no answer of its own: expected a reply to ID#{_KEYS[kind]}"
+            self.fault = self.fault or f"its own answer is missing. Add a reply to ID#{_KEYS[kind]}"
             return {}
         text, correct = self.stated[min(self.stated)]
         if text is None and kind == "given":
-            self.fault = self.fault or "the log's own answer is no answer (null, a refusal, reasoning alone)"
+            self.fault = self.fault or "the log's own answer is empty (null, a refusal, reasoning alone)"
         return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
 
 
 def _verdict(value: Any) -> bool | None:
-    """Whether a score says right or wrong; None where it is another number, or none."""
+    """Return the verdict of a score; None unless it is 0, 1 or a letter of inspect."""
     named = {"C": True, "I": False, "N": False}.get(value) if isinstance(value, str) else None
     return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else named
 
 
 def _at(value: Any, *keys: str) -> Any:
-    """What lies at a path in JSON; None if there is nothing."""
+    """Return the value at a path in JSON, None if missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def _text(content: Any, stored: RowData) -> str:
-    """A text, or the text parts of a message; a reference to an attachment is resolved."""
+    """Return a text or the text parts of a message; references to attachments are resolved."""
     if isinstance(content, list):
         texts = (_at(part, "text") for part in content if _at(part, "type") == "text")
         return "".join(_text(text if isinstance(text, str) else None, stored) for text in texts)
@@ -227,7 +219,7 @@ def _text(content: Any, stored: RowData) -> str:
 
 
 def _reply(choice: Any, stored: RowData) -> _Reply:
-    """The text of a choice, without reasoning, and its refusal, which may be a part of the content."""
+    """Return the text of a choice without reasoning, and its refusal, which may be a part of the content."""
     message, content = _at(choice, "message"), _at(choice, "message", "content")
     is_choice = isinstance(choice, Mapping) and ("message" in choice or "text" in choice)
     if not is_choice or not isinstance(message, Mapping | None):
@@ -246,13 +238,13 @@ def _reply(choice: Any, stored: RowData) -> _Reply:
 
 
 def _question(turns: Any, stored: RowData) -> str:
-    """The question: a text, or the last user turn."""
+    """Return the question: a text, or the last user turn."""
     if isinstance(turns, list):
         turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
     return _text(turns, stored)
 
 
-# lm-eval: a line for each document and filter, all of which hold the same raw answers
+# lm-eval: a line for each document and filter; all filters of a document have the same raw answers
 
 
 def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
@@ -267,7 +259,7 @@ def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat |
         versions.append(version)
         try:
             if is_repeated:
-                raise InputError("another line has this doc_id: import the file of one task and one run")
+                raise InputError("another line has this doc_id. Import the file of one task and one run.")
             if len(versions) == 1:
                 entry = _of_lm_eval(row, read_by)
                 if kind != "modal":
@@ -284,22 +276,24 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
     texts = resps[0] if len(resps) == 1 and isinstance(resps[0], list) else resps
     if not texts or not all(isinstance(text, str | None) for text in texts):
         raise InputError(
-            f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
-            "there); import a task that generates"
+            f"'resps' must be sampled texts, got {shown(resps)} (log-likelihoods in multiple choice). "
+            "Import a task that generates."
         )
     arguments = line.get("arguments")
     if isinstance(arguments, list):  # before lm-eval 0.4.3
         first = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
         arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}
-    prompt = _asked_in_chat(_at(arguments, "gen_args_0", "arg_0"))
+    prompt = _last_turn(_at(arguments, "gen_args_0", "arg_0"))
     stated = _at(arguments, "gen_args_0", "arg_1")
     filtered = line.get("filtered_resps")
-    filtered = filtered if isinstance(filtered, list) and len(filtered) == len(texts) else [None] * len(texts)
+    if not isinstance(filtered, list) or len(filtered) != len(texts):
+        filtered = [None] * len(texts)
+    replies = [_Reply(text, extracted=_other(found, text)) for text, found in zip(texts, filtered)]
     settings = dict(stated) if isinstance(stated, Mapping) else {}
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))
-    named = (_worded(_at(line, "doc", key)) for key in ("question", "query"))
+    named = (_document_question(_at(line, "doc", key)) for key in ("question", "query"))
     question = next(filter(None, named), end[1] if end else prompt)
     context = _at(line, "doc", "context")
     return _Answers(
@@ -308,17 +302,14 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
         _aliases(line.get("target")),
         context if isinstance(context, str) else None,
         settings,
-        {
-            (number, 0): _Reply(text, extracted=_other(found, text))
-            for number, (text, found) in enumerate(zip(texts, filtered))
-        },
+        {(number, 0): reply for number, reply in enumerate(replies)},
         is_prompt=question in (None, prompt),
         read_by=read_by,
     )
 
 
-def _asked_in_chat(prompt: Any) -> Any:
-    """The last user turn of a prompt that is a chat, which lm-eval writes as JSON."""
+def _last_turn(prompt: Any) -> Any:
+    """Return the last user turn of a prompt that is a chat, which lm-eval writes as JSON."""
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     with suppress(InputError):
         turns = parse(text)[0] if isinstance(text, str) and text.lstrip().startswith("[") else prompt
@@ -326,26 +317,26 @@ def _asked_in_chat(prompt: Any) -> Any:
     return text
 
 
-def _worded(question: Any) -> str | None:
-    """The wording of a question of a document, where it may be an object (Natural Questions, ARC)."""
+def _document_question(question: Any) -> str | None:
+    """Return the text of a document's question, which may be an object (Natural Questions, ARC)."""
     words = _at(question, "text") or _at(question, "stem") if isinstance(question, Mapping) else question
     return words if isinstance(words, str) else None
 
 
 def _other(extracted: Any, text: str | None) -> str | None:
-    """The answer that a log has extracted from a text; None if it is no text, or all of the text."""
+    """Return the answer that a log extracted from a text; None if it is not a text, or all of the text."""
     return extracted if isinstance(extracted, str) and extracted.strip() != (text or "").strip() else None
 
 
 def _filtered(line: RowData, entry: _Answers) -> tuple[str | None, bool | None]:
-    """What the filter has made of the texts, and the first metric's verdict on it."""
+    """Return the text that the filter extracted, and the first metric's verdict on it."""
     texts = line.get("filtered_resps")
     if isinstance(texts, list) and len(texts) == 1:
         (texts,) = texts
     if not isinstance(texts, str):
         raise InputError(
-            f"'filtered_resps' is no one text but {shown(texts)}; let the task have a filter that leaves one "
-            "(take_first), or leave --answer out"
+            f"'filtered_resps' must be one text, got {shown(texts)}. Use a task with a filter that keeps one "
+            "(take_first), or leave --answer out."
         )
     metrics = line.get("metrics")
     first = metrics[0] if isinstance(metrics, list) and metrics else None
@@ -355,10 +346,7 @@ def _filtered(line: RowData, entry: _Answers) -> tuple[str | None, bool | None]:
 
 
 def _aliases(target: Any) -> list[str]:
-    """The reference answers; lm-eval writes a list of texts as Python would print it.
-
-    Of a worked solution (GSM8K) the reference is what stands behind "####".
-    """
+    """Return the references, which lm-eval writes as Python prints a list, or after "####" (GSM8K)."""
     if isinstance(target, str) and (worked := re.search(r"^####[ \t]*(\S[^\n]*)\s*\Z", target, re.MULTILINE)):
         return [worked[1].rstrip()]
     if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
@@ -370,7 +358,7 @@ def _aliases(target: Any) -> list[str]:
     return [str(text) for text in (target if isinstance(target, list) else [target]) if text is not None]
 
 
-# inspect: a sample for each question and epoch, in a zip file or a JSON file
+# inspect: one sample for each question and epoch, in a zip file or a JSON file
 
 
 def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
@@ -392,7 +380,7 @@ def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat |
 
 def _add_epoch(entry: _Answers, sample: Any) -> None:
     if (failed := _at(sample, "error")) is not None:
-        raise InputError(f"the run failed: {shown(_at(failed, 'message'))}; leave it out, or run it again")
+        raise InputError(f"the run failed: {shown(_at(failed, 'message'))}. Leave it out, or run it again.")
     stored, epoch, target = (_at(sample, key) for key in ("attachments", "epoch", "target"))
     stored = stored if isinstance(stored, Mapping) else {}
     number = epoch if isinstance(epoch, int) else 1
@@ -404,28 +392,28 @@ def _add_epoch(entry: _Answers, sample: Any) -> None:
     reply.extracted = _other(_at(score, "answer"), reply.text)
     question = _question(_at(sample, "input"), stored)
     if entry.question not in (None, question):
-        raise InputError("its input is not that of the other epochs: give each question an id of its own")
+        raise InputError("its input differs from that of other epochs. Give each question its own id.")
     entry.question = question
     entry.stated[number] = entry.answer(reply), _verdict(_at(score, "value"))
     entry.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
 
 
 def _json_log(path: Path) -> Iterator[Any]:
-    """The header, then the samples."""
+    """Yield the header, then the samples."""
     log = _parsed(path.read_bytes(), path)
     if not isinstance(_at(log, "samples"), list):
-        raise InputError(f"{path} holds no samples: expected an inspect log with its samples")
+        raise InputError(f"{path} has no samples: expected an inspect log with its samples")
     yield log
     yield from log["samples"]
 
 
 def _eval_log(path: Path) -> Iterator[Any]:
-    """The header, then the samples; the declared sizes of members are not relied on."""
+    """Yield the header, then the samples. The declared sizes of members are not trusted."""
     with _opened_zip(path) as log:
         names = log.namelist()
         samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
         if not samples:
-            raise InputError(f"{path} holds no samples that are read here; {_CONVERT}")
+            raise InputError(f"{path} has no samples in JSON. Otherwise {_CONVERT}.")
         if any(member.compress_type == _ZSTD for member in log.infolist()):
             _allow_zstd(path)
         header = [name for name in ("header.json", "_journal/start.json") if name in names]
@@ -437,26 +425,28 @@ def _eval_log(path: Path) -> Iterator[Any]:
                 raw = member.read(LONGEST + 1)
             size += len(raw)
             if len(raw) > LONGEST or size > LARGEST:
-                large = f"unpacks to more than {LARGEST} bytes, or {shown(name)} in it to more than {LONGEST}"
-                raise InputError(f"{path} {large}; log fewer samples in a file, and none that long")
+                raise InputError(
+                    f"{path} unpacks to more than {LARGEST:,} bytes, or {shown(name)} in it to more than "
+                    f"{LONGEST:,}. Log fewer or shorter samples in a file."
+                )
             yield _parsed(raw, f"{path}: {name}")
 
 
 @contextmanager
 def _opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file; InputError if it is none, damaged or encrypted, also for what is read later."""
+    """Open a zip file; InputError for another, damaged or encrypted file, also while it is read."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except InputError:
         raise
     except _zip_errors() as error:
-        problem = f"is no inspect log, or damaged or encrypted ({str(error)[:200]})"
-        raise InputError(f"{path} {problem}; make or copy it again") from error
+        problem = f"is not an inspect log, or is damaged or encrypted ({str(error)[:200]})"
+        raise InputError(f"{path} {problem}. Make or copy it again.") from error
 
 
 def _zip_errors() -> tuple[type[Exception], ...]:
-    """What zipfile raises for damaged and encrypted files, with the errors of the zstd that is loaded."""
+    """Errors of zipfile and of the loaded zstd module for damaged and encrypted files."""
     zstd = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
     of_zstd = (module.ZstdError for module in zstd if module)
     damaged = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
@@ -464,14 +454,14 @@ def _zip_errors() -> tuple[type[Exception], ...]:
 
 
 def _allow_zstd(path: Path) -> None:
-    """Let zipfile read zstd, as Python does from 3.14 on."""
+    """Let zipfile read zstd, which Python does itself from 3.14 on."""
     if not hasattr(zipfile, "ZIP_ZSTANDARD"):
         try:
             __import__("zipfile_zstd")
         except ImportError:
             raise InputError(
-                f"{path} is compressed with zstd, which Python reads from 3.14 on: install zipfile-zstd (it "
-                f"comes with inspect_ai), or {_CONVERT}"
+                f"{path} is compressed with zstd, which Python reads from 3.14 on. Install zipfile-zstd (a "
+                f"dependency of inspect_ai), or {_CONVERT}."
             ) from None
 
 
@@ -482,7 +472,7 @@ def _parsed(raw: bytes, where: str | Path) -> Any:
         raise InputError(f"{where}: {error}") from None
 
 
-# OpenAI's batch files: a line for each request, in any order; the draws of q are "q#0", "q#1", … or choices
+# OpenAI's batch files: a line for each request, in any order; samples of q are "q#0", "q#1", … or choices
 
 
 def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
@@ -494,7 +484,7 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
             yield row if isinstance(row, RowError) else RowError(row.line, no_id)
             continue
         waiting.pop(row.data["custom_id"], None)
-        name, draw = _named(row.data["custom_id"], kind)
+        name, number = _question_and_sample(row.data["custom_id"], kind)
         entry = answers.setdefault(name, _Answers(row.line))
         entry.read_by = read_by
         status = _at(row.data, "response", "status_code")
@@ -504,27 +494,26 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
                 why = row.data.get("error") or _at(row.data, "response", "body", "error")
                 if _at(why, "code") != "content_filter":
                     reason = shown(_at(why, "message") or why or status)
-                    raise InputError(f"it failed ({reason}); ask it again")
+                    raise InputError(f"it failed ({reason}). Send it again.")
                 choices = [{"message": {"refusal": _at(why, "message")}, "finish_reason": "content_filter"}]
-            if draw is None:
+            if number is None:
                 entry.state(choices)
             else:
-                entry.add(draw, choices, {})
+                entry.add(number, choices, {})
         except InputError as error:
             entry.line = row.line
             entry.fault = entry.fault or f"request {shown(row.data['custom_id'])}: {error}"
     for request, entry in waiting.items():
-        unanswered = f"request {shown(request)} is not answered in {source}; see the error file"
-        entry.fault = entry.fault or unanswered
+        entry.fault = entry.fault or f"no reply to request {shown(request)} in {source}. See the error file."
     for name, entry in answers.items():
-        numbers = sorted({draw for draw, _ in entry.replies})
+        numbers = sorted({number for number, _ in entry.replies})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            entry.fault = entry.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
+            entry.fault = entry.fault or f"samples are missing: there are only numbers {shown(numbers)}"
         yield entry.row(name, kind)
 
 
 def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterator[tuple[str, _Answers]]:
-    """What was asked, by custom_id."""
+    """Yield the requests of a file with their custom_id."""
     of_answers: list[tuple[str, _Answers]] = []
     for row in read_rows(requests):
         if isinstance(row, RowError):
@@ -533,45 +522,45 @@ def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterato
         request = str(row.data.get("custom_id"))
         question = _question(_at(body, "messages") or _at(body, "prompt"), {})
         settings = {key: _at(body, key) for key in _PLAIN}
-        (name, draw), answer_request = _named(request, kind), _Answers(row.line, question, settings=settings)
-        if draw is None:
-            of_answers.append((name, answer_request))
+        name, number = _question_and_sample(request, kind)
+        requested = _Answers(row.line, question, settings=settings)
+        if number is None:
+            of_answers.append((name, requested))
             continue
-        entry = answers.setdefault(name, answer_request)
+        entry = answers.setdefault(name, requested)
         if (entry.question, entry.settings) != (question, settings):
-            entry.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
+            entry.fault = f"request {shown(request)} differs from the other samples in question or settings"
         yield request, entry
-    for name, answer_request in of_answers:
-        request, temperature = f"{name}#{_KEYS[kind]}", answer_request.settings["temperature"]
-        entry = answers.setdefault(name, answer_request)
-        if kind == "greedy" and (temperature != 0 or entry.question != answer_request.question):
-            entry.fault = f"request {shown(request)} asks something else than the draws, or not at T = 0"
+    for name, requested in of_answers:
+        request, temperature = f"{name}#{_KEYS[kind]}", requested.settings["temperature"]
+        entry = answers.setdefault(name, requested)
+        if kind == "greedy" and (temperature != 0 or entry.question != requested.question):
+            entry.fault = f"request {shown(request)} has another question than the samples, or not T = 0"
         yield request, entry
 
 
-def _named(request: str, kind: str) -> tuple[str, int | None]:
-    """Question and number of draw of a custom_id; None for the answer."""
+def _question_and_sample(request: str, kind: str) -> tuple[str, int | None]:
+    """Split a custom_id into the question and the number of the sample, None for the answer."""
     name, _, key = request.rpartition("#")
     if kind in _KEYS and key == _KEYS[kind]:
         return name, None
-    draw = _DRAW.fullmatch(request)
-    return (draw[1], int(draw[2])) if draw else (request, 0)
+    sample = _SAMPLE.fullmatch(request)
+    return (sample[1], int(sample[2])) if sample else (request, 0)
 
 
 @dataclass(frozen=True)
 class _Format:
     read: Callable[[str, str | None, str, AnswerFormat | None], _Rows]
-    no_likelihoods: str  # why rows have none
-    has_greedy: bool = False  # whether it can hold a greedy answer beside draws
+    no_likelihoods: str  # the reason if rows have no log-likelihoods
 
 
 _UNSURE = "the file does not state T = 1 and top_p = 1, or does not list all tokens with the end of turn"
 FORMATS = {
     "lm-eval": _Format(_read_lm_eval, "lm-eval records none"),
     "inspect": _Format(_read_inspect, _UNSURE),
-    "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests tells T)", has_greedy=True),
+    "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests states T)"),
 }
-"""What can be imported."""
+"""The log formats that can be imported."""
 
 
 def read_recorded(
@@ -585,34 +574,34 @@ def read_recorded(
 ) -> _Rows:
     """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
 
-    Answers are what the log has extracted from the replies, else what "auto" reads in them; or they are read
-    by `answer_format` alone.
+    The answers are those that the log extracted from the replies, or else those that "auto" finds. With
+    `answer_format`, this format alone finds them. `requests` is the request file of a batch. `questions` is a
+    file of questions with reference answers, which replace those of the source.
 
-    `requests` is the request file of a batch; `questions` a file of questions with reference answers, which
-    replace what the source says. With `answer` "given" a row also has the log's own `answer`, and `correct`
-    where the log says 0 or 1 of it; where it is the only answer, or at T = 0, there are no draws. With
-    "greedy" it has `greedy`, a batch's answer at T = 0 beside its draws. InputError if a source cannot be
-    read as a whole, or is a pickle.
+    If `answer` is "given", a row also has the log's own `answer`, and `correct` if the log judges it 0 or 1;
+    it has no samples if this is the only answer, or T = 0. If `answer` is "greedy", a row has `greedy`, the
+    batch's answer at T = 0 beside its samples. InputError if a source cannot be read as a whole, or is a
+    pickle.
     """
-    if answer == "greedy" and not FORMATS[format].has_greedy:
+    if answer == "greedy" and format != "openai-batch":
         raise UsageError(
-            f"a log of {format} holds no answer at T = 0 beside draws; import that of a run at T = 0 with "
-            "--answer given, and sample a model as its witness"
+            f"--answer greedy: {format} logs have no answer at T = 0 beside samples. Import a run at T = 0 "
+            "with --answer given, and sample a model as its witness."
         )
     if requests is not None and format != "openai-batch":
-        raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
+        raise UsageError(f"--requests is for openai-batch, not for {format}. Leave it out.")
     read_by = None if answer_format is None else AnswerFormat(answer_format)
     _refuse_pickle(source)
     questions_of_file = _Questions(questions) if questions is not None else None
     for row in FORMATS[format].read(source, requests, answer, read_by):
-        yield row if isinstance(row, RowError) else _with_question(row, questions_of_file)
+        yield row if isinstance(row, RowError) else _join_question(row, questions_of_file)
 
 
 class _Questions:
-    """The questions of a file, which rows are joined with by id or, where none has an id, by text.
+    """The questions of a file. Rows join them by id or, if no question has an id, by text.
 
-    A row's own text must be the question, case and spaces apart; or where it is a prompt, end in it: from the
-    beginning of a line or sentence on, perhaps before "Answer:".
+    The text of a row must equal the question except for case and spaces. A prompt must end in the question,
+    which begins a line or a sentence; "Answer:" may follow.
     """
 
     def __init__(self, source: str) -> None:
@@ -624,7 +613,7 @@ class _Questions:
             self._by_text[passage_key(question.question)].append(question)
 
     def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
-        """Return the question of a row; InputError if there is none, another, or several."""
+        """Return the question of a row; InputError if none, another or several match."""
         keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
         ending = text if text is None or len(text) < WIDTH else f"…{text[10 - WIDTH :]}"
         quoted = "not known" if ending is None else shown(ending)
@@ -632,31 +621,35 @@ class _Questions:
             matches = next((self._by_text[key] for key in keys if key in self._by_text), [])
             if len(matches) == 1:
                 return matches[0]
-            number = f"{len(matches) or 'none'} of those in {source}, which have no ids to join by, are"
-            raise InputError(f"its question is {quoted}, and {number} equal to it: expected one")
+            raise InputError(
+                f"its question is {quoted}; expected one equal question in {source} (without ids), found "
+                f"{len(matches) or 'none'}"
+            )
         if (question := self._by_id.get(name)) is None:
-            raise InputError(f"no question of this id in {source} (without ids they are joined by text)")
+            raise InputError(f"no question with this id in {source}. Leave all ids out to join by text.")
         if text is not None and passage_key(question.question) not in keys:
-            mismatch = f"but {shown(question.question)} has this id in {source}; lm-eval counts from 0"
-            raise InputError(f"its question is {quoted}, {mismatch}: mend the ids, or leave all of them out")
+            raise InputError(
+                f"its question is {quoted}, but the question with this id in {source} is "
+                f"{shown(question.question)}. Correct the ids (lm-eval counts from 0), or leave all out."
+            )
         return question
 
 
 def _endings(text: str) -> Iterator[str]:
-    """What a text may ask, in lower case with single blanks: all of it, or what it ends in."""
+    """Yield the possible questions of a text, as `passage_key`: all of it, then its endings."""
     yield passage_key(clean_text(text))
     end = re.sub(r"\b(?:Answer|A):$", "", text[-_ENDING:].rstrip())
     yield from (passage_key(end[beginning.end() :]) for beginning in _BEGINNING.finditer(end))
 
 
-def _with_question(row: JsonLine, questions: _Questions | None) -> JsonLine | RowError:
-    """The row with what is known of its question; where the log words it otherwise, that is its `prompt`."""
+def _join_question(row: JsonLine, questions: _Questions | None) -> JsonLine | RowError:
+    """Join a row with its question; another wording in the log becomes `prompt`."""
     cells = {key: value for key, value in row.data.items() if key != "prompt"}
     text = cells.get("question")
     if questions is None:
         if text:
             return JsonLine(row.line, cells)
-        return row.error("its question is not known; give --requests or --questions")
+        return row.error("its question is unknown. Give --requests or --questions.")
     try:
         question = questions.find(cells["id"], text, is_prompt="prompt" in row.data)
     except InputError as error:
@@ -667,7 +660,7 @@ def _with_question(row: JsonLine, questions: _Questions | None) -> JsonLine | Ro
 
 
 def _refuse_pickle(source: str) -> None:
-    """Refuse what could run code: a pickle, or what torch.save wrote."""
+    """Raise InputError for a file that could run code: a pickle, or a file of torch.save."""
     path = Path(source)
     if source == "-":
         return
@@ -681,7 +674,7 @@ def _refuse_pickle(source: str) -> None:
             pickled = any(name.endswith("data.pkl") for name in archive.namelist())
     if pickled or path.suffix.lower() in _PICKLES:
         raise InputError(
-            f"{path} is a pickle (such as lm-polygraph's .man, or what torch.save writes), which can run any "
-            "code when it is opened; where you trust it, open it in the program that made it and write JSON "
-            "Lines {id, question, answers, samples}"
+            f"{path} is a pickle (such as lm-polygraph's .man, or a file of torch.save), which can run any "
+            "code when it is opened. If you trust it, open it in its own program and write JSON Lines {id, "
+            "question, answers, samples}."
         )

@@ -1,7 +1,7 @@
-"""Rows of any file or hub data set, as `JsonLine | RowError`, one at a time, and the names of their columns.
+"""Rows of files and hub data sets, as `JsonLine | RowError`, one at a time, and the names of their columns.
 
-A row that cannot be read is reported with its number and reading goes on; a source that cannot be read at
-all (no such file, a broken archive, a hub out of reach) is an `InputError`.
+A row that cannot be read is a `RowError` with its number, and reading goes on. A source that cannot be read
+at all (no such file, a broken archive, a hub out of reach) is an `InputError`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from semcal.files import JsonLine, check_ending, check_start, parse, read_rows, 
 from semcal.registry import Registry, check_name
 
 Notify = Callable[[str], None]
-"""Shows the user a note about a file that is not an error."""
+"""Function that shows the user a note about a file."""
 
 FORMATS = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -39,7 +39,7 @@ FORMATS = {
 }
 """Formats with their file endings (.gz may follow)."""
 
-#: Maximum characters of a file that is read in one piece, as a JSON list has to be.
+#: Maximum number of characters of a JSON file, which is read in one piece.
 LARGEST = 500_000_000
 
 
@@ -48,8 +48,8 @@ class HubDataset:
     """A data set on the Hugging Face hub."""
 
     path: str  # owner/name
-    subset: str | None = None  # its configuration, where it has several
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # our name → the data set's
+    subset: str | None = None  # its configuration, if it has several
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # our name → name in the data set
 
 
 BUILT_IN = {
@@ -61,15 +61,24 @@ BUILT_IN = {
 }
 """The paper's data sets by name."""
 
-#: The question sets of the embedded world; they come in parts.
+#: The question sets of the package.
 ATLAS = Registry(
     "data set",
     dict.fromkeys(("atlas-trivia", "atlas-rare", "atlas-reading"), "semcal.demo.questions:load_set"),
 )
 
+#: Questions with stored samples that come with the package; an address is that of the path of their file.
+EXAMPLES = Registry("example set", {"real": "semcal.demo.real:PATH"})
+
+
+def find_source(source: str | Path) -> str | Path:
+    """Return the file of an example set for its name, unless a file of that name exists; else the source."""
+    is_example = str(source) in EXAMPLES.names() and not Path(source).exists()
+    return EXAMPLES.load(str(source)) if is_example else source
+
 
 def find_format(path: Path) -> str:
-    """Return the format of a file from its ending, JSON Lines without one; InputError if it is unknown.
+    """Return the format of a file from its ending; JSON Lines if it has none, InputError if it is unknown.
 
     >>> find_format(Path("questions.jsonl.gz")), find_format(Path("Train.CSV"))
     ('jsonl', 'csv')
@@ -81,10 +90,8 @@ def find_format(path: Path) -> str:
     if not Path(name).suffix:
         return "jsonl"
     check_ending(path)
-    every_ending = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-    raise InputError(
-        f"cannot tell the format of {path} from its name: rename it (known endings: {every_ending})"
-    )
+    known = ", ".join(ending for endings in FORMATS.values() for ending in endings)
+    raise InputError(f"{path}: unknown format. Rename the file (known endings: {known}).")
 
 
 def read_source_rows(
@@ -94,13 +101,14 @@ def read_source_rows(
     names: Collection[str] = (),
     notify: Notify | None = None,
 ) -> Iterator[JsonLine | RowError]:
-    """Yield the rows of a local file, or of JSON Lines on standard input ("-").
+    """Yield the rows of a local file, of an example set, or of JSON Lines on standard input ("-").
 
-    The ending decides the `format`, one of `FORMATS`, if none is given. The delimiter of CSV is found from
-    `names`, known names of columns in lower case; `notify` is called with notes about the file. InputError if
-    the file does not exist, is damaged as a whole, or has an unknown format. UsageError if `format` is
-    unknown. MissingExtraError for Parquet without pyarrow.
+    The default `format`, one of `FORMATS`, is that of the ending. `names`, known names of columns in lower
+    case, help to find the delimiter of CSV. `notify` is called with notes about the file. InputError if the
+    file does not exist, is damaged as a whole, or has an unknown format. UsageError if `format` is unknown.
+    MissingExtraError for Parquet without pyarrow.
     """
+    source = find_source(source)
     path, is_stream = Path(source), str(source) == "-"
     if not is_stream and not path.is_file():
         raise InputError(f"no such file: {path}")
@@ -109,7 +117,7 @@ def read_source_rows(
         yield from read_rows(source)
         return
     if is_stream:
-        raise UsageError(f"standard input is read as JSON Lines, not as {form}; name a file instead")
+        raise UsageError(f"standard input must be JSON Lines, not {form}. Name a file instead.")
     try:
         if form == "parquet":
             yield from read_parquet(path)
@@ -120,15 +128,15 @@ def read_source_rows(
                 usual = "\t" if form == "tsv" else ","
                 yield from read_delimited(handle, path, usual=usual, names=names, notify=notify)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} is damaged ({error}); make or fetch it again") from error
+        raise InputError(f"{path} is damaged ({error}). Make or fetch it again.") from error
 
 
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
     """Open text, gzipped or not; bytes that are not UTF-8 become lone surrogates, reported by row."""
     zipped = path.suffix.lower() == ".gz"
-    with path.open("rb") as handle:
-        if not zipped:
+    if not zipped:
+        with path.open("rb") as handle:
             check_start(handle.read(8), path)
     opened = gzip.open if zipped else open
     with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as handle:
@@ -138,14 +146,14 @@ def _text(path: Path) -> Iterator[TextIO]:
 # CSV, TSV and Parquet
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-#: Characters of the header from which the delimiter is found.
+#: Maximum number of characters of the header that determine the delimiter.
 WIDEST = 100_000
 #: A line before the header that states the delimiter, as Excel reads and writes it.
 _STATED = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 
 
 class _Lines:
-    """The lines of a file for csv.reader, counted; a record that grows too long is an error."""
+    """Counted lines of a file for csv.reader; a record that grows too long is an error."""
 
     def __init__(self, handle: TextIO) -> None:
         self._handle = handle
@@ -164,14 +172,14 @@ class _Lines:
         if self.size > jsonl.LONGEST:
             while line and not line.endswith("\n"):
                 line = self._handle.readline(jsonl.LONGEST)
-            raise csv.Error(f"longer than {jsonl.LONGEST} characters")
+            raise csv.Error(f"longer than {jsonl.LONGEST:,} characters")
         return line
 
 
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
-    """Return the delimiter that gives a header line the most known `names` (lower case), then the most cells.
+    """Return the delimiter with the most known `names` (lower case) in a header line, then the most cells.
 
-    The `usual` one, that of the file's ending, wins ties.
+    The `usual` delimiter of the file's ending wins ties.
 
     >>> find_delimiter("question;answers, all;level"), find_delimiter("question")
     (';', ',')
@@ -189,9 +197,9 @@ def read_delimited(
 ) -> Iterator[JsonLine | RowError]:
     """Yield the rows of a file, opened with newline="", whose first line names the columns.
 
-    `usual` and `names` as for `find_delimiter`; `notify` is told of a delimiter that is not the usual one.
-    A line "sep=;" before the first line states the delimiter. InputError if the first line cannot be read,
-    or names two columns alike.
+    `usual` and `names` are those of `find_delimiter`. `notify` is called if the delimiter is not the usual
+    one. A line "sep=;" before the first line states the delimiter. InputError if the first line cannot be
+    read, or two columns have one name.
     """
     first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
     stated = _STATED.fullmatch(first)
@@ -209,7 +217,7 @@ def read_delimited(
     if isinstance(header, RowError):
         raise InputError(f"the first line of {path} must name the columns: {header.reason}")
     if fault := encoding_fault("".join(header[1])):
-        raise InputError(f"the first line of {path}, which names the columns, is {fault}")
+        raise InputError(f"the first line of {path} is {fault}")
     columns = [cell.strip() or f"column {place}" for place, cell in enumerate(header[1], start=1)]
     check_different(columns, path)
     for record in records:
@@ -217,22 +225,25 @@ def read_delimited(
 
 
 def encoding_fault(text: str) -> str:
-    """Return what is wrong with a text read with "surrogateescape" that is not UTF-8; "" if it is."""
+    """Return the fault of a text that was read with "surrogateescape"; "" if it is UTF-8."""
     half = None if text.isascii() else re.search("[\udc80-\udcff]", text)
     return f"not UTF-8 (byte 0x{ord(half[0]) - 0xDC00:x}): save the file as UTF-8" if half else ""
 
 
 def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | RowError]:
-    """Cells of every record that is not blank, with the line on which it starts."""
+    """Yield the cells of every record that is not blank, with its first line."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         line, lines.size = lines.number + 1, 0
+        limit = csv.field_size_limit(2**31 - 1)  # a cell may hold a whole book
         try:
-            cells = _next_cells(reader)
+            cells = next(reader, None)
         except csv.Error as error:
             reason = f'not CSV ({error}): cells with quotes are written "like ""this"""'
             yield _bad(line, reason, lines.number)
             continue
+        finally:
+            csv.field_size_limit(limit)
         if cells is None:
             return
         if cells:
@@ -240,20 +251,10 @@ def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | 
 
 
 def _bad(first: int, reason: str, last: int) -> RowError:
-    """The error of a record, with the lines that an open quote has taken into it."""
     if last > first:
         lines = f"line {last}" if last == first + 1 else f"lines {first + 1} to {last}"
-        reason = f"a quote opened in line {first} and not closed there includes {lines}; {reason}"
+        reason = f"the quote that line {first} opens includes {lines}; {reason}"
     return RowError(first, reason, last=last)
-
-
-def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
-    """The next record. A cell may hold a whole book: the csv module's limit is lifted while it reads."""
-    limit = csv.field_size_limit(2**31 - 1)
-    try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(limit)
 
 
 def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> JsonLine | RowError:
@@ -270,7 +271,7 @@ def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> 
 def read_parquet(path: Path) -> Iterator[JsonLine | RowError]:
     """Yield the rows of a Parquet file, numbered from 1.
 
-    InputError if it is no Parquet file or has two columns of one name, MissingExtraError without pyarrow.
+    InputError if the file is not Parquet or has two columns of one name, MissingExtraError without pyarrow.
     """
     try:
         import pyarrow
@@ -286,7 +287,7 @@ def read_parquet(path: Path) -> Iterator[JsonLine | RowError]:
                     yield _parquet_row(batch.slice(index, 1), next(numbers))
     except UnicodeDecodeError as error:
         raise InputError(
-            f"the name of a column of {path} is not UTF-8 ({error.reason}): write the file again with another"
+            f"{path}: the name of a column is not UTF-8 ({error.reason}). Write the file with another name."
         ) from error
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
@@ -299,18 +300,18 @@ def _parquet_row(row: Any, number: int) -> JsonLine | RowError:
         try:
             cells[name] = json_value(row.column(name).to_pylist()[0])
         except UnicodeDecodeError as error:
-            bad = bad or f"{shown(name)} is not UTF-8 ({error.reason}): write the file with texts in UTF-8"
+            bad = bad or f"{shown(name)} is not UTF-8 ({error.reason}). Write the file with texts in UTF-8."
         except OverflowError:
-            bad = bad or f"{shown(name)} holds a date outside the years 1 to 9999: mend it, or leave it out"
-        except (TypeError, ValueError) as error:  # a ValueError of pyarrow among them
-            bad = bad or f"{shown(name)} cannot be read ({error}): leave that column out"
+            bad = bad or f"{shown(name)} holds a date outside the years 1 to 9999. Correct or remove it."
+        except (TypeError, ValueError) as error:  # pyarrow raises ValueError, too
+            bad = bad or f"{shown(name)} cannot be read ({error}). Leave that column out."
     return row_of(number, cells) if bad is None else JsonLine(number, cells).error(bad)
 
 
 def json_value(cell: Any) -> Any:
     """Return a cell of a table as a JSON value: dates in ISO 8601, decimals as numbers, arrays as lists.
 
-    TypeError for what JSON cannot hold.
+    TypeError if JSON cannot hold the value.
     """
     if isinstance(cell, (date, time)):
         return cell.isoformat()
@@ -334,10 +335,7 @@ def _json(path: Path) -> Iterator[JsonLine | RowError]:
     with _text(path) as handle:
         text = handle.read(LARGEST + 1)
     if len(text) > LARGEST:
-        raise InputError(
-            f"{path} holds more than {LARGEST} characters, too many to be read in one piece: write it as "
-            "JSON Lines (.jsonl), one object a line"
-        )
+        raise InputError(f"{path} has more than {LARGEST:,} characters. Write it as JSON Lines (.jsonl).")
     try:
         content, odd = parse(text)
     except InputError as error:
@@ -355,7 +353,7 @@ def _json(path: Path) -> Iterator[JsonLine | RowError]:
 
 
 def _squad(articles: list[Any], odd: bool) -> Iterator[JsonLine | RowError]:
-    """Rows of SQuAD's own JSON, articles → paragraphs → questions, numbered through the file."""
+    """Yield the rows of SQuAD's own JSON, articles → paragraphs → questions, numbered through the file."""
     numbers = count(1)
     for article in articles:
         for paragraph in _children(article, "paragraphs"):
@@ -369,14 +367,14 @@ def _squad(articles: list[Any], odd: bool) -> Iterator[JsonLine | RowError]:
                 listed = entry.get("answers")
                 if isinstance(listed, list) and all(isinstance(answer, dict) for answer in listed):
                     listed = [answer.get("text") for answer in listed]
-                answers = {"answers": listed}
                 row = row_of(number, entry, odd=odd)
-                yield row if isinstance(row, RowError) else row_of(number, passage | entry | answers, odd=odd)
+                cells = passage | entry | {"answers": listed}
+                yield row if isinstance(row, RowError) else row_of(number, cells, odd=odd)
 
 
 def _children(parent: Any, key: str) -> list[Any]:
-    """The list under `key`; [None] if there is none, which is reported as one bad row."""
-    children = parent.get(key) if type(parent) is dict else None  # and not one with a key twice
+    """The list under `key`; [None] if it is missing, which becomes one bad row."""
+    children = parent.get(key) if type(parent) is dict else None  # not a subclass: those have a key twice
     return children if isinstance(children, list) else [None]
 
 
@@ -401,7 +399,7 @@ def read_hub_rows(
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"cannot load {dataset.path} (subset {dataset.subset}, split {split}) from the Hugging Face hub: "
-            f"{error}. Check the name and the network, or give a local file (JSONL, CSV, Parquet)"
+            f"{error}. Check the name and the network, or give a local file (JSONL, CSV, Parquet)."
         ) from error
     names = {*names, *(theirs.lower() for theirs in dataset.columns.values())}
     present = [name for name in rows.column_names if name.strip().lower() in names]
@@ -409,25 +407,25 @@ def read_hub_rows(
         yield JsonLine(number, dict(row))
 
 
-# Columns: which of a file's is which of ours
+# The names of columns
 
-#: Rows from which the names of columns are decided.
+#: Number of rows at the start of a file that determine the names of its columns.
 FIRST = 64
 COMMON_NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("query",),
     "samples": ("responses", "completions"),
 }
 """Other accepted names of a column, in any case."""
-#: Columns beside which `answer` is the model's answer.
+#: In a file with one of these columns, `answer` is the answer of a model.
 _OF_A_MODEL = {"samples", *COMMON_NAMES["samples"], "prediction"}
 #: Several answers in one cell, not written as a list.
 _SEVERAL = re.compile(r"[^\s;|]\s*[;|]\s*[^\s;|]")
 
 
 def parse_columns(pairs: Sequence[str], fields: Iterable[str]) -> dict[str, str]:
-    """Return "question=Frage", … as {our name: the file's}.
+    """Return pairs such as "question=Frage" as {our name: name in the file}.
 
-    UsageError if one is no such pair, names no column of `fields`, or is given twice.
+    UsageError if a text has another form, or names an unknown column of `fields` or the same column twice.
 
     >>> parse_columns(["question=Frage", "answers=Die Antwort"], ("id", "question", "answers"))
     {'question': 'Frage', 'answers': 'Die Antwort'}
@@ -438,26 +436,25 @@ def parse_columns(pairs: Sequence[str], fields: Iterable[str]) -> dict[str, str]
         if not (equals and theirs):
             raise UsageError(f"--columns {shown(pair)}: expected OURS=THEIRS, such as question=Frage")
         if check_name(ours.strip(), fields, what="column of --columns") in columns:
-            raise UsageError(f"--columns names {ours.strip()!r} twice")
+            raise UsageError(f"--columns names {ours.strip()!r} twice. Name it once.")
         columns[ours.strip()] = theirs
     return columns
 
 
 def check_different(names: Sequence[str], path: Path | str) -> None:
-    """Refuse a file with two columns of one name: InputError."""
+    """Raise InputError if two columns of a file have one name."""
     for name, times in Counter(names).items():
         if times > 1:
-            raise InputError(f"{times} columns of {path} are called {shown(name)}: rename or remove one")
+            raise InputError(f"{path}: {times} columns have the name {shown(name)}. Rename or remove one.")
 
 
 def find_columns(
     keys: Sequence[str], fields: Mapping[str, Sequence[str]], columns: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the key of each of our columns that is not called by our name.
+    """Return the key of each of our columns that has another name in the file.
 
-    `fields` maps our names to the other accepted names of each, `columns` our names to those that the user
-    has given. UsageError if the user names a column that does not exist, or two keys could be the same
-    column.
+    `fields` maps our names to other accepted names, `columns` maps our names to the names given by the user.
+    UsageError if the user names a missing column, or two keys could be the same column.
 
     >>> find_columns(["ID", "Query", "Level"], {"id": (), "question": ("query",)}, {})
     {'id': 'ID', 'question': 'Query'}
@@ -470,8 +467,8 @@ def find_columns(
             matches = [key for key in keys if key.strip().lower() == name and key not in names.values()]
             if len(matches) > 1:
                 raise UsageError(
-                    f"{' and '.join(map(shown, matches))} could both be the column {ours!r}: say which with "
-                    f"--columns {ours}=NAME (in Python: columns={{{ours!r}: NAME}})"
+                    f"{' and '.join(map(shown, matches))} could both be the column {ours!r}. Name one with "
+                    f"--columns {ours}=NAME (in Python: columns={{{ours!r}: NAME}})."
                 )
             if matches:
                 names[ours] = matches[0]
@@ -489,10 +486,9 @@ def peek(
 ) -> tuple[dict[str, str], Iterator[JsonLine | RowError]]:
     """Find the columns of a file from its first rows; return them with an iterator over all rows.
 
-    `fields` and `columns` as for `find_columns`. In a file of questions with their answers (`labelled`) the
-    column `answer` may mean `answers`; beside `samples` or a `prediction` it is the model's. `notify` gets
-    notes on the names found. SemcalWarning if most cells of `answers` hold several answers that are not
-    written as a list.
+    `fields` and `columns` are those of `find_columns`. If the questions have answers (`labelled`), the column
+    `answer` means `answers`, except in a file with `samples` or a `prediction`. `notify` is called with notes
+    on the names. SemcalWarning if most cells of `answers` hold several answers that are not a list.
     """
     first = list(islice(rows, FIRST))
     objects = [row.data for row in first if isinstance(row, JsonLine)]
@@ -504,7 +500,7 @@ def peek(
     names = {**columns, **find_columns(keys, fields, present)} if objects else dict(columns)
     for ours, theirs in names.items():
         if notify and theirs != ours and ours in keys:
-            notify(f"columns: {theirs!r} replaces {ours!r}, which is ignored")
+            notify(f"columns: {theirs!r} replaces {ours!r}")
     understood = [f"{theirs!r} as {ours}" for ours, theirs in names.items() if ours not in columns]
     if understood and notify:
         notify(f"columns: {', '.join(understood)}")
@@ -519,7 +515,7 @@ def peek(
 def _without_late(
     rows: Iterable[JsonLine | RowError], keys: frozenset[str], missing: Mapping[str, str]
 ) -> Iterator[JsonLine | RowError]:
-    """Refuse rows with a column that would be lost because it appears after the first rows."""
+    """Turn rows into errors if a column that appears only now would be lost."""
     for row in rows:
         new_keys = [] if isinstance(row, RowError) else [key for key in row.data if key not in keys]
         names = {key: missing.get(key.strip().lower(), key) for key in new_keys}
@@ -529,7 +525,7 @@ def _without_late(
         else:
             yield row.error(
                 f"its column {shown(late[0])} is in none of the first {FIRST} rows, which determine the "
-                f"columns: call it {late[1]!r}, or give --columns {late[1]}={late[0][:40]}"
+                f"columns. Rename it to {late[1]!r}, or give --columns {late[1]}={late[0][:40]}."
             )
 
 
@@ -538,15 +534,15 @@ def _warn_of_several(cells: Sequence[Any]) -> None:
     several = [text for text in texts if _SEVERAL.search(text)]
     if len(several) > 1 and len(several) > len(cells) / 2:
         warnings.warn(
-            f"most cells of 'answers' look like several answers in one text, such as {shown(several[0])}, "
-            'and count as one: write several as a list of JSON, ["A", "B"]',
+            "most cells of 'answers' seem to hold several answers in one text, such as "
+            f'{shown(several[0])}, which counts as one answer. Write several as a JSON list: ["A", "B"].',
             SemcalWarning,
             stacklevel=2,
         )
 
 
 def rename(rows: Iterable[JsonLine | RowError], columns: Mapping[str, str]) -> Iterator[JsonLine | RowError]:
-    """Rename the columns of rows to ours, in place; a column that had that name before is dropped."""
+    """Rename the columns of rows to ours, in place; a column of the same name is dropped."""
     names = {theirs: ours for ours, theirs in columns.items() if ours != theirs}
     for row in rows:
         if isinstance(row, JsonLine) and (present := {key: names[key] for key in row.data if key in names}):

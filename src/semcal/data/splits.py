@@ -1,13 +1,14 @@
-"""Splits questions into disjoint calibration-train, validation, test and few-shot sets (spec.md, section 9).
+"""Split questions into disjoint calibration-train, validation, test and few-shot sets (spec.md, section 9).
 
-Questions on one passage, or with one value in the field `group`, are a group, and no two parts share one.
-Every group is ranked by a hash of (seed, normalised question and passage) of its alphabetically first
-question, and every question within it by its own, so a split depends neither on the order of the rows nor on
-their ids, and growing one split leaves the earlier ones unchanged. The order is few-shot, test, validation,
-calibration-train. Two questions without passages, in different parts, are near-duplicates if they have the
-same words, in any order, except for function words ("What's X?", "What is the X?") and at most one word spelt
-differently: one that begins with the same three letters, holds no digit, and has a rapidfuzz ratio of at
-least 85 with the other.
+Questions that share a passage or a value of the field `group` form a group. No two parts share a group.
+Every group is ranked by a hash of (seed, normalized question and passage) of its alphabetically first
+question; questions within a group are ranked by their own hash. A split therefore depends neither on the
+order of the rows nor on their ids. The parts are filled in the order few-shot, test, validation,
+calibration-train, and growing one part leaves the earlier parts unchanged.
+
+Two questions without passages, in different parts, are near-duplicates if they have the same words in any
+order. Function words ("What's X?", "What is the X?") are ignored. One word may be spelled differently: both
+spellings begin with the same three letters, hold no digit, and have a rapidfuzz ratio of at least 85.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from semcal.errors import InputError, SemcalWarning
 Group = list[Question]
 
 FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4
-#: Words that do not change what is asked; the rest of a contraction ("what's") is one.
+#: Words that do not change a question, with the rest of a contraction ("what's").
 _FUNCTION_WORDS = frozenset(
-    {
-        *("a", "an", "the", "this", "that", "there", "of", "in", "on", "at", "to", "for", "by"),
-        *("is", "are", "was", "were", "be", "been", "am", "do", "does", "did", "has", "have", "had"),
-        *("will", "would", "s", "re", "ve", "ll", "d", "m"),
-    }
+    re.findall(
+        r"\w+",
+        "a an the this that there of in on at to for by is are was were be been am do does did has have had "
+        "will would s re ve ll d m",
+    )
 )
 #: Minimum ratio of two spellings of a word.
 SPELLING = 85.0
@@ -74,12 +75,9 @@ class Splits:
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
     few_shot: tuple[Question, ...]
-    repeated: int  # questions left out because they repeat another one
-    #: Questions left out because the rest of their group is in a part that has no room for them; few-shot
-    #: examples are each of another group.
-    parted: int = 0
-    #: Ids of near-duplicates in different parts; they are left where they are.
-    near: tuple[tuple[str, str], ...] = ()
+    repeated: int  # questions left out because they repeat another question
+    parted: int = 0  # questions left out because the part with the rest of their group has no room for them
+    near: tuple[tuple[str, str], ...] = ()  # ids of near-duplicates in different parts, which stay there
 
 
 def words(text: str) -> list[str]:
@@ -93,16 +91,16 @@ def words(text: str) -> list[str]:
 
 
 def _content(question: str) -> list[str]:
-    """The content words of a question, contractions written out; all words if it has no others."""
+    """Content words of a question, with contractions written out; all words if there are no others."""
     text = _NOT.sub(lambda match: f"{_IRREGULAR.get(match[1], match[1])} not", question.casefold())
     all_words = words(text)
     return [word for word in all_words if word not in _FUNCTION_WORDS] or all_words
 
 
 def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
-    """Return the ids of near-duplicates in different parts, that of the earlier part first.
+    """Return the ids of near-duplicates in different parts, the id of the earlier part first.
 
-    Questions with a passage or messages are ignored: the same words with others are another question.
+    Questions with a passage or messages are ignored: equal words with another passage ask something else.
 
     >>> train = [Question("1", "What's the capital of Freedonia?"), Question("2", "Who found it in 1901?")]
     >>> test = [Question("3", "What is the capital of Fredonia?"), Question("4", "Who found it in 1902?")]
@@ -124,11 +122,8 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
 
 
 def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
-    """Keys that near-duplicates share, each with the word that may differ.
-
-    Words in any order are represented by the sum of their hashes: a question can have thousands of words.
-    """
-    total = sum(map(hash, content))
+    """Keys that near-duplicates share, each with the word that may differ."""
+    total = sum(map(hash, content))  # does not depend on the order of the words, which may be thousands
     yield (total, ""), ""
     if len(content) < 3:
         return
@@ -140,7 +135,7 @@ def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
 def question_key(question: Question) -> str:
     """Return a key that equal questions share: words without case and punctuation, and the passage.
 
-    Of messages they are the words of all turns.
+    The words of a question with messages are those of all turns.
 
     >>> a, b = Question("1", "Who  wrote “Moonfleet”?"), Question("2", "who wrote moonfleet")
     >>> question_key(a) == question_key(b)
@@ -150,7 +145,7 @@ def question_key(question: Question) -> str:
 
 
 def question_ties(row: RowData) -> Ties:
-    """Return what ties a row to others: its passage, its group, and the question itself."""
+    """Return the ties of a row: its passage, its group, and the question itself."""
     question, context, messages = row.get("question"), row.get("context"), turns_of(row.get("messages"))
     if not isinstance(question, str) and not messages:
         return ties_of(row)
@@ -173,18 +168,22 @@ def split_questions(
     questions : iterable of Question
         The pool. Few-shot examples come from it and are used nowhere else.
     test_questions : iterable of Question, optional
-        The test or development part of the data set, if it has one: the test split is drawn from it, and its
-        questions are removed from the pool, with all questions of the same groups.
+        The test or development part of the data set, if it has one. The test split is taken from it. Its
+        questions, and all questions of the same groups, are removed from the pool.
     sizes : SplitSizes, optional
-        By default the paper's.
+        Number of questions of each part. The default is the paper's.
     seed : int
-        Random seed of the splits, not that of a run: all runs and methods share their splits.
+        Random seed of the splits. It is not the seed of a run: all runs and methods share their splits.
 
     Raises
     ------
     InputError
         If there are too few questions, one has no answer, or one id names two different questions.
-        Near-duplicates in different parts are a SemcalWarning.
+
+    Warns
+    -----
+    SemcalWarning
+        If near-duplicates are in different parts.
 
     Examples
     --------
@@ -221,9 +220,9 @@ def split_questions(
     for name, size in (pool_sizes | test_sizes).items():
         if len(parts[name]) < size:
             raise InputError(
-                f"{len(parts[name])} questions are left for {name}, {size} are asked for: "
-                "questions on one passage or of one group stay in one part, and few-shot examples are each "
-                "of another group; ask for less with SplitSizes, or bring more"
+                f"{name}: {len(parts[name])} questions are left, expected {size}. The questions of a group "
+                "stay in one part, and each few-shot example has a group of its own. Reduce the sizes in "
+                "SplitSizes, or add questions."
             )
     near = near_duplicates(parts)
     warn_of_near_duplicates(near)
@@ -239,14 +238,14 @@ def split_questions(
 
 
 def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int = 3) -> None:
-    """Warn of near-duplicates in different parts, naming the first."""
+    """Warn about near-duplicates in different parts, naming the first."""
     if pairs:
         examples = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
-        many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
+        more = ", …" if len(pairs) > 3 else ""
+        count = "1 pair of questions is" if len(pairs) == 1 else f"{len(pairs):,} pairs of questions are"
         warnings.warn(
-            f"{many} the same in nearly the same words in different parts ({examples}"
-            f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or "
-            "take one of them out",
+            f"{count} nearly equal but in different parts ({examples}{more}). Give such questions one value "
+            "in the field `group`, or remove one of them.",
             SemcalWarning,
             stacklevel=stacklevel,
         )
@@ -255,7 +254,7 @@ def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int
 def _grouped(
     ranked: Mapping[str, Question], ranked_test: Mapping[str, Question], seed: int
 ) -> tuple[list[Group], list[Group]]:
-    """The groups of the pool, without those shared with the test questions, and the groups of these."""
+    """Groups of the pool that have no test question, and groups of the test questions."""
     keys = [*ranked, *ranked_test]
     questions = [*ranked.values(), *ranked_test.values()]
     places_of: dict[int, list[int]] = defaultdict(list)
@@ -273,7 +272,7 @@ def _grouped(
 def _next_part(
     groups: Iterator[Group], size: int | None, *, a_group: int | None = None
 ) -> tuple[tuple[Question, ...], int]:
-    """The next `size` questions (all if None), at most `a_group` of each group; how many it leaves out."""
+    """Take `size` questions (None: all), at most `a_group` of each group, and count those left out."""
     members: Group = []
     n = 0
     while (size is None or len(members) < size) and (group := next(groups, None)) is not None:
@@ -286,14 +285,14 @@ def _check(questions: Sequence[Question]) -> None:
     keys: dict[str, str] = {}
     for question in questions:
         if not question.answers:
-            raise InputError(f"question {question.id!r} has no answers: splits are for labelled questions")
+            raise InputError(f"question {question.id!r} has no answers. Give it reference answers.")
         key = question_key(question)
         if keys.setdefault(question.id, key) != key:
-            raise InputError(f"the id {question.id!r} names two different questions: give each its own")
+            raise InputError(f"the id {question.id!r} names two different questions. Give each its own id.")
 
 
 def _ranked(questions: Sequence[Question], seed: int) -> dict[str, Question]:
-    """One question per key, in the order of their hashes; of equals the one with the smallest id."""
+    """One question per key, in the order of the hashes; of equal questions the one with the smallest id."""
     unique: dict[str, Question] = {}
     for question in questions:
         key = question_key(question)
@@ -311,6 +310,6 @@ def _check_enough(ranked: Mapping[str, Question], sizes: Mapping[str, int]) -> N
     if len(ranked) < total:
         parts = " + ".join(f"{size} {name}" for name, size in sizes.items() if size)
         raise InputError(
-            f"{len(ranked)} different questions are too few for {parts} = {total}: "
-            "ask for less with SplitSizes (calibration_train=None takes what is left), or bring more"
+            f"{len(ranked):,} different questions are too few for {parts} = {total:,}. "
+            "Reduce the sizes in SplitSizes (calibration_train=None takes the rest), or add questions."
         )

@@ -1,4 +1,4 @@
-"""The template of a prompt: its system message, and the form of its user's turns or the roles of messages."""
+"""The template of a prompt: its system message, and the form of its user turn or the roles of messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import HALF
 
-#: What the user's turn may hold, beside text.
 PLACEHOLDERS = ("question", "context")
 _PLACEHOLDER = re.compile(r"\{([^\W\d]\w*)\}")
 _EXAMPLE = "such as 'user: \"{context}\\n\\n{question}\"'"
@@ -20,10 +19,10 @@ _EXAMPLE = "such as 'user: \"{context}\\n\\n{question}\"'"
 
 @dataclass(frozen=True)
 class Template:
-    """What all prompts of one kind have in common but for the few-shot examples.
+    """The common part of all prompts of one kind, without the few-shot examples.
 
-    In `user` {question} and {context} are replaced, and nothing else: other braces stand as they are. None is
-    the built-in form.
+    {question} and {context} are replaced in `user`; other braces stay as they are. None means the built-in
+    form.
 
     >>> Template.of(Question("1", "", messages=(Turn("system", "Be brief."), Turn("user", "Who?"))))
     Template(system='Be brief.', user=None, roles=('user',))
@@ -31,29 +30,29 @@ class Template:
 
     system: str | None = SYSTEM_MESSAGE
     user: str | None = None
-    roles: tuple[Role, ...] = ()  # of rows with messages, the system's left out; none: rows have a question
+    roles: tuple[Role, ...] = ()  # of messages, without the system message; empty if rows have a question
 
     def __post_init__(self) -> None:
         for key, text in (("system", self.system), ("user", self.user)):
             if half := HALF.search(text or ""):
                 raise UsageError(
-                    f"the template has half a character in {key!r} ({shown(half[0])}): write the whole one "
-                    "in its place"
+                    f"the template has half a character in {key!r} ({shown(half[0])}). Write the whole "
+                    "character."
                 )
         if self.user is None:
             return
         names = _PLACEHOLDER.findall(self.user)
         if unknown := [name for name in names if name not in PLACEHOLDERS]:
             raise UsageError(
-                f"the template has the placeholder {{{unknown[0]}}}, and only {{question}} and {{context}} "
-                f"are filled in: use these, or write {{ {unknown[0]} }} where that is text"
+                f"the template has the placeholder {{{unknown[0]}}}; expected {{question}} or {{context}}. "
+                f"Write {{ {unknown[0]} }} for literal text."
             )
         if "question" not in names:
-            raise UsageError(f"the user's text of the template has no {{question}}: put it in, {_EXAMPLE}")
+            raise UsageError(f"'user' in the template has no {{question}}. Add it, {_EXAMPLE}.")
 
     @classmethod
     def of(cls, question: Question) -> Template:
-        """Return the template of a question: of its messages, or the built-in one."""
+        """Return the template of a question's messages, or the built-in template without messages."""
         if not question.messages:
             return cls()
         first, *_ = question.messages
@@ -62,24 +61,22 @@ class Template:
 
     @property
     def probe(self) -> Question:
-        """A question that is the same for all templates, to compare them by."""
+        """The question that compares templates by their prompts."""
         if not self.roles:
             return Question("", "Which?", context="That." if "{context}" in (self.user or "") else None)
         system = [] if self.system is None else [Turn("system", self.system)]
         return Question("", "Which?", messages=(*system, *(Turn(role, "Which?") for role in self.roles)))
 
     def check(self, question: Question) -> None:
-        """Raise InputError, which names what differs, if a question is of another template."""
+        """Raise an InputError that names the difference if a question has another template."""
         if question.messages and (difference := self.difference(Template.of(question), question)):
             raise InputError(f"its messages are of another template: {difference}")
         if self.roles and not question.messages:
-            raise InputError(
-                f"it has no 'messages', and the prompt is of rows with {_turns(self.roles)}: give it "
-                "'messages'"
-            )
+            turns = f"{len(self.roles)} turn{'s' if len(self.roles) > 1 else ''} ({', '.join(self.roles)})"
+            raise InputError(f"it has no 'messages', but the prompt expects {turns}. Give it 'messages'.")
 
     def difference(self, other: Template, question: Question | None = None) -> str | None:
-        """Return what is other in another template, or in a question of it; None if they are alike."""
+        """Return the difference to another template, or to a question of it; None if they are alike."""
         if other.system != self.system:
             return f"the system message is {_quoted(other.system)}, expected {_quoted(self.system)}"
         roles, expected = other.roles or ("user",), self.roles or ("user",)
@@ -94,13 +91,13 @@ class Template:
                 f"there are {'no ' * (not other.roles)}messages, expected {'no ' * (not self.roles)}messages"
             )
         form = user_turn(_CLOSED).content if self.user is None else self.user
-        if question is not None and self._fits(question.messages[-1].content):
+        if question is not None and self.read(question.messages[-1].content) is not None:
             return None
         actual = _quoted(other.user if question is None else question.messages[-1].content)
         return f"the user's turn is {actual}, expected the form {shown(form)}"
 
     def read(self, content: str) -> dict[str, str] | None:
-        """Return what a user's turn puts in the place of {question} and {context}; None of any other text.
+        """Return the texts for {question} and {context} in a user turn; None if the turn has another form.
 
         >>> Template().read("Question: Who built it?"), Template().read("Who built it?")
         ({'question': 'Who built it?'}, None)
@@ -117,16 +114,8 @@ class Template:
                 return match.groupdict()
         return None
 
-    def _fits(self, content: str) -> bool:
-        """Whether a text may be the user's turn."""
-        return self.read(content) is not None
-
 
 _OPEN, _CLOSED = Question("", "{question}", context="{context}"), Question("", "{question}")
-
-
-def _turns(roles: tuple[Role, ...]) -> str:
-    return f"{len(roles)} turn{'s' if len(roles) > 1 else ''} ({', '.join(roles)})"
 
 
 def _quoted(text: str | None) -> str:
@@ -134,19 +123,19 @@ def _quoted(text: str | None) -> str:
 
 
 TemplateLike: TypeAlias = "Template | Mapping[str, str | None] | str | Path"
-"""A template, its `system` and `user` texts, or a YAML file of these."""
+"""A template, a mapping of its `system` and `user` texts, or a YAML file with these keys."""
 
 
 def as_template(template: TemplateLike | None, system: str | None = None) -> Template | None:
-    """Return a template from what names it, or a system message alone ("" for none); None for neither.
+    """Return a template from a mapping or a file, or from a system message alone ("" for none).
 
-    UsageError for both, a file that cannot be read, another key, or a user's text without {question}.
+    UsageError if both are given, a file cannot be read, or a key or the `user` text is invalid.
 
     >>> as_template({"system": "Be brief.", "user": "{question} Reply as {\\"name\\": …}."}).system
     'Be brief.'
     """
     if template is not None and system is not None:
-        raise UsageError("give a system message or a template, which has its own, not both")
+        raise UsageError("system and template are both given. Put the system message in the template.")
     if system is not None:
         return Template(system or None)
     if template is None or isinstance(template, Template):
@@ -158,9 +147,7 @@ def as_template(template: TemplateLike | None, system: str | None = None) -> Tem
         path, source = Path(template), f"the template {template}"
         template = read_yaml(path, "the template")
     if not isinstance(template, Mapping):
-        raise UsageError(
-            f"{source} must have a key 'user', {_EXAMPLE}, and may have 'system'; got {shown(template)}"
-        )
+        raise UsageError(f"{source} must have the key 'user', {_EXAMPLE}; got {shown(template)}")
     if unknown := [key for key in template if key not in ("system", "user")]:
         raise UsageError(f"{source} has the key {shown(unknown[0])}; its keys are 'system' and 'user'")
     user, system = template.get("user"), template.get("system")

@@ -1,6 +1,6 @@
 """Steps of a grid from questions to rows with calibrated probabilities.
 
-Answers are drawn by the step of `semcal.models.sampling` and clustered by that of `semcal.models.clustering`.
+Answers are drawn by the step of `semcal.models.sample` and clustered by that of `semcal.models.clustering`.
 Rows are told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
 """
 
@@ -20,9 +20,9 @@ from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
 from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, read_answer
-from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SampleStep, read_answer
+from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, Json, Row, Rows, failures_of
 from semcal.steps import RecalibratorSource, Step, WorkerState
 from semcal.workers import Progress
@@ -333,7 +333,7 @@ class CalibrateStep(Step):
         from semcal.calibration.configuration import CalibrationConfig
         from semcal.calibration.samples import SamplesOrigin
         from semcal.models.clustering import ClusterConfig
-        from semcal.recalibration.provenance import Provenance
+        from semcal.recalibration.files import Provenance
 
         labelled = set(list(dict.fromkeys(row.id for row in rows))[: self.settings.questions])
         drawn: dict[str, list[Row]] = {name: [] for name in self.temperatures}

@@ -63,10 +63,10 @@ from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Mod
 from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, Sampling, SamplingConfig
-from semcal.recalibration.choosing import Candidate, CandidateFit
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
+from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, count_ends
 from semcal.steps import Block, RecalibratorSource, Stage, Step, run_stages
 from semcal.store import Store, digest, write_if_new
@@ -315,7 +315,7 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         cell.settings.seeds[fits.run],
         folders,
     )
-    files = tuple(cell.root / folder / "calibration.json" for folder in folders.values())
+    files = tuple(cell.root / folder / "recalibrator.json" for folder in folders.values())
     stage = cell.stage(step, files=files, counted_as=fit_label(cell.model.name, fits.method))
     return cell.block(stage, (), "calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
 

@@ -27,20 +27,14 @@ from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.inputs import load_equivalence
 from semcal.installation import versions
-from semcal.models.distribution import (
-    AnyRecalibrator,
-    Base,
-    StateReader,
-    Temperature,
-    fingerprint,
-    temperature_of,
-)
+from semcal.models.distribution import Base, Temperature, fingerprint, temperature_of
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
-from semcal.models.loading import load_model
-from semcal.recalibration.choosing import CandidateFit
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, SampleRequest, StateReader
+from semcal.recalibration.files import from_pretrained
 from semcal.recalibration.methods import RECALIBRATORS, make_unfitted
-from semcal.recalibration.saving import from_pretrained
+from semcal.recalibration.select import CandidateFit
 from semcal.rows import Json, Row
 from semcal.servers.settings import ServerSettings, read_api_key
 from semcal.steps import RecalibratorSource, Step, WorkerState
@@ -48,9 +42,9 @@ from semcal.steps import RecalibratorSource, Step, WorkerState
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from semcal.models.features import CalibrationFeatures
-    from semcal.recalibration.calibration_set import CalibrationSet
-    from semcal.recalibration.exact_fit import LogPartitionTable
+    from semcal.models.features import FitFeatures
+    from semcal.recalibration.exact_solver import LogPartitionTable
+    from semcal.recalibration.fit_data import FitData
 
 Bools = NDArray[np.bool_]
 #: Logits that exist at once, per recalibrator.
@@ -79,8 +73,8 @@ class CalibrationTables:
     """Labelled questions as one model reads them, with their features and log-partition table."""
 
     source: CalibrationSource
-    labelled: CalibrationSet
-    features: CalibrationFeatures
+    labelled: FitData
+    features: FitFeatures
     table: LogPartitionTable | None = None
 
 
@@ -162,26 +156,22 @@ class GridState(WorkerState):
 
         Questions that do not fit the model are left out, which the check has reported.
         """
-        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
+        from semcal.recalibration.fit_data import FitData, fit_features
 
         model, folder = self.language_model, self.folder / source.features
         known = self._calibration
         if known is None or known.source != source:
             self._calibration = None
             questions = load_questions(self.folder / source.questions, answers_needed=True)
-            labelled = CalibrationSet.of(
-                model, questions, asking=source.asking, on_bad_question=lambda _: None
-            )
-            features = calibration_features(
-                model, labelled, asking=source.asking, whole=source.whole, store=folder
-            )
+            labelled = FitData.of(model, questions, asking=source.asking, on_bad_question=lambda _: None)
+            features = fit_features(model, labelled, asking=source.asking, whole=source.whole, store=folder)
             known = CalibrationTables(source, labelled, features)
             self._calibration = known
         return known
 
     def table(self, source: CalibrationSource) -> LogPartitionTable:
         """The log-partition table of the features, for fits by gradient steps."""
-        from semcal.recalibration.exact_fit import tabulate
+        from semcal.recalibration.exact_solver import tabulate
 
         calibration = self.calibration(source)
         if calibration.table is None:
@@ -203,7 +193,7 @@ def open_grid_state(
     """
     from semcal.servers.sampler import load_server
 
-    for module in ("calibration_set", "exact_fit"):  # now, so that it counts as no job's time
+    for module in ("fit_data", "exact_solver"):  # now, so that it counts as no job's time
         import_module(f"semcal.recalibration.{module}")
 
     def load(model: Model) -> Sampler:
@@ -344,10 +334,10 @@ class FitStep(Step):
     folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
 
     def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
-        from semcal.recalibration.calibration_set import provenance_of
-        from semcal.recalibration.choosing import fit_candidate
-        from semcal.recalibration.fitting import mean_loss_of
-        from semcal.recalibration.saving import save_pretrained
+        from semcal.recalibration.exact_solver import mean_loss_of
+        from semcal.recalibration.files import save_pretrained
+        from semcal.recalibration.fit_data import provenance_of
+        from semcal.recalibration.select import fit_candidate
 
         calibration, model = models.calibration(self.source), models.language_model
         provenance = provenance_of(
@@ -387,7 +377,7 @@ class FitStep(Step):
 
 
 def _at_bound(recalibrator: AnyRecalibrator) -> bool | None:
-    from semcal.recalibration.temperature import TemperatureScaling
+    from semcal.recalibration.recalibrators import TemperatureScaling
 
     if isinstance(recalibrator, TemperatureScaling) and recalibrator.sgd_ is None:
         return recalibrator.certificate_.at_bound
@@ -416,18 +406,18 @@ class DiagnoseStep(Step):
     unfitted: tuple[str, ...]  # those of them that no fit has scored on the calibration answers
 
     def __call__(self, rows: Sequence[Row], models: GridState, *_: object) -> list[Row]:
-        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
-        from semcal.recalibration.fitting import mean_loss_of
+        from semcal.recalibration.exact_solver import mean_loss_of
+        from semcal.recalibration.fit_data import FitData, fit_features
 
         model, asking = models.language_model, self.source.asking
-        held_out = CalibrationSet.of(
+        held_out = FitData.of(
             model,
             [row.to_question() for row in rows],
             asking=asking,
             on_bad_question=lambda _: None,
             fitted_to=False,
         )
-        states = calibration_features(model, held_out, asking=asking, whole=self.source.whole)
+        states = fit_features(model, held_out, asking=asking, whole=self.source.whole)
         recalibrators = {source.name: models.recalibrator(source) for source in self.recalibrators}
         train = models.calibration(self.source).features
         train_nll = {name: mean_loss_of(model, train, recalibrators[name]) for name in self.unfitted}
@@ -477,7 +467,7 @@ def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tens
 
 
 def token_effects(
-    model: LanguageModel, features: CalibrationFeatures, recalibrators: Mapping[str, AnyRecalibrator]
+    model: LanguageModel, features: FitFeatures, recalibrators: Mapping[str, AnyRecalibrator]
 ) -> dict[str, TokenEffects]:
     """What each recalibrator, by name, does to the reference answers' tokens.
 
@@ -486,7 +476,7 @@ def token_effects(
     """
     import torch
 
-    from semcal.recalibration.attentive import inverse_temperatures
+    from semcal.models.features import inverse_temperatures
 
     rows, weights = features.predicting_rows(), features.token_weights().numpy()
     parts: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in recalibrators}

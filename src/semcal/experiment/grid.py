@@ -27,10 +27,10 @@ from semcal.experiment.grid_plan import (
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
 from semcal.installation import environment, versions
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
-from semcal.recalibration.provenance import check_enough, warn_if_few
+from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
 from semcal.steps import Block, Stage, StageJob
 from semcal.store import Store, write_if_new

@@ -23,8 +23,8 @@ from semcal.data.splits import SplitSizes, split_questions
 from semcal.errors import InputError, ModelError, RowError, ServerError
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
 from semcal.measures import MEASURES
-from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
+from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.rows import Json, Row, failures_of
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ def _parts_here(dataset: DataSet) -> Parts | None:
 def _cell_forecast(
     settings: GridSettings, model: Model, dataset: DataSet, parts: Parts | None
 ) -> CellForecast:
-    from semcal.models.sampling import CHARACTERS
+    from semcal.models.sample import CHARACTERS
 
     characters = 0
     if parts is None:
@@ -465,8 +465,8 @@ def _time_first_question(
     open_state: Callable[[], GridState] | None,
 ) -> tuple[float | None, str]:
     """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
-    from semcal.models.language_model import PromptConfig
-    from semcal.models.sampling import SampleStep, Sampling, SamplingConfig
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
     from semcal.steps import RecalibratorSource
 
     model, m = settings.models[0], settings.sampling.m

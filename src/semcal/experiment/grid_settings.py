@@ -31,7 +31,7 @@ from semcal.errors import WIDTH, UsageError, shown
 from semcal.files import writing
 from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
-from semcal.models.loading import parse_size
+from semcal.models.load import parse_size
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 from semcal.registry import Registry, check_name
 from semcal.rows import Json
@@ -268,7 +268,7 @@ class Fitting(SettingsGroup):
 
 
 class Selecting(SettingsGroup):
-    """How a candidate is chosen on validation: as in `semcal.recalibration.choosing.select`."""
+    """How a candidate is chosen on validation: as in `semcal.recalibration.select.select`."""
 
     by: Literal["gain", "brier"] = "gain"
     measure_alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)

@@ -1,8 +1,4 @@
-"""Errors of calibration, and the Brier score with its parts.
-
-ECE (bins of equal width), ACE (of equal mass), SmoothECE (no bins); the decompositions of the Brier score
-(Murphy; CORP, by isotonic fit), and gain.
-"""
+"""Calibration errors (ECE, ACE, SmoothECE), the Brier score and its decompositions (Murphy, CORP), gain."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from semcal.arrays import Floats, as_option
 from semcal.metrics.frequencies import FrequencyTable, as_pairs, both_names, check_bins, probability_table
 
-#: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
-#: change bins.
+#: A value above a bin edge by no more than this belongs to the bin below: float32 must not change bins.
 ABOVE_EDGE = 1e-6
 
 
@@ -30,7 +25,7 @@ class BrierDecomposition:
 
     @property
     def refinement(self) -> float:
-        """uncertainty - resolution: the Brier score that recalibration would leave."""
+        """Uncertainty - resolution: the Brier score that remains after recalibration."""
         return self.uncertainty - self.resolution
 
 
@@ -38,8 +33,9 @@ class BrierDecomposition:
 class Corp:
     """Brier = MCB - DSC + UNC, with isotonic recalibration.
 
-    `mcb` is miscalibration, what isotonic recalibration gains; `dsc` discrimination, what the recalibrated
-    confidences gain over the mean correctness; `unc` uncertainty, the Brier score of the mean correctness.
+    `mcb` (miscalibration) is the improvement of the Brier score by isotonic recalibration. `dsc`
+    (discrimination) is the improvement of the recalibrated confidences over the mean correctness. `unc`
+    (uncertainty) is the Brier score of the mean correctness.
     """
 
     brier: float
@@ -50,13 +46,13 @@ class Corp:
 
 @both_names
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
-    r"""Expected calibration error over bins of equal width.
+    r"""Compute the expected calibration error (ECE) over bins of equal width.
 
     .. math::
 
         \mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N} \,\bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|
 
-    Bin b holds the confidences in ((b-1)/M, b/M]; the first bin holds 0 as well. A value above an edge by at
+    Bin b holds the confidences in ((b-1)/M, b/M]; the first bin also holds 0. A value above an edge by at
     most 1e-6 belongs to the bin below it, so that float32 does not change bins.
 
     Source: Naeini, Cooper and Hauskrecht (2015), Obtaining Well Calibrated Probabilities Using Bayesian
@@ -90,17 +86,14 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
 
 @both_names
 def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
-    r"""Adaptive calibration error: bins of equal mass.
+    r"""Compute the adaptive calibration error (ACE) over bins of equal mass.
 
-    The examples in ascending order of confidence are cut into min(M, N) bins whose sizes differ by at most
-    one, the larger ones first, and
+    .. math:: \mathrm{ACE} = \sum_b \frac{|B_b|}{N} \,\bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|
 
-    .. math:: \mathrm{ACE} = \sum_b \frac{|B_b|}{N} \,\bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|.
-
-    Examples tied in confidence share the mean correctness of their tie group, so a bin edge that falls into
-    the group cuts it into equal parts and the order of the rows plays no part. Parameters, result and errors
-    are those of :func:`ece`. Source: Nixon et al. (2019), Measuring Calibration in Deep Learning, CVPR
-    workshops.
+    The min(M, N) bins divide the examples in ascending order of confidence. Their sizes differ by at most
+    one, and larger bins come first. Examples with equal confidence share their mean correctness, so the order
+    of the rows does not matter. Parameters, result and errors are those of :func:`ece`. Source: Nixon et al.
+    (2019), Measuring Calibration in Deep Learning, CVPR workshops.
 
     >>> ace([0.2, 0.4, 0.8, 1.0], [0, 1, 1, 1], bins=2)
     0.15
@@ -110,14 +103,13 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
 
 @both_names
 def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
-    r"""ACE as the paper's authors compute it: ties stay in the order of the rows, and bins are not weighted.
+    r"""Compute ACE as the paper's authors do: ties keep the order of the rows, and bins are not weighted.
 
     .. math:: \frac1M \sum_{b=1}^{M} \bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|
 
-    The rows are sorted by confidence, rows of equal confidence as they come, and cut into min(M, N) bins
-    whose sizes differ by at most one, the larger ones first. Other orders of the same rows give other
-    values, so this is to compare with published figures alone (`ace: reference` in a grid); use :func:`ace`.
-    Parameters, result and errors are those of :func:`ece`.
+    The bins are those of :func:`ace`. The value depends on the order of the rows, so use it only to compare
+    with published figures (`ace: reference` in a grid). Parameters, result and errors are those of
+    :func:`ece`.
 
     >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], bins=2)
     0.0
@@ -132,13 +124,13 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
 
 @both_names
 def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float = 0.5) -> float:
-    r"""Smooth calibration error: the residuals smoothed by a Gaussian kernel that chooses its own width.
+    r"""Compute the smooth calibration error (SmoothECE) with a Gaussian kernel of adaptive width.
 
     .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Bigl|\frac1N \sum_i (c_i - p_i)\, K_\sigma(t, p_i)\Bigr| \,dt,
               \qquad \mathrm{smECE} = \mathrm{smECE}_{\sigma^*}, \quad \mathrm{smECE}_{\sigma^*} = \sigma^*,
 
-    with K the Gaussian kernel reflected at 0 and 1. The left side falls and the right side rises with the
-    width, so there is one fixed point. Result, errors and the other parameters are those of :func:`ece`.
+    K is the Gaussian kernel reflected at 0 and 1. There is one fixed point, because the error falls with the
+    width. Result, errors and the other parameters are those of :func:`ece`.
 
     Source: Błasiok and Nakkiran (2024), Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing,
     ICLR.
@@ -146,17 +138,17 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     Parameters
     ----------
     end_weight : float
-        Weight of confidences at the ends, 0 and 1; 1/1024 inwards the weight is 1, and linear in between. The
-        formula says 1. The default 0.5 is the weight in the authors' package (relplot), with which published
-        values are computed.
+        Weight of the confidences 0 and 1. The weight is 1 from a distance of 1/1024, and linear in between.
+        The formula has 1. The default 0.5 is the weight in the authors' package (relplot), which computed the
+        published values.
 
     Notes
     -----
-    The residuals are shared out on a grid of 1025 points and smoothed in the cosine basis, where the
-    reflected kernel is diagonal; the fixed point is found to 2^-15. The error of the grid is below 1e-4.
+    The residuals are distributed over a grid of 1,025 points and smoothed in the cosine basis, in which the
+    reflected kernel is diagonal. The fixed point is found to 2^-15. The error of the grid is below 1e-4.
 
-    The kernel is the whole Gaussian. relplot cuts it off at a distance of 0.5, which makes its value larger
-    where the width is above about 0.2 (docs/metrics.md).
+    The kernel is the whole Gaussian. relplot cuts it off at a distance of 0.5, which increases its value if
+    the width is above about 0.2 (docs/metrics.md).
 
     Examples
     --------
@@ -169,7 +161,7 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
 
 @both_names
 def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
-    r"""Brier score, the mean squared error of the confidence.
+    r"""Compute the Brier score, the mean squared error of the confidence.
 
     .. math:: \mathrm{BS} = \frac1N \sum_i (p_i - c_i)^2
 
@@ -184,19 +176,19 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
 
 @both_names
 def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
-    r"""Gain, accuracy less Brier score: what confidences are worth to a user who may abstain.
+    r"""Compute the gain, accuracy - Brier score: the value of confidences to a user who may abstain.
 
-    Whoever answers where :math:`p \ge t` and earns :math:`c - t` for it (t is the price of an answer, so a
-    wrong one loses it) earns on average over prices t uniform on [0, 1]
+    A user answers if :math:`p \ge t` and then earns :math:`c - t`, where t is the price of an answer. The
+    mean earning over prices t uniform on [0, 1] is half of the gain:
 
     .. math:: \int_0^p (c - t)\,dt = pc - \tfrac12 p^2, \qquad
               \mathrm{gain} = \frac1N \sum_i \bigl(2 p_i c_i - p_i^2\bigr)
-              = \frac1N \sum_i \bigl(c_i - (p_i - c_i)^2\bigr),
+              = \frac1N \sum_i \bigl(c_i - (p_i - c_i)^2\bigr).
 
-    half of the gain. For given answers it is a proper score, as the Brier score is. Unlike that, it compares
-    methods that give different answers: a method that answers wrongly and knows it has gain 0, not the best.
-    It is in [-1, 1], larger is better: 0 is what confidence 0 everywhere has, 1 all answers right and sure,
-    -1 all wrong and sure. Parameters and errors are those of :func:`ece`.
+    For given answers, the gain is a proper score, like the Brier score. Unlike the Brier score, it compares
+    methods that give different answers: wrong answers with confidence 0 have gain 0, not the best value.
+    The gain is in [-1, 1]; larger is better. It is 1 if all answers are correct with confidence 1, and -1 if
+    all are wrong with confidence 1. Parameters and errors are those of :func:`ece`.
 
     Sources: Schervish (1989), A general method for comparing probability assessors, Annals of Statistics 17
     (a proper score is a mixture of decisions at thresholds); Gneiting and Raftery (2007), Strictly proper
@@ -210,19 +202,18 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
 
 @both_names
 def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
-    r"""Reliability, resolution and uncertainty over the unique confidence values.
+    r"""Decompose the Brier score into reliability, resolution and uncertainty over unique confidence values.
 
-    With :math:`n_v` examples at the value v, :math:`\bar c_v` their mean correctness and :math:`\bar c` that
-    of all,
+    With :math:`n_v` examples at the value v, :math:`\bar c_v` their mean correctness and :math:`\bar c` the
+    mean correctness of all examples,
 
     .. math:: \mathrm{BS} = \underbrace{\tfrac1N \textstyle\sum_v n_v (v - \bar c_v)^2}_{\text{reliability}}
               - \underbrace{\tfrac1N \textstyle\sum_v n_v (\bar c_v - \bar c)^2}_{\text{resolution}}
               + \underbrace{\bar c (1 - \bar c)}_{\text{uncertainty}}
 
-    exactly. With many distinct values nearly every group is one example and both terms overfit (reliability
-    is then the Brier score itself): read :func:`corp` instead. Parameters and errors are those of
-    :func:`ece`. Source: Murphy (1973), A new vector partition of the probability score, Journal of Applied
-    Meteorology 12.
+    exactly. If most values occur once, reliability and resolution overfit (reliability is then the Brier
+    score itself). Use :func:`corp` instead. Parameters and errors are those of :func:`ece`. Source: Murphy
+    (1973), A new vector partition of the probability score, Journal of Applied Meteorology 12.
 
     >>> parts = brier_decomposition([0.8, 0.8, 0.8, 0.8, 0.2], [1, 1, 1, 0, 0])
     >>> round(parts.reliability, 4), round(parts.resolution, 4), round(parts.uncertainty, 4)
@@ -231,16 +222,20 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
     0.15
     """
     t = probability_table(confidence, correct)
-    parts = (brier_of, reliability_of, resolution_of, uncertainty_of)
-    return BrierDecomposition(*(float(metric(t)[0]) for metric in parts))
+    return BrierDecomposition(
+        brier=float(brier_of(t)[0]),
+        reliability=float(reliability_of(t)[0]),
+        resolution=float(resolution_of(t)[0]),
+        uncertainty=float(uncertainty_of(t)[0]),
+    )
 
 
 @both_names
 def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
-    r"""CORP decomposition of the Brier score: miscalibration, discrimination, uncertainty.
+    r"""Decompose the Brier score into miscalibration, discrimination and uncertainty (CORP).
 
-    With :math:`\tilde p` the isotonic regression of correctness on confidence (pool adjacent violators; ties
-    in confidence pooled) and S the Brier score,
+    With :math:`\tilde p` the isotonic regression of correctness on confidence (pool adjacent violators, with
+    ties pooled) and S the Brier score,
 
     .. math:: \mathrm{MCB} = S(p) - S(\tilde p), \quad \mathrm{DSC} = S(\bar c) - S(\tilde p), \quad
               \mathrm{UNC} = S(\bar c), \qquad S(p) = \mathrm{MCB} - \mathrm{DSC} + \mathrm{UNC}.
@@ -253,64 +248,64 @@ def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     (0.0325, 0.125, 0.25)
     """
     t = probability_table(confidence, correct)
-    return Corp(*(float(metric(t)[0]) for metric in (brier_of, mcb_of, dsc_of, uncertainty_of)))
+    return Corp(float(brier_of(t)[0]), float(mcb_of(t)[0]), float(dsc_of(t)[0]), float(uncertainty_of(t)[0]))
 
 
 def ece_of(t: FrequencyTable, bins: int) -> Floats:
-    """ECE of each row."""
+    """Return the ECE of each row."""
     index = equal_width_bin(t.value, bins)
     error: Floats = np.abs(t.sum_by_bin(index, t.residual, bins)).sum(-1) / t.n
     return error
 
 
 def ace_of(t: FrequencyTable, bins: int) -> Floats:
-    """ACE of each row."""
+    """Return the ACE of each row."""
     edges = equal_mass_edges(t.n, bins)
     error: Floats = np.abs(np.diff(running_sum_at(t.count, t.residual, edges))).sum(-1) / t.n
     return error
 
 
 def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
-    """SmoothECE of each row."""
+    """Return the SmoothECE of each row."""
     low, high = bracket_width(smoothing := smoothing_of(t, end_weight))
     return smoothing.error((low + high) / 2)
 
 
 def brier_of(t: FrequencyTable) -> Floats:
-    """Brier score of each row."""
+    """Return the Brier score of each row."""
     return _squared_error(t, t.value)
 
 
 def gain_of(t: FrequencyTable) -> Floats:
-    """Gain of each row."""
+    """Return the gain of each row."""
     return t.accuracy - brier_of(t)
 
 
 def reliability_of(t: FrequencyTable) -> Floats:
-    """Reliability of each row."""
+    """Return the reliability of each row."""
     error: Floats = (t.count * (t.value - t.rate) ** 2).sum(-1) / t.n
     return error
 
 
 def resolution_of(t: FrequencyTable) -> Floats:
-    """Resolution of each row."""
+    """Return the resolution of each row."""
     spread: Floats = (t.count * (t.rate - t.accuracy[:, None]) ** 2).sum(-1) / t.n
     return spread
 
 
 def uncertainty_of(t: FrequencyTable) -> Floats:
-    """Uncertainty of each row, in either decomposition."""
+    """Return the uncertainty of each row, which is equal in both decompositions."""
     return t.accuracy * (1 - t.accuracy)
 
 
 def mcb_of(t: FrequencyTable) -> Floats:
-    """MCB of each row."""
+    """Return the MCB of each row."""
     gained = brier_of(t) - _squared_error(t, t.isotonic)
     return np.maximum(gained, 0.0)  # rounding must not make it negative
 
 
 def dsc_of(t: FrequencyTable) -> Floats:
-    """DSC of each row."""
+    """Return the DSC of each row."""
     spread: Floats = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
     return spread
 
@@ -322,15 +317,15 @@ def _squared_error(t: FrequencyTable, forecast: Floats) -> Floats:
 
 
 def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
-    """Index of the bin (b/M, (b+1)/M] that each value belongs to."""
+    """Return the index of the bin (b/M, (b+1)/M] of each value."""
     index = np.clip(np.ceil((value - ABOVE_EDGE) * bins) - 1, 0, bins - 1)
     return np.asarray(index, np.intp)
 
 
 def equal_mass_edges(n: Floats, bins: int) -> Floats:
-    """0, then the ranks at which min(bins, n) bins end, larger ones first: [B] -> [B, edges].
+    """Return 0 and the ranks at which min(bins, n) bins end, larger bins first: [B] -> [B, edges].
 
-    Sizes differ by at most one; where n differs from row to row, the last bins of small ones are empty.
+    Sizes differ by at most one. If n differs between rows, the last bins of small rows are empty.
     """
     number, total = np.arange(min(bins, int(n.max()))), n[:, None]
     number_used = np.minimum(total, bins)
@@ -339,9 +334,9 @@ def equal_mass_edges(n: Floats, bins: int) -> Floats:
 
 
 def running_sum_at(count: Floats, total: Floats, ranks: Floats) -> Floats:
-    """Sum of `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [B, R] -> [B, R].
+    """Sum `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [B, R] -> [B, R].
 
-    One interpolation serves all rows: each is moved beyond the end of the one before.
+    One interpolation serves all rows: each row is shifted beyond the end of the row before.
     """
     rows = len(count)
     length = count.sum(-1) + 1
@@ -353,15 +348,15 @@ def running_sum_at(count: Floats, total: Floats, ranks: Floats) -> Floats:
 
 
 # ---- Residuals smoothed by a Gaussian kernel ---------------------------------------------------------------
-#: Cells of the grid on which residuals are smoothed, between 0 and 1.
+#: Number of cells of the grid on [0, 1] on which residuals are smoothed.
 CELLS = 1024
-#: The width is found to half a part in so many.
+#: The error of the width is at most 1 / (2 WIDTHS).
 WIDTHS = 2**14
 #: A cosine times exp of less than this is lost in rounding.
 NEGLIGIBLE = -45.0
-#: Smoothed residuals are integrated on a grid of at least so many cells in the width of the kernel.
+#: Minimum number of cells per width of the kernel on which smoothed residuals are integrated.
 FINENESS = 12
-#: The search for the width begins no lower, as narrow kernels need fine grids.
+#: Smallest width at which the search begins, as narrow kernels need fine grids.
 BEGIN = WIDTHS // 32
 
 _DECAY = -0.5 * (np.pi * np.arange(CELLS + 1)) ** 2
@@ -376,12 +371,12 @@ class SmoothedResiduals:
 
     @property
     def gap(self) -> Floats:
-        """Absolute sum of the residuals, an example: the least error at any width."""
+        """Absolute mean of the residuals: the smallest error at any width."""
         gap: Floats = np.abs(self.cosines[:, 0]) / (2 * self.mass)
         return gap
 
     def error(self, width: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
-        """The integral at one width for each of the rows, on the coarsest grid that the width allows."""
+        """Return the integral at one width for each of the rows, on the coarsest sufficient grid."""
         places = np.arange(len(self.mass))[rows]
         cells = np.minimum(2 ** np.ceil(np.log2(FINENESS / width)).astype(np.intp), CELLS)
         total = np.empty(len(width))
@@ -389,14 +384,13 @@ class SmoothedResiduals:
             places_alike = np.flatnonzero(cells == count)
             chosen, widths = places[places_alike], width[places_alike]
             needed = 1 + min(int(np.sqrt(-2 * NEGLIGIBLE) / (np.pi * widths.min())), int(count))
-            total[places_alike] = (
-                _integral(self.cosines[chosen, :needed], widths, int(count)) / self.mass[chosen]
-            )
+            integral = _integral(self.cosines[chosen, :needed], widths, int(count))
+            total[places_alike] = integral / self.mass[chosen]
         return total
 
 
 def smoothing_of(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
-    """The residuals of each data set of a table, by one cosine transform."""
+    """Transform the residuals of each data set of a table into the cosine basis."""
     residuals, count = (_on_grid(t, mass) for mass in (t.residual, t.count))
     residuals[:, [0, -1]] *= 2 * end_weight  # the ends are half cells: with weight 1 they count whole
     count[:, [0, -1]] *= end_weight
@@ -404,11 +398,11 @@ def smoothing_of(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
 
 
 def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
-    """The two neighbouring widths k / WIDTHS between which each row's fixed point lies.
+    """Return the two neighboring widths k / WIDTHS that enclose each row's fixed point.
 
-    The result of 14 bisections of [0, 1], in about four steps of regula falsi on whole k (the Illinois rule:
-    an end that stays twice in a row counts half). The search begins at the gap between mean confidence and
-    accuracy (no width takes the error below it) unless that is very small; the error is largest at width 0.
+    Regula falsi on whole k finds the result of 14 bisections of [0, 1] in about four steps. By the Illinois
+    rule, an end that stays twice in a row counts half. The search begins at the gap between mean confidence
+    and accuracy, below which no width takes the error, unless the gap is very small.
     """
     gap = smoothing.gap
     low = np.zeros(len(gap))
@@ -433,7 +427,7 @@ def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
 
 
 def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
-    """The integral of |smoothed| by trapezoids on so many cells, from the first cosines [B, k]."""
+    """Integrate |smoothed| by trapezoids on `cells` cells, from the first cosines [B, k]."""
     smoothed = np.zeros((len(cosines), cells + 1))
     k = cosines.shape[1]
     smoothed[:, :k] = cosines * np.exp(_DECAY[:k] * width[:, None] ** 2)
@@ -443,12 +437,12 @@ def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
 
 
 def _cosine_transform(rows: Floats) -> Floats:
-    """DCT-I of each row, to the bit that of `scipy.fft`, which takes 0.3 s to import."""
+    """DCT-I of each row, bit by bit equal to `scipy.fft`, which takes 0.3 s to import."""
     return np.ascontiguousarray(np.fft.rfft(np.concatenate([rows, rows[:, -2:0:-1]], axis=1)).real)
 
 
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:
-    """Share the mass at each value between the two grid points beside it: [B, U] -> [B, CELLS + 1]."""
+    """Divide the mass at each value between its two neighboring grid points: [B, U] -> [B, CELLS + 1]."""
     point = np.minimum((t.value * CELLS).astype(np.intp), CELLS - 1)
     to_right = t.value * CELLS - point
     points = np.unique(point) if point.ndim == 1 else slice(CELLS)

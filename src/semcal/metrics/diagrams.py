@@ -1,7 +1,4 @@
-"""Reliability diagrams, and accuracy when the least sure questions are rejected: as numbers, and drawn.
-
-matplotlib is loaded when something is drawn.
-"""
+"""Reliability diagrams and selective accuracy, as numbers and as plots (which import matplotlib)."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from semcal.metrics.frequencies import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
+#: Two of Okabe and Ito's colors, which are distinct for every type of color vision.
 BLUE, VERMILION = "#0072b2", "#d55e00"
 
 
@@ -34,11 +31,11 @@ BLUE, VERMILION = "#0072b2", "#d55e00"
 class ReliabilityDiagram:
     """Accuracy against confidence, in M bins and as the CORP curve over U distinct confidences.
 
-    The bins (`bin_...`, shape (M,), the edges M + 1) hold the number of questions, mean confidence, accuracy
-    and its consistency band, all but the number NaN where a bin is empty. The curve (shape (U,)) holds the
+    The bins (`bin_...`, shape (M,), edges (M + 1,)) hold the number of questions, mean confidence, accuracy
+    and its consistency band. All but the number are NaN in an empty bin. The curve (shape (U,)) holds the
     distinct confidences in ascending order, the number of questions at each, the isotonic regression of
-    correctness on confidence, and its band. Bands say where accuracies of calibrated confidences would lie,
-    point by point at `level`: points outside them speak against calibration.
+    correctness on confidence, and its band. A pointwise band contains the accuracy of calibrated confidences
+    with probability `level`.
     """
 
     bin_edges: Floats
@@ -55,7 +52,7 @@ class ReliabilityDiagram:
     level: float
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw bins, isotonic fit and band on a matplotlib Axes, a new one by default, and return it."""
+        """Draw bins, isotonic fit and band on a matplotlib Axes (a new one by default) and return it."""
         ax = _unit_axes(ax, "confidence", "share correct")
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
         band = (self.confidence, self.band_low, self.band_high)
@@ -79,14 +76,14 @@ def reliability_diagram(
     resamples: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> ReliabilityDiagram:
-    """Bins, CORP curve and consistency bands of one set of confidences.
+    """Compute the bins, the CORP curve and the consistency bands of one set of confidences.
 
     The bins are those of ECE. The curve is the isotonic regression of correctness on confidence. For the
-    bands, outcomes are drawn from the confidences themselves, as if these were calibrated, `resamples` times,
-    and bins and curve computed from each; the bands hold the middle `level` of them, point by point.
+    bands, outcomes are sampled `resamples` times as if the confidences were calibrated, and bins and curve
+    are computed from each. The bands hold the middle `level` of the results, point by point.
 
-    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`; a `level` outside (0,
-    1) is a UsageError. Sources: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for
+    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`. A `level` outside
+    (0, 1) is a UsageError. Sources: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for
     probabilistic classifiers, PNAS 118; Bröcker and Smith (2007), Increasing the Reliability of Reliability
     Diagrams, Weather and Forecasting 22.
 
@@ -102,7 +99,9 @@ def reliability_diagram(
     expected = "a positive whole number, such as 1000"
     resamples = int(as_option(resamples, "resamples", expected, low=0, whole=True))
     t = probability_table(confidence, correct)
-    calibrated = _if_calibrated(t, resamples, as_generator(seed))
+    sampled = as_generator(seed).binomial(t.count[0].astype(np.int64), t.value, (resamples, len(t.value)))
+    counts = np.broadcast_to(t.count, sampled.shape)
+    calibrated = FrequencyTable(t.value, counts, sampled.astype(np.float64))
     ends = [(1 - level) / 2, (1 + level) / 2]
     bins = check_bins(bins)
     bin_count, bin_confidence, bin_accuracy = _in_bins(t, bins)
@@ -124,12 +123,6 @@ def reliability_diagram(
     )
 
 
-def _if_calibrated(t: FrequencyTable, resamples: int, rng: np.random.Generator) -> FrequencyTable:
-    """The same confidences with outcomes drawn from them."""
-    right = rng.binomial(t.count[0].astype(np.int64), t.value, size=(resamples, len(t.value)))
-    return FrequencyTable(t.value, np.broadcast_to(t.count, right.shape), right.astype(np.float64))
-
-
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
     """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
     index = equal_width_bin(t.value, bins)
@@ -143,9 +136,9 @@ def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class SelectiveAccuracy:
-    """The share of questions answered and the accuracy among them, at P thresholds or rejection rates.
+    """The coverage and the accuracy of the answered questions, at P thresholds or rejection rates.
 
-    Arrays of shape (P,); `points` are what `by` says, and accuracy is NaN where none is answered.
+    Arrays have shape (P,). `by` is the kind of `points`. Accuracy is NaN if no question is answered.
     """
 
     points: Floats
@@ -154,17 +147,17 @@ class SelectiveAccuracy:
     by: Literal["threshold", "rejection"]
 
     def plot(self, ax: Axes | None = None, *, threshold: float | None = None) -> Axes:
-        """Draw accuracy, by threshold with the share answered, on a matplotlib Axes, a new one by default.
+        """Draw accuracy (by threshold, coverage too) on a matplotlib Axes, a new one by default.
 
-        A `threshold` that is in use is marked.
+        `threshold` marks the threshold in use.
         """
         by_threshold = self.by == "threshold"
         ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
         order = np.argsort(self.points)
         points, marker = self.points[order], "." if len(order) < 30 else ""
         lines = [(self.accuracy, BLUE, "correct among the answered"), (self.coverage, VERMILION, "answered")]
-        for share, colour, label in lines if by_threshold else lines[:1]:
-            ax.plot(points, share[order], color=colour, label=label, linewidth=2, marker=marker)
+        for share, color, label in lines if by_threshold else lines[:1]:
+            ax.plot(points, share[order], color=color, label=label, linewidth=2, marker=marker)
         if by_threshold and len(points) and not 0 <= points[0] <= points[-1] <= 1:
             ax.set_xlim(points[0], points[-1])
         if by_threshold and threshold is not None:
@@ -180,11 +173,11 @@ def selective_accuracy(
     threshold: ArrayLike | None = None,
     rejection: ArrayLike | None = None,
 ) -> SelectiveAccuracy:
-    r"""Accuracy among the questions answered, by threshold or by rejection rate.
+    r"""Compute the accuracy of the answered questions, by threshold or by rejection rate.
 
-    At a threshold :math:`\eta` the questions with score >= :math:`\eta` are answered. At a rejection rate r
-    the floor(N r) least sure are rejected; within a group of tied scores every choice is equally likely, and
-    the accuracy is the exact expectation over these choices.
+    At a threshold :math:`\eta`, the questions with score >= :math:`\eta` are answered. At a rejection rate r,
+    the floor(N r) questions with the lowest scores are rejected. The accuracy is the exact expectation over
+    all ways to break ties.
 
     Parameters
     ----------
@@ -205,8 +198,8 @@ def selective_accuracy(
 
     Notes
     -----
-    N r is taken as whole when it is within 1e-9 of a whole number, so that 0.29 of 100 questions are 29.
-    Where no question is answered, accuracy is NaN, with an UndefinedWarning.
+    N r within 1e-9 of a whole number counts as whole, so that 0.29 of 100 questions are 29. If no question is
+    answered, accuracy is NaN, with an UndefinedWarning.
 
     Examples
     --------
@@ -218,7 +211,7 @@ def selective_accuracy(
     """
     t = score_table(score, correct)
     if (threshold is None) == (rejection is None):
-        raise UsageError("give either threshold or rejection, and not both")
+        raise UsageError("threshold and rejection: expected one of them. Give exactly one.")
     argument, given = ("rejection", rejection) if threshold is None else ("threshold", threshold)
     points = np.atleast_1d(as_numbers(given, argument))
     if points.ndim != 1:
@@ -233,13 +226,10 @@ def selective_accuracy(
         answered = t.n - np.floor(t.n * points + 1e-9)  # N r within 1e-9 of a whole number is whole
         right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered[None])[0]
     if not answered.all():
-        warn_undefined(
-            "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
-        )
+        warn_undefined("selective accuracy is NaN if no question is answered. Lower the threshold.")
     accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
-    return SelectiveAccuracy(
-        points, answered / t.n, accuracy, "threshold" if rejection is None else "rejection"
-    )
+    by: Literal["threshold", "rejection"] = "threshold" if rejection is None else "rejection"
+    return SelectiveAccuracy(points, answered / t.n, accuracy, by)
 
 
 def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
@@ -248,7 +238,6 @@ def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
 
 
 def _unit_axes(ax: Axes | None, x: str, y: str) -> Axes:
-    """Axes from 0 to 1 with labels; of a new figure if none are given."""
     if ax is None:
         with naming_extra("a plot"):
             import matplotlib.pyplot as plt

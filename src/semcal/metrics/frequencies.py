@@ -1,8 +1,8 @@
-"""What metrics accept, also by scikit-learn's names, and the table that each is a function of.
+"""Checks of the arguments of metrics, and the frequency table that every metric is computed from.
 
-The table says how often each distinct confidence occurs, and how often it is right. As a function of it a
-metric does not depend on the order of questions, and ties are pooled exactly. A row is a data set, a resample
-of one, or one with outcomes drawn by chance: one definition serves for all.
+The table holds the number of questions, and of correct answers, at each distinct confidence. A metric of the
+table does not depend on the order of questions, and ties are pooled exactly. A row of the table is a data
+set, a resample, or a data set with simulated outcomes, so that one definition serves for all.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ R = TypeVar("R", covariant=True)
 
 #: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
 OUTSIDE = 1e-6
-#: Numbers that are computed sooner than a part of scipy is imported for them.
+#: Up to this size, own code is faster than the import of a part of scipy.
 FEW = 2000
-#: Entries of a table that are computed at a time, so that the arrays stay in the processor's cache.
+#: Number of table entries per part, so that the arrays stay in the processor's cache.
 AT_A_TIME = 2**15
-#: Resamples drawn at a time.
+#: Number of resamples per call of the random generator.
 CHUNK = 50
 
 
 class BothNames(Protocol[P, R]):
-    """A function that takes its first two arguments as declared, or as y_prob or y_score, and y_true."""
+    """A function of (confidence or score, correct) that also takes y_prob or y_score, and y_true."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -53,11 +53,11 @@ class BothNames(Protocol[P, R]):
 
 
 def both_names(function: Callable[P, R]) -> BothNames[P, R]:
-    """Let a function of (confidence or score, correct) be called with scikit-learn's names as well.
+    """Let a function of (confidence or score, correct) also take scikit-learn's argument names.
 
-    `y_prob` is the first and `y_true` the second argument; where any score will do, `y_score` is the first
-    too. They stand in another order there, so they are taken by keyword alone. UsageError if one of them is
-    missing, or given beside the argument that it stands for.
+    `y_prob` (or `y_score`, if any score is allowed) is the first argument, `y_true` the second. They are
+    keywords only, because scikit-learn has them in another order. UsageError if one of them is missing, or
+    given together with its own name.
 
     >>> from semcal.metrics import brier
     >>> brier(y_true=[1, 0], y_prob=[0.9, 0.6]) == brier([0.9, 0.6], [1, 0])
@@ -89,39 +89,36 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
 
 
 def check_same_length(values: Floats, correct: Floats) -> None:
-    """Refuse outcomes that cannot belong to the values."""
+    """Raise InputError unless there is one outcome for each value."""
     if len(values) != len(correct):
-        raise InputError(
-            f"there are {len(values)} confidences and {len(correct)} outcomes; give one outcome for each"
-        )
+        raise InputError(f"got {len(values)} confidences and {len(correct)} outcomes. Give one outcome each.")
 
 
 def as_scores(score: ArrayLike, argument: str) -> Floats:
-    """A non-empty vector of numbers without NaN."""
+    """Return a non-empty vector of numbers without NaN."""
     values = _vector(score, argument)
     nan = np.flatnonzero(np.isnan(values))
     if len(nan):
         raise InputError(
-            f"{argument}[{nan[0]}] is NaN, which has no place in a ranking; leave the question out, "
-            "or use a measure that is defined for it"
+            f"{argument}[{nan[0]}] is NaN. Leave the question out, or use a measure that is defined for it."
         )
     return values
 
 
 def as_probabilities(confidence: ArrayLike) -> Floats:
-    """A non-empty vector of probabilities, rounding errors clipped."""
+    """Return a non-empty vector of probabilities, with rounding errors clipped."""
     values = as_scores(confidence, "confidence")
     outside = np.flatnonzero((values < -OUTSIDE) | (values > 1 + OUTSIDE))
     if len(outside):
         raise InputError(
-            f"confidence[{outside[0]}] is {values[outside[0]]}; expected a probability in [0, 1]: "
-            "AUROC, AURAC, PRR and selective accuracy take any score, calibration metrics do not"
+            f"confidence[{outside[0]}] is {values[outside[0]]}; expected a probability in [0, 1]. "
+            "Use AUROC, AURAC, PRR or selective accuracy for other scores."
         )
     return np.clip(values, 0.0, 1.0)
 
 
 def as_correct(correct: ArrayLike) -> Floats:
-    """A non-empty vector of outcomes, 1 for correct and 0 for not."""
+    """Return a non-empty vector of outcomes, 1 for correct and 0 for incorrect."""
     values = _vector(correct, "correct")
     odd = np.flatnonzero((values != 0) & (values != 1))
     if len(odd):
@@ -130,26 +127,24 @@ def as_correct(correct: ArrayLike) -> Floats:
 
 
 def as_pairs(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    """As many probabilities and outcomes."""
+    """Return probabilities and outcomes of one length."""
     p, c = as_probabilities(confidence), as_correct(correct)
     check_same_length(p, c)
     return p, c
 
 
 def as_groups(labels: GroupLabels | None, n: int) -> Groups | None:
-    """Number the groups of n questions; None if each is a group of its own."""
+    """Return the group numbers of n questions, None if no two questions share a group."""
     if labels is None:
         return None
     members = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(members) != n:
-        raise InputError(f"there are {len(members)} groups for {n} questions; give each one's label")
+        raise InputError(f"groups has {len(members)} labels for {n} questions. Give one label each.")
     first: dict[Hashable, int] = {}
     try:
         numbers = np.array([first.setdefault(label, len(first)) for label in members], np.intp)
     except TypeError as error:
-        raise InputError(
-            f"groups holds something that is no label ({error}); expected texts or numbers"
-        ) from error
+        raise InputError(f"groups holds an invalid label ({error}); expected texts or numbers") from error
     if any(label != label for label in first):
         raise InputError("groups holds NaN; expected a text or a number for each question")
     return None if len(first) == n else numbers
@@ -159,10 +154,10 @@ def as_groups(labels: GroupLabels | None, n: int) -> Groups | None:
 class ScoredRuns:
     """Values and outcomes of R runs on the same N questions."""
 
-    confidences: Sequence[Floats]  # R times [N]; absent where any score was given
-    scores: Sequence[Floats]  # what questions are ranked by
+    confidences: Sequence[Floats]  # R times [N]; the scores if any score is allowed
+    scores: Sequence[Floats]  # R times [N], for rankings
     correct: Sequence[Floats]
-    weights: Floats | None  # [R] share of each run in the mean, equal by default
+    weights: Floats | None  # [R] weight of each run in the mean, equal by default
 
     @classmethod
     def of(
@@ -174,7 +169,7 @@ class ScoredRuns:
         any_score: bool = False,
         weights: ArrayLike | None = None,
     ) -> Self:
-        """Check arrays of shape (N,) or (R, N), and weights (R,)."""
+        """Check arrays of shape (N,) or (R, N), and weights of shape (R,)."""
         outcomes = [as_correct(row) for row in _rows(correct, "correct")]
         scores = [as_scores(row, "score") for row in _rows(confidence if score is None else score, "score")]
         probabilities = scores
@@ -184,7 +179,7 @@ class ScoredRuns:
         for values in (scores, probabilities):
             if len(values) != len(outcomes):
                 raise InputError(
-                    f"there are confidences of {len(values)} runs, outcomes of {len(outcomes)}; give as many"
+                    f"got confidences of {len(values)} runs and outcomes of {len(outcomes)}. Give as many."
                 )
             for pair in zip(values, outcomes):
                 check_same_length(*pair)
@@ -198,7 +193,6 @@ class ScoredRuns:
 
 
 def _rows(values: ArrayLike, argument: str) -> list[Floats]:
-    """One array a run."""
     array = as_numbers(values, argument)
     if array.ndim not in (1, 2) or not array.size:
         raise InputError(
@@ -208,28 +202,26 @@ def _rows(values: ArrayLike, argument: str) -> list[Floats]:
 
 
 def _shares(weights: ArrayLike, runs: int) -> Floats:
-    """Non-negative weights of the runs, made to add up to 1."""
     values = as_scores(weights, "weights")
     if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
         raise InputError(
-            f"weights is {values.tolist()}; expected {runs} non-negative finite numbers, one a run, not all 0"
+            f"weights is {values.tolist()}; expected {runs} finite numbers of at least 0, not all 0"
         )
     shares: Floats = values / values.sum()
     return shares
 
 
 def _vector(values: ArrayLike, argument: str) -> Floats:
-    """`values` as a one-dimensional, non-empty array of float64."""
     array = as_numbers(values, argument)
     if array.ndim != 1:
         raise InputError(f"{argument} has shape {array.shape}; expected one value a question, shape (N,)")
     if not len(array):
-        raise InputError(f"{argument} is empty; a metric needs at least one question")
+        raise InputError(f"{argument} is empty. Give at least one question.")
     return array
 
 
 def warn_undefined(message: str) -> None:
-    """Warn, at the line that called into this package, that something is NaN."""
+    """Warn of an undefined value at the line that called this package."""
     frame, level = currentframe(), 1
     while frame is not None and frame.f_globals["__name__"].startswith("semcal.metrics"):
         frame, level = frame.f_back, level + 1
@@ -237,7 +229,7 @@ def warn_undefined(message: str) -> None:
 
 
 def check_bins(bins: int) -> int:
-    """A positive number of bins."""
+    """Return a checked number of bins."""
     return int(as_option(bins, "bins", "a positive whole number, such as 15", low=0, whole=True))
 
 
@@ -246,19 +238,18 @@ def check_bins(bins: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class FrequencyTable:
-    """Counts of examples on U distinct values, for B data sets at once (B = 1 for a single one).
+    """Counts of examples at U distinct values, for B data sets (B = 1 for one).
 
-    Data sets that differ in their outcomes alone, or in how often each example occurs (resamples), share
-    their values; else each has a row of values, the shorter ones filled up with their largest value, counted
-    zero times.
+    Data sets that differ only in their outcomes, or in the frequency of each example (resamples), share their
+    values. Otherwise each has a row of values; shorter rows repeat their largest value with count 0.
     """
 
     value: Floats  # [U] or [B, U], ascending
     count: Floats  # [B, U] examples with that value
-    right: Floats  # [B, U] correct ones among them
+    right: Floats  # [B, U] correct examples with that value
 
     def parts(self) -> Iterator[FrequencyTable]:
-        """The table, some rows at a time."""
+        """Yield the table, some rows at a time."""
         rows = max(1, AT_A_TIME // self.count.shape[1])
         for start in range(0, len(self.count), rows):
             part = slice(start, start + rows)
@@ -286,7 +277,7 @@ class FrequencyTable:
 
     @cached_property
     def rate(self) -> Floats:
-        """Share of correct examples at each value, 0 where there is none: [B, U]."""
+        """Share of correct examples at each value, 0 without examples: [B, U]."""
         return np.divide(self.right, self.count, out=np.zeros_like(self.right), where=self.count > 0)
 
     @cached_property
@@ -307,9 +298,9 @@ class FrequencyTable:
         return fits
 
     def sum_by_bin(self, index: NDArray[np.intp], total: Floats, bins: int) -> Floats:
-        """Sum totals [B, U] over the values of a bin, for an ascending index of bins, [U] or [B, U].
+        """Sum totals [B, U] over the values of each bin, for an ascending index of bins, [U] or [B, U].
 
-        Returns [B, bins], or with values in common perhaps fewer columns: those of the bins that occur.
+        The result is [B, bins]; if the data sets share their values, only the bins that occur have columns.
         """
         if index.ndim == 1:
             return np.add.reduceat(total, np.unique(index, return_index=True)[1], axis=-1)
@@ -324,17 +315,17 @@ class FrequencyTable:
         return self.right - self.count * self.value
 
     def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
-        """Examples of the first row with value >= each threshold, and the correct ones among them."""
+        """Count examples, and correct examples, of the first row with value >= each threshold."""
         first = np.searchsorted(self.value, thresholds, side="left")
         count, right = (np.append(np.cumsum(row[0, ::-1])[::-1], 0.0) for row in (self.count, self.right))
         return count[first], right[first]
 
 
 def isotonic_fit(rates: Floats, weights: Floats) -> Floats:
-    """Isotonic regression, to the bit that of `scipy.optimize`, which takes 0.5 s to import.
+    """Compute the isotonic regression, bit by bit equal to `scipy.optimize`, which takes 0.5 s to import.
 
-    Pool adjacent violators: a level that is not above the one before is pooled with it, then with those that
-    follow as long as they are no higher, then with those before as long as they are no lower.
+    Pool adjacent violators: a level that is not above the previous level is pooled with it, then with the
+    following levels that are not higher, then with the previous levels that are not lower.
     """
     pooled: list[tuple[float, float, int]] = []  # level, weight and number of values
     ahead = [*zip(rates.tolist(), weights.tolist(), repeat(1))][::-1]
@@ -352,12 +343,12 @@ def isotonic_fit(rates: Floats, weights: Floats) -> Floats:
 
 
 def probability_table(confidence: ArrayLike, correct: ArrayLike) -> FrequencyTable:
-    """Count probabilities; values outside [0, 1] by at most 1e-6 are clipped."""
+    """Count probabilities. Values outside [0, 1] by at most 1e-6 are clipped."""
     return frequency_table(*as_pairs(confidence, correct))
 
 
 def score_table(score: ArrayLike, correct: ArrayLike) -> FrequencyTable:
-    """Count any real scores (larger is surer)."""
+    """Count real scores (larger means surer)."""
     return frequency_table(as_scores(score, "score"), as_correct(correct))
 
 
@@ -390,7 +381,7 @@ def frequency_tables(values: Floats, correct: Floats) -> FrequencyTable:
 def shared_table(
     values: Floats, correct: Floats | NDArray[np.bool_], counts: Floats | None = None
 ) -> FrequencyTable:
-    """Count data sets of common values (N,): outcomes (N,) or (B, N), each as often as counts (B, N) say."""
+    """Count data sets with common values (N,), outcomes (N,) or (B, N), and frequencies `counts` (B, N)."""
     order = np.argsort(values, kind="stable")
     value, starts = np.unique(values[order], return_index=True)
     if counts is None:
@@ -403,7 +394,7 @@ def shared_table(
 
 
 def draw_counts(n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None) -> Floats:
-    """How often each of n questions is drawn with replacement, alone or with its group: [resamples, n]."""
+    """Draw n questions, or their groups, with replacement, and count each question: [resamples, n]."""
     units = n if groups is None else int(groups.max()) + 1
     counts = np.empty((resamples, units))
     for start in range(0, resamples, CHUNK):
@@ -415,9 +406,8 @@ def draw_counts(n: int, resamples: int, rng: np.random.Generator, groups: Groups
 
 
 def draw_uniforms(n: int, draws: int, rng: np.random.Generator, groups: Groups | None = None) -> Floats:
-    """Uniform numbers, one for each question or group: [draws, n].
+    """Draw uniform numbers, one for each question or group: [draws, n].
 
-    If values are calibrated, a question is right where its number is below its value; members of a group are
-    then right together as far as their values allow.
+    A simulated answer is correct if its number is below its value. Members of a group share their number.
     """
     return rng.random((draws, n)) if groups is None else rng.random((draws, int(groups.max()) + 1))[:, groups]

@@ -1,8 +1,7 @@
-"""How sure one can be of a number: errors over runs, and intervals and tests from bootstrap resamples.
+"""Standard errors over runs, bootstrap intervals and tests over questions, and the agreement of a grader.
 
-The error over runs is of the same questions and says how much sampling answers anew would move the number.
-The interval over questions says how much other questions would. Neither stands for the other. With intervals,
-too: how far a grader's verdicts agree with people's.
+The standard error over runs measures the effect of sampling new answers to the same questions. The interval
+over questions measures the effect of other questions. Neither replaces the other.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from semcal.metrics.frequencies import (
 from semcal.metrics.overview import METRICS, measure_rows
 from semcal.registry import check_name
 
-#: With fewer units an error of calibration, and with fewer of one class an AUROC, has a wider interval.
+#: Below these numbers of units, and of answers in a class, calibration errors and AUROC have wider intervals.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -44,7 +43,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class MeanOverRuns:
-    """Mean and standard error over runs, the paper's ±; the error of a single run is NaN."""
+    """Mean and standard error over runs (the paper's ±); the error of a single run is NaN."""
 
     mean: float
     standard_error: float
@@ -53,10 +52,10 @@ class MeanOverRuns:
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric of the data (its mean over runs, where there are several) with its uncertainty over questions.
+    """A metric of the data (the mean over runs) with its uncertainty over questions.
 
-    `low` and `high` are its ends (:func:`bootstrap`), `standard_error` is the standard deviation of the
-    metric over resamples, `bias` its mean over them minus the estimate, `resamples` the number of those in
+    `low` and `high` are the ends (:func:`bootstrap`). `standard_error` is the standard deviation over
+    resamples, `bias` the mean over resamples minus the estimate, and `resamples` the number of resamples in
     which the metric is defined.
     """
 
@@ -69,7 +68,7 @@ class Interval:
     resamples: int
 
     def holding(self, low: float, high: float) -> Interval:
-        """Widen it to hold these ends; one that is NaN stays so."""
+        """Return the interval widened to these ends; NaN stays NaN."""
         return replace(self, low=min(self.low, low), high=max(self.high, high))
 
 
@@ -77,8 +76,8 @@ class Interval:
 class PairedTest:
     """The metric of two methods on the same questions, and the difference first - second.
 
-    `low`, `high`, `standard_error` and `resamples` are those of an :class:`Interval` of the difference,
-    `p_value` is two-sided, of the hypothesis that the true difference is 0.
+    `low`, `high`, `standard_error` and `resamples` are those of an :class:`Interval` of the difference.
+    `p_value` is the two-sided p-value of a true difference of 0.
     """
 
     first: float
@@ -94,13 +93,13 @@ class PairedTest:
 
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """A sum of metrics with signs, and its value in each resample.
+    """A signed sum of metrics, and its value in each resample.
 
     Contrasts of the same or of independent resamples can be added and scaled.
     """
 
     value: float  # of the data
-    resampled: Floats  # (resamples,), NaN where it is undefined
+    resampled: Floats  # (resamples,), NaN if undefined
 
     def __add__(self, term: Contrast) -> Contrast:
         return Contrast(self.value + term.value, self.resampled + term.resampled)
@@ -113,17 +112,16 @@ class Contrast:
 
     @classmethod
     def mean(cls, parts: Iterable[Contrast]) -> Contrast:
-        """The mean of some contrasts."""
-        several = list(parts)
-        value = float(np.mean([contrast.value for contrast in several]))
-        return cls(value, np.mean([contrast.resampled for contrast in several], axis=0))
+        """Return the mean of some contrasts."""
+        values, resampled = zip(*((contrast.value, contrast.resampled) for contrast in parts))
+        return cls(float(np.mean(values)), np.mean(resampled, axis=0))
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """Bias-corrected interval over questions."""
+        """Return the bias-corrected interval over questions."""
         return interval_of("a contrast", self.value, self.resampled, level)
 
     def p_value(self) -> float:
-        """Two-sided p-value of the hypothesis that the true value is 0."""
+        """Return the two-sided p-value of a true value of 0."""
         values = self.resampled[~np.isnan(self.resampled)]
         if np.isnan(self.value) or not len(values):
             return float("nan")
@@ -136,20 +134,20 @@ class Contrast:
 class JointBootstrap(Generic[_Key]):
     """The metrics of several methods in the data and in the same resamples of the questions.
 
-    In another process (pickled) it gives contrasts and tests, no intervals of single metrics.
+    A pickled copy in another process supports contrasts and tests, but not intervals of single metrics.
     """
 
-    estimates: Mapping[_Key, Mapping[str, float]]  # method → metric → its mean over runs
-    resampled: Mapping[_Key, Mapping[str, Floats]]  # … → its value in each resample, NaN where undefined
-    right: Mapping[_Key, float]  # right answers of a method, mean over runs
+    estimates: Mapping[_Key, Mapping[str, float]]  # method → metric → mean over runs
+    resampled: Mapping[_Key, Mapping[str, Floats]]  # method → metric → value in each resample, or NaN
+    right: Mapping[_Key, float]  # correct answers of a method, mean over runs
     n: int  # questions
-    units: int  # of them that are drawn: questions, or their groups
+    units: int  # resampled units: questions or groups
     level: float
     if_calibrated: Callable[[_Key, str], Floats] = field(repr=False)
-    """(method, error of calibration) → its value in each resample if the confidences were calibrated."""
+    """(method, calibration error) → value in each resample if the confidences were calibrated."""
 
     def interval(self, key: _Key, metric: str) -> Interval:
-        """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
+        """Return the bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
         kind, estimate, values = METRICS[metric], self.estimates[key][metric], self.resampled[key][metric]
         interval = interval_of(
             metric, estimate, values, self.level, raised=kind.raised, least=kind.least, most=1.0
@@ -176,11 +174,11 @@ class JointBootstrap(Generic[_Key]):
         return replace(interval, low=min(interval.low, max(least, 0.0)))
 
     def contrast(self, key: _Key, metric: str) -> Contrast:
-        """One metric of one method, to be compared with others."""
+        """Return one metric of one method as a contrast."""
         return Contrast(self.estimates[key][metric], self.resampled[key][metric])
 
     def paired(self, first: _Key, second: _Key, metric: str) -> PairedTest:
-        """The test of two methods by one metric (:func:`paired_test`)."""
+        """Test the difference of two methods in one metric (:func:`paired_test`)."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
         span = 1.0 - METRICS[metric].least
         resampled = difference.resampled
@@ -204,14 +202,14 @@ class JointBootstrap(Generic[_Key]):
 
 
 def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
-    r"""Mean and standard error of a metric over R runs.
+    r"""Compute the mean and the standard error of a metric over R runs.
 
     .. math:: \bar x = \frac1R \sum_r x_r, \qquad
               \mathrm{SE} = \frac{1}{\sqrt R} \sqrt{\frac{1}{R-1} \sum_r (x_r - \bar x)^2}
 
-    The questions are held fixed, so this is not the uncertainty over questions (:func:`bootstrap`),
-    which is usually several times larger. `values` (R,) is the metric of each run, else InputError. One run
-    has no standard error (NaN), and a run whose metric is NaN makes both NaN, with an UndefinedWarning.
+    The questions are fixed. The uncertainty over questions (:func:`bootstrap`) is usually several times
+    larger. `values` (R,) holds the metric of each run; another shape is an InputError. The standard error of
+    one run is NaN. A NaN among the values makes both results NaN. Both cases have an UndefinedWarning.
 
     >>> mean_and_standard_error([0.80, 0.82, 0.81, 0.83])
     MeanOverRuns(mean=0.815, standard_error=0.0064549..., runs=4)
@@ -221,9 +219,9 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
         raise InputError(f"values has shape {array.shape}; expected one number a run, shape (R,) with R >= 1")
     nan = np.flatnonzero(np.isnan(array))
     if len(nan):
-        warn_undefined(f"the metric of run {nan[0]} is NaN, and so are mean and standard error over runs")
+        warn_undefined(f"the metric of run {nan[0]} is NaN, so mean and standard error over runs are NaN")
     elif len(array) == 1:
-        warn_undefined("a single run has no standard error over runs (NaN); it takes at least two")
+        warn_undefined("the standard error over a single run is undefined (NaN). Use at least two runs.")
     error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.nan
     return MeanOverRuns(float(array.mean()), float(error), len(array))
 
@@ -241,9 +239,9 @@ def joint_bootstrap(
     """Measure several methods on the same resamples of the questions.
 
     The intervals are those of :func:`bootstrap` with the same seed, the tests those of :func:`paired_test`.
-    `methods` maps a key to (confidence, correct), arrays of shape (N,) or (R, N): one run, or R runs of which
-    the mean is taken; the same N questions in the same order for all, else InputError. Other options and
-    errors are those of :func:`bootstrap`; if all metrics chosen rank, any score will do.
+    `methods` maps a key to (confidence, correct), arrays of shape (N,) for one run, or (R, N) for the mean of
+    R runs. All methods have the same N questions in the same order, else InputError. Other options and errors
+    are those of :func:`bootstrap`. If all metrics are rankings, any score is allowed.
 
     >>> rng = np.random.default_rng(1)
     >>> chance = rng.uniform(size=500)
@@ -260,7 +258,7 @@ def joint_bootstrap(
     runs = {key: ScoredRuns.of(*arrays, any_score=ranks) for key, arrays in methods.items()}
     if len({method.n for method in runs.values()}) > 1:
         numbers = ", ".join(f"{key}: {method.n}" for key, method in runs.items())
-        raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
+        raise InputError(f"methods have different numbers of questions ({numbers}). Give the same questions.")
     return _bootstrapped(runs, names, groups, *options, seed)
 
 
@@ -278,31 +276,30 @@ def bootstrap(
     resamples: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> dict[str, Interval]:
-    r"""Bias-corrected bootstrap intervals and standard errors over questions.
+    r"""Compute bias-corrected bootstrap intervals and standard errors over questions.
 
-    Questions are drawn with replacement; where they come in groups (on one passage, say), whole groups are,
-    so that a resample holds as many groups as the data. With :math:`\hat\theta` the metric of the data,
-    :math:`\theta^*` that of a resample, q its quantiles at the ends of the level and :math:`b =
-    \overline{\theta^*} - \hat\theta` the bias of resampling, the interval is
+    Questions, or whole groups of questions (such as those on one passage), are drawn with replacement. With
+    :math:`\hat\theta` the metric of the data, :math:`\theta^*` that of a resample, q its quantiles at the
+    ends of the level and :math:`b = \overline{\theta^*} - \hat\theta` the bias of resampling, the interval is
 
     .. math:: [\,q_\text{low} - b,\; q_\text{high} - b\,].
 
-    Chance scatter of the outcomes raises ECE, ACE, SmoothECE, MCB, DSC, reliability and resolution, and
-    resampling raises them again. For these the scatter in the estimate is taken off the lower end as well,
+    Random variation of the outcomes raises ECE, ACE, SmoothECE, MCB, DSC, reliability and resolution, and
+    resampling raises them again. For these, the variation of the estimate also corrects the lower end,
 
     .. math:: [\,2\hat\theta - q_\text{high},\; q_\text{high} - b\,],
 
-    and for the errors of calibration (all but DSC and resolution) the lower end is 0 if the estimate is not
-    above the upper quantile of the metric when outcomes are drawn from the confidences themselves (with
-    groups: from one uniform number a group): a bootstrap is not consistent at the value 0. With fewer than
-    200 questions (or groups) their lower end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the
-    mean of the noise floor (:func:`noise_floor`).
+    A bootstrap is not consistent at the value 0. The lower end of a calibration error (all of these but DSC
+    and resolution) is therefore 0 if the estimate is not above the upper quantile of the metric for simulated
+    calibrated outcomes (with groups, from one uniform number a group). With fewer than 200 questions or
+    groups, the lower end is at most :math:`2\hat\theta - (q_\text{high} - b)` minus the mean of the noise
+    floor (:func:`noise_floor`).
 
-    Intervals of accuracy, Brier score and gain hold Wilson's as well, for the latter two with the range and
-    the standard error of their values. With fewer than 30 right or 30 wrong answers (a group counts as one)
-    the interval of AUROC (and of PRR, 2 AUROC - 1) holds Newcombe's as well. Simulations of 10 to 500
-    questions are in docs/decisions/few-questions.md. Ends are kept within the range of the metric, and the
-    estimate within the interval.
+    Intervals of accuracy, Brier score and gain include Wilson's interval, generalized to the range and the
+    standard error of the values. With fewer than 30 correct or 30 wrong answers (a group counts once), the
+    intervals of AUROC and of PRR = 2 AUROC - 1 include Newcombe's. Simulations with 10 to 500 questions are
+    in docs/decisions/few-questions.md. Ends stay within the range of the metric, and the estimate within the
+    interval.
 
     Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and
     Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes
@@ -313,30 +310,30 @@ def bootstrap(
     Parameters
     ----------
     confidence : array_like of float, shape (N,) or (R, N)
-        Probabilities, of one run or of R runs on the same N questions; the metric is then the mean over runs,
-        and the runs of a question are drawn together.
+        Probabilities of one run, or of R runs on the same N questions. The metric of R runs is the mean over
+        runs, and the runs of a question are drawn together.
     correct : array_like of bool, same shape
     metrics : sequence of str, optional
         Keys of :func:`semcal.metrics.summary` other than n; all of them by default.
     score : array_like of float, same shape, optional
-        What AUROC, AURAC and PRR rank by; the confidence by default.
+        Scores for AUROC, AURAC and PRR; the confidence by default.
     weights : array_like of float, shape (R,), optional
-        Share of each run in the mean; equal by default.
+        Weight of each run in the mean; equal by default.
     groups : sequence of N labels, optional
-        The group of each question, a text or a number; by default each is its own. Some 30 groups are needed:
-        with fewer the interval is too narrow, with one there is none.
+        Group of each question, a text or a number. By default, each question is its own group. With fewer
+        than about 30 groups, the interval is too narrow; with one group, there is none.
     bins : int
-        Bins of ECE and ACE.
+        Number of bins of ECE and ACE.
     level : float
-        In (0, 1).
+        Confidence level, in (0, 1).
     resamples : int
-        At least 2.
+        Number of resamples, at least 2.
 
     Returns
     -------
     dict of str to Interval
-        In the order of `metrics`. Resamples in which a metric is undefined are left out and not counted. If
-        it is undefined for the data, so is its interval (NaN), with an UndefinedWarning.
+        In the order of `metrics`. Resamples in which a metric is undefined are not counted. If the metric is
+        undefined for the data, the interval is NaN, with an UndefinedWarning.
 
     Raises
     ------
@@ -376,29 +373,29 @@ def paired_test(
 ) -> PairedTest:
     r"""Compare two methods on the same questions by a paired bootstrap.
 
-    Questions are drawn with replacement and both methods are measured on each resample, so that what makes a
-    question hard for both cancels. With d the difference of the metric and :math:`d^*` that of a resample,
-    the p-value is the share of resamples that stray from their mean by as much as d strays from 0,
+    Questions are drawn with replacement, and both methods are measured on each resample, so that the common
+    difficulty of a question cancels. With d the difference of the metric and :math:`d^*` that of a resample,
+    the p-value is the share of resamples that differ from their mean by at least as much as d from 0,
 
     .. math:: p = \frac{1 + \#\{|d^* - \overline{d^*}| \ge |d|\}}{1 + B}.
 
-    Options, errors and warnings are those of :func:`bootstrap`; an InputError also if the methods were not
-    given the same number of questions. Where the metric is undefined for one of the methods, the test is NaN.
+    Options, errors and warnings are those of :func:`bootstrap`. InputError also if the numbers of questions
+    differ. If the metric is undefined for one of the methods, the test is NaN.
 
     Parameters
     ----------
     first_confidence, second_confidence : array_like of float, shape (N,) or (R, N)
-        Confidences of each method, the questions in the same order; any score will do for AUROC, AURAC and
-        PRR.
+        Confidences of each method, with the questions in the same order. For AUROC, AURAC and PRR, any score
+        is allowed.
     first_correct, second_correct : array_like of bool, same shapes
     metric : str
         A key of :func:`semcal.metrics.summary` other than n.
 
     Notes
     -----
-    Swapping the methods' labels question by question would test more than equal metrics (that confidences
-    could be exchanged, which those at two temperatures never can), so it is not used. Source: Efron and
-    Tibshirani (1993), An Introduction to the Bootstrap, chapter 16.
+    A permutation test of the methods would test exchangeable confidences, not equal metrics; confidences at
+    two temperatures are never exchangeable. Source: Efron and Tibshirani (1993), An Introduction to the
+    Bootstrap, chapter 16.
 
     Examples
     --------
@@ -431,13 +428,13 @@ def interval_of(
     least: float = -np.inf,
     most: float = np.inf,
 ) -> Interval:
-    """Bias-corrected interval from values over resamples, NaN where they are undefined.
+    """Compute the bias-corrected interval from values over resamples, NaN if undefined.
 
-    `raised` says that noise in the outcomes raises the value, `least` and `most` are the ends of its range.
+    `raised` is true if noise in the outcomes raises the value. `least` and `most` bound its range.
     """
     resampled = resampled[~np.isnan(resampled)]
     if np.isnan(estimate) or len(resampled) < 2:
-        warn_undefined(f"{name} is undefined for these data or their resamples, and so is its interval (NaN)")
+        warn_undefined(f"{name} is undefined for these data or their resamples; its interval is NaN")
         return Interval(estimate, np.nan, np.nan, np.nan, np.nan, level, len(resampled))
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
     bias = float(resampled.mean()) - estimate
@@ -448,35 +445,34 @@ def interval_of(
 
 
 def at_least_wilsons(interval: Interval, units: int, least: float = 0.0) -> Interval:
-    """The interval of a mean over so many units of values from `least` to 1, widened to hold Wilson's."""
-    return interval.holding(
-        *wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
-    )
+    """Widen the interval of a mean over units with values from `least` to 1 to include Wilson's."""
+    low, high = wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
+    return interval.holding(low, high)
 
 
 def wilson_interval(
     mean: float, standard_error: float, units: int, level: float, least: float = 0.0
 ) -> tuple[float, float]:
-    r"""Wilson's score interval (1927) of a share; so of any mean over n units of values from `least` to 1.
+    r"""Compute Wilson's score interval (1927) of a mean over n units with values from `least` to 1.
 
     .. math:: \frac{n \bar x + z^2 m \pm z \sqrt{n^2 s^2 + z^2 h^2}}{n + z^2}, \quad
               m = \frac{1 + \text{least}}{2}, \quad h = \frac{1 - \text{least}}{2},
 
-    with s the standard error: it counts z² more units, half of them at each end of the range, and so has a
-    width where all units agree.
+    with s the standard error. The interval counts z² additional units, half of them at each end of the range,
+    so that its width is positive even if all units agree.
     """
     z2 = float(scipy.special.ndtri((1 + level) / 2)) ** 2
-    centre = (units * mean + z2 * (1 + least) / 2) / (units + z2)
+    center = (units * mean + z2 * (1 + least) / 2) / (units + z2)
     spread = (units * standard_error) ** 2 + z2 * ((1 - least) / 2) ** 2
     half = float(np.sqrt(z2 * spread)) / (units + z2)
-    return max(centre - half, least), min(centre + half, 1.0)
+    return max(center - half, least), min(center + half, 1.0)
 
 
 def area_interval(area: float, right: float, wrong: float, level: float) -> tuple[float, float]:
-    """Newcombe's interval of an AUROC from so many right and wrong answers (2006, method 5).
+    """Compute Newcombe's interval of an AUROC from the numbers of correct and wrong answers (2006, method 5).
 
-    Ends are where the AUROC observed is as far from the true one as its standard error there (Hanley and
-    McNeil's, with the mean class size for both) allows; so it has a width even for an AUROC of 1.
+    The ends are the true AUROCs from which the observed one differs by z standard errors (Hanley and
+    McNeil's, with the mean class size for both). The width is positive even for an AUROC of 1.
     """
     half = (right + wrong) / 2 - 1
 
@@ -494,7 +490,7 @@ def area_interval(area: float, right: float, wrong: float, level: float) -> tupl
 def _averages(
     runs: ScoredRuns, metrics: Sequence[str], bins: int, tabulate: Callable[[Floats, Floats], FrequencyTable]
 ) -> dict[str, Floats]:
-    """Each metric of the tables of values and outcomes, averaged over runs: [B]."""
+    """Average each metric of the tables over runs: [B]."""
     by_run = []
     for score, confidence, correct in zip(runs.scores, runs.confidences, runs.correct):
         table = tabulate(score, correct)
@@ -518,14 +514,14 @@ def _calibrated_errors(
     bins: int,
     rng: np.random.Generator,
 ) -> Callable[[_Key, str], Floats]:
-    """Errors of calibration if the confidences were calibrated, from the same numbers for all methods."""
+    """Simulate calibration errors of calibrated confidences, with the same numbers for all methods."""
     n = next(iter(methods.values())).n if methods else 0
 
     @cache
-    def uniforms() -> Floats:  # they follow those of the resamples
+    def uniforms() -> Floats:  # drawn after the resamples
         return draw_uniforms(n, resamples, rng, groups)
 
-    @lru_cache(maxsize=1)  # errors of one method are asked for in a row
+    @lru_cache(maxsize=1)  # successive calls are for one method
     def tables(key: _Key) -> list[FrequencyTable]:
         return [shared_table(values, uniforms() < values) for values in methods[key].confidences]
 
@@ -545,7 +541,6 @@ def _bootstrapped(
     resamples: int,
     seed: Any,
 ) -> JointBootstrap[_Key]:
-    """Measure methods on as many questions in the data and in resamples."""
     rng = as_generator(seed)
     n = next(iter(methods.values())).n if methods else 0
     clusters = as_groups(groups, n) if methods else None
@@ -569,7 +564,6 @@ def _bootstrapped(
 
 
 def _known(metrics: Sequence[str] | None) -> list[str]:
-    """The names of metrics, all by default."""
     names = list(METRICS) if metrics is None else list(metrics)
     for name in names:
         check_name(name, METRICS, what="metric")
@@ -577,9 +571,8 @@ def _known(metrics: Sequence[str] | None) -> list[str]:
 
 
 def _checked_options(level: float, resamples: int, bins: int) -> tuple[int, float, int]:
-    """Refuse options that make no sense; bins, level and resamples as plain numbers."""
     share = as_option(level, "level", "a number between 0 and 1, such as 0.95", low=0, high=1)
-    count = as_option(resamples, "resamples", "a whole number, at least 2, better 1000", low=1, whole=True)
+    count = as_option(resamples, "resamples", "a whole number of at least 2, such as 1000", low=1, whole=True)
     return check_bins(bins), share, int(count)
 
 
@@ -589,7 +582,7 @@ def _elsewhere(*_: object) -> Floats:
 
 # ---- A grader and people -----------------------------------------------------------------------------------
 
-#: The confusion matrix; and shares of the answers, as sums of its cells.
+#: The cells of the confusion matrix, and shares of the answers as sums of cells.
 CELLS = ("both_right", "grader_only", "human_only", "both_wrong")
 SHARES = {
     "agreement": (1, 0, 0, 1),
@@ -603,10 +596,10 @@ LEVEL, RESAMPLES = 0.95, 1000
 
 @dataclass(frozen=True)
 class Agreement:
-    """A grader against people: how many answers each calls right, and figures with their intervals."""
+    """The confusion matrix of a grader and people, and figures with their intervals."""
 
     n: int
-    groups: int | None  # resampled as a whole; None where every answer stands by itself
+    groups: int | None  # number of groups, which are resampled as a whole; None without groups
     counts: Mapping[str, int]  # both_right, grader_only, human_only, both_wrong
     figures: Mapping[str, Interval]
 
@@ -620,14 +613,13 @@ def agreement(
 ) -> Agreement:
     r"""Compare a grader's verdicts with people's.
 
-    With :math:`p` the share of answers on which they agree and :math:`e` the share on which two would agree
-    who decide independently, each as often for "right" as here, Cohen's kappa is :math:`(p - e) / (1 - e)`.
-    Where people gave all answers one verdict, kappa would be 0 whatever the grader says: it is undefined. A
-    grader that gives one verdict to all has a kappa of 0.
+    With :math:`p` the share of answers on which they agree, and :math:`e` the expected share for independent
+    verdicts with the same frequencies, Cohen's kappa is :math:`(p - e) / (1 - e)`. Kappa is undefined if
+    people give all answers one verdict, and 0 if the grader does.
 
-    Intervals are 95 % bootstrap intervals over answers, or over `groups` of them. Where fewer than 30 answers
-    are in a share, or fewer than 30 are not, resamples show too little: its interval then holds Wilson's too,
-    of as many answers as there are groups, and kappa's the ends to which that of the agreement takes it.
+    Intervals are 95% bootstrap intervals over answers, or over `groups`. If a share or its complement has
+    fewer than 30 answers, its interval includes Wilson's, with the number of groups as the sample size. The
+    interval of kappa then includes the kappas at the ends of the agreement's interval.
 
     Source: Cohen (1960), A coefficient of agreement for nominal scales, Educational and Psychological
     Measurement 20. Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA
@@ -636,17 +628,17 @@ def agreement(
     Parameters
     ----------
     verdicts, human : array_like of bool, shape (N,)
-        Whether the grader, and whether people, call each answer right; InputError for none, others, or
-        lengths that differ.
+        Verdicts of the grader and of people, true for a correct answer. InputError if they are empty, not
+        truth values, or of different lengths.
     groups : sequence of N labels, optional
-        What an answer shares with others, such as its question; by default each stands by itself.
+        Group of each answer, such as its question. By default, each answer is its own group.
 
     Returns
     -------
     Agreement
         `figures` maps agreement, kappa, accuracy (by the grader), human_accuracy, accuracy_difference and the
-        share of each cell (both_right, grader_only, human_only, both_wrong) to an `Interval`. Where kappa is
-        undefined, or there is one group only, that is NaN, with an UndefinedWarning.
+        share of each cell (both_right, grader_only, human_only, both_wrong) to an `Interval`. It is NaN, with
+        an UndefinedWarning, for an undefined kappa, or for a single group.
 
     Examples
     --------
@@ -656,7 +648,7 @@ def agreement(
     """
     ours, theirs = as_correct(verdicts), as_correct(human)
     if len(ours) != len(theirs):
-        raise InputError(f"there are {len(ours)} verdicts of the grader and {len(theirs)} of people")
+        raise InputError(f"got {len(ours)} verdicts of the grader and {len(theirs)} of people. Give as many.")
     n, clusters = len(ours), as_groups(groups, len(ours))
     units = n if clusters is None else int(clusters.max()) + 1
     cells = np.stack([ours * theirs, ours * (1 - theirs), (1 - ours) * theirs, (1 - ours) * (1 - theirs)])
@@ -675,7 +667,7 @@ def agreement(
         kappa = kappa.holding(_beyond(agreed.low, shares), _beyond(agreed.high, shares))
     figures = {"agreement": figures.pop("agreement"), "kappa": kappa, **figures}
     if units == 1:
-        warn_undefined("all answers are of one group, so that there are no intervals (NaN)")
+        warn_undefined("all answers are of one group, so the intervals are undefined (NaN)")
         undefined = (np.nan, np.nan, np.nan, np.nan, LEVEL, 0)
         figures = {key: Interval(interval.estimate, *undefined) for key, interval in figures.items()}
     counts_by_cell = {name: int(count) for name, count in zip(CELLS, cells.sum(1))}
@@ -683,14 +675,14 @@ def agreement(
 
 
 def _by_chance(cells: Floats) -> Floats:
-    """The share on which two would agree who decide independently, of cells (4, B)."""
+    """Expected agreement of independent verdicts, from cells (4, B)."""
     right, ours, theirs, neither = cells
     chance: Floats = (right + ours) * (right + theirs) + (theirs + neither) * (ours + neither)
     return chance
 
 
 def _kappa(cells: Floats) -> Floats:
-    """Cohen's kappa of cells (4, B), NaN where people gave one verdict only."""
+    """Cohen's kappa of cells (4, B), NaN if people gave one verdict only."""
     right = cells[0] + cells[2]
     defined = (right > 0) & (cells[1] + cells[3] > 0)
     chance = np.where(defined, _by_chance(cells), 0.0)
@@ -698,7 +690,7 @@ def _kappa(cells: Floats) -> Floats:
 
 
 def _beyond(agreed: float, cells: Floats) -> float:
-    """Kappa at another agreement than that of cells (4, 1)."""
+    """Kappa at another agreement than in the cells (4, 1)."""
     chance = float(_by_chance(cells)[0])
     return max(-1.0, (agreed - chance) / (1 - chance)) if chance < 1 else np.nan
 

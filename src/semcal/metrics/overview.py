@@ -1,4 +1,4 @@
-"""Every metric by name: all of one data set, of many data sets at once, and of outcomes drawn by chance."""
+"""The register of metrics, summaries of one or many data sets, and noise floors."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ from semcal.metrics.frequencies import (
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 from semcal.registry import Catalogue
 
-#: Data sets counted at a time, so that the arrays stay in the processor's cache.
+#: Number of data sets per table, so that the arrays stay in the processor's cache.
 ROWS = 16
-#: Outcomes drawn at a time for a floor.
+#: Maximum number of simulated outcomes at a time.
 DRAWN = 2_000_000
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of each row of a table (data, resamples, drawn outcomes), and all that is said of it.
+    """A metric of each row of a table (data, resamples, simulated outcomes), and its properties.
 
-    `METRICS.register(Metric(...))` adds one, in each process that is to know it.
+    `METRICS.register(Metric(...))` adds a metric in the current process.
     """
 
-    name: str  # as results have it
+    name: str  # key in results
     formula: Callable[[FrequencyTable, int], Floats]
-    """(table, bins) → its value for each row of the table, [B]."""
-    label: str  # at the head of a column
-    meaning: str = ""  # its line in a glossary
-    title: str = ""  # where there is room; else the label
-    larger_is_better: bool | None = None  # None of what is neither good nor bad
-    ranks: bool = False  # takes any score, not only probabilities
-    raised: bool = False  # noise in the outcomes raises it, so resampling raises it further
-    zero_if_calibrated: bool = False  # its true value is 0 exactly when the confidences are calibrated
-    floored: bool = False  # a summary shows its noise floor beside it
-    least: float = 0.0  # the lower end of its range, whose upper end is 1
-    slow: bool = False  # takes ten times as long as all others: no resamples of a grid
-    of_outcomes: bool = False  # a mean over questions that a few other outcomes would move far
-    of_area: tuple[float, float] | None = None  # (scale, shift) where it is scale · AUROC − shift
+    """(table, bins) → value of each row of the table, [B]."""
+    label: str  # head of a column
+    meaning: str = ""  # entry of a glossary
+    title: str = ""  # long label; the default is the label
+    larger_is_better: bool | None = None  # None if neither direction is better
+    ranks: bool = False  # any score is allowed, not only probabilities
+    raised: bool = False  # noise in the outcomes, and resampling, raise the value
+    zero_if_calibrated: bool = False  # the true value is 0 exactly if the confidences are calibrated
+    floored: bool = False  # a summary shows the noise floor
+    least: float = 0.0  # lower end of the range, whose upper end is 1
+    slow: bool = False  # ten times as slow as all others, so not resampled in a grid
+    of_outcomes: bool = False  # a mean over questions, whose interval includes Wilson's
+    of_area: tuple[float, float] | None = None  # (scale, shift) if the metric is scale · AUROC − shift
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or self.label)
@@ -109,7 +109,7 @@ _BUILT_IN = [
         "gain",
         lambda t, _: gain_of(t),
         "gain",
-        "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
+        "Accuracy minus Brier score. It is twice the mean profit of a user who answers if the confidence is "
         "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
         least=-1.0,
         of_outcomes=True,
@@ -121,13 +121,13 @@ _BUILT_IN = [
         "mcb",
         lambda t, _: mcb_of(t),
         "MCB",
-        "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
+        "Miscalibration: the improvement of the Brier score by recalibration with the CORP curve.",
     ),
     _merit(
         "dsc",
         lambda t, _: dsc_of(t),
         "DSC",
-        "Discrimination: what that curve is better than a constant confidence, in Brier score.",
+        "Discrimination: the improvement of the Brier score by the CORP curve over a constant confidence.",
         raised=True,
     ),
     Metric(
@@ -137,7 +137,7 @@ _BUILT_IN = [
         "auroc",
         lambda t, _: auroc_of(t),
         "AUROC",
-        "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
+        "The probability that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
         ranks=True,
         of_area=(1.0, 0.0),
     ),
@@ -145,7 +145,7 @@ _BUILT_IN = [
         "aurac",
         lambda t, _: aurac_of(t),
         "AURAC",
-        "The mean accuracy of what is left as the least confident answers are rejected.",
+        "The mean accuracy of the remaining answers as the least confident answers are rejected.",
         ranks=True,
     ),
     _merit("prr", lambda t, _: prr_of(t), "PRR", ranks=True, least=float("-inf"), of_area=(2.0, 1.0)),
@@ -157,7 +157,7 @@ METRICS = Catalogue("metric", _BUILT_IN)
 
 
 def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict[str, Floats]:
-    """Some metrics of each row of a table: [B]."""
+    """Compute some metrics of each row of a table: [B]."""
     rows = [[METRICS[name].formula(part, bins) for name in metrics] for part in t.parts()]
     return dict(zip(metrics, map(np.concatenate, zip(*rows))))
 
@@ -173,25 +173,25 @@ def summary(
     draws: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> dict[str, float]:
-    """Every metric of one set of confidences.
+    """Compute every metric of one set of confidences.
 
     Parameters
     ----------
     confidence, correct, bins
         As in :func:`semcal.metrics.ece`, and so are the errors.
     score : array_like of float, shape (N,), optional
-        What AUROC, AURAC and PRR rank by, such as the negative semantic entropy; the confidence by default.
+        Scores for AUROC, AURAC and PRR, such as the negative semantic entropy; the confidence by default.
     groups, draws, seed
-        Of the noise floors, as in :func:`semcal.metrics.noise_floor`; no draws, no floors.
+        Options of the noise floors, as in :func:`semcal.metrics.noise_floor`; 0 draws omit the floors.
 
     Returns
     -------
     dict of str to float
         ``n`` (an int), ``accuracy, ece, ace, brier, gain, reliability, resolution, uncertainty, mcb, dsc,
         unc, auroc, aurac, prr, smooth_ece, mean_confidence``. AUROC and PRR are NaN, with an
-        UndefinedWarning, when all or none are correct. After ``ece``, ``ace`` and ``smooth_ece`` what
-        calibrated confidences would show, as ``ace_floor`` (mean) and ``ace_floor_95`` (quantile), and the
-        p value of calibration, ``ace_p``.
+        UndefinedWarning, if all or none are correct. ``ece``, ``ace`` and ``smooth_ece`` are followed by
+        their noise floor (``ace_floor``), its 95th percentile (``ace_floor_95``), and the p-value of
+        calibration (``ace_p``).
 
     Examples
     --------
@@ -217,12 +217,12 @@ def summary(
 def summaries(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15, draws: int = 0, seed: int = 0
 ) -> dict[str, Floats]:
-    """Every metric of many sets of as many confidences: runs, measures, methods.
+    """Compute every metric of many sets (runs, measures, methods) with equal numbers of confidences.
 
-    The same numbers as :func:`summary` of each (less n), to rounding, in a fraction of the time: for each
-    metric an array (B,). Arguments are those of :func:`summary`, with a row of `confidence` and `correct` (B,
-    N) for each set; an InputError names the first that is refused. Noise floors take longer than all else: no
-    `draws` by default. AUROC and PRR of a set with one class are NaN.
+    The result maps each metric of :func:`summary` except n to an array (B,), equal to rounding, in a fraction
+    of the time. Arguments are those of :func:`summary`, with a row of `confidence` and `correct` (B, N) for
+    each set; an InputError names the first invalid set. Noise floors are slow, so the default is 0 `draws`.
+    AUROC and PRR of a set with one class are NaN.
 
     >>> numbers = summaries([[0.9, 0.8, 0.8, 0.3], [0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0], [1, 0, 1, 0]])
     >>> numbers["auroc"], numbers["ece"]
@@ -233,7 +233,7 @@ def summaries(
     outcomes = _checked_rows(correct, "correct", as_correct)
     if values.shape != outcomes.shape:
         raise InputError(
-            f"confidence has shape {values.shape} and correct {outcomes.shape}; give one outcome for each"
+            f"confidence has shape {values.shape} and correct {outcomes.shape}. Give one outcome each."
         )
     parts = []
     for start in range(0, len(values), ROWS):
@@ -249,10 +249,10 @@ def summaries(
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What a perfectly calibrated forecaster with the same confidences would show as calibration error.
+    """The expected calibration error of calibrated confidences, and a test of calibration.
 
-    `observed` is the error of the data and `p_value` that of the test that they are calibrated, both NaN
-    without outcomes; `mean` and `quantile_95` are those of the error over `draws` of the outcomes.
+    `observed` is the error of the data and `p_value` the p-value of calibration; both are NaN without
+    outcomes. `mean` and `quantile_95` are those of the error over `draws` simulated outcomes.
     """
 
     observed: float
@@ -273,10 +273,10 @@ def noise_floor(
     draws: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> NoiseFloor:
-    r"""Calibration error of outcomes drawn from the confidences themselves.
+    r"""Compute the noise floor of a calibration error, by outcomes simulated from the confidences.
 
-    Few questions make a large error by chance: an ACE of .06 is nothing where calibrated confidences show as
-    much. With e the error observed and :math:`e^*` that of a draw, the test of calibration has
+    With few questions, calibrated confidences have a large error by chance, too. With e the observed error
+    and :math:`e^*` the error of simulated outcomes, the test of calibration has
 
     .. math:: p = \frac{1 + \#\{e^* \ge e\}}{1 + \text{draws}}.
 
@@ -290,28 +290,27 @@ def noise_floor(
     confidence, bins
         As in :func:`semcal.metrics.ece`, and so are the errors.
     correct : array_like of bool, shape (N,), optional
-        Outcomes, for the test.
+        Outcomes for the test.
     metric : str
-        An error of calibration: "ace", "ece", "smooth_ece", "reliability" or "mcb".
+        A calibration error: "ace", "ece", "smooth_ece", "reliability" or "mcb".
     groups : sequence of N labels, optional
-        Questions of a group may be right together. The p value is then that of outcomes
-        :math:`c_i = [U_g < p_i]` with one uniform number for each group; mean and quantile stay those of
-        independent questions.
+        Group of each question. The p-value is then that of outcomes :math:`c_i = [U_g < p_i]` with one
+        uniform number for each group; mean and quantile are those of independent questions.
     draws : int
-        At least 1.
+        Number of simulated outcomes, at least 1.
     seed : int or numpy.random.Generator
-        The same seed gives the same numbers, and the same draws to every metric.
+        Random seed. All metrics share the simulated outcomes of one seed.
 
     Raises
     ------
     UsageError
-        A metric that is no error of calibration, or numbers of bins or draws below 1.
+        If the metric is not a calibration error, or the number of bins or draws is below 1.
 
     Notes
     -----
     If all confidences are 0 or 1, the floor is 0, and p is 1 if they are right and 1 / (1 + draws) if not. p
-    is valid for any number of questions. With groups it is valid if members are right together, and too large
-    otherwise (``python -m benchmarks.cluster_coverage sizes``).
+    is valid for any number of questions. With groups, p is valid if members are correct together, and too
+    large otherwise (``python -m benchmarks.cluster_coverage sizes``).
 
     Examples
     --------
@@ -322,7 +321,7 @@ def noise_floor(
     """
     errors = [name for name, entry in METRICS.items() if entry.zero_if_calibrated]
     if metric not in errors:
-        raise UsageError(f"{metric!r} is no error of calibration; known: {', '.join(errors)}")
+        raise UsageError(f"metric {metric!r} is not a calibration error; known: {', '.join(errors)}")
     p = as_probabilities(confidence)
     c = None if correct is None else as_pairs(p, correct)[1]
     return noise_floors(p, c, (metric,), bins=bins, draws=draws, seed=seed, groups=groups)[metric]
@@ -338,7 +337,7 @@ def noise_floors(
     draws: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> dict[str, NoiseFloor]:
-    """The floor of each metric from the same draws, of checked confidences and outcomes [N]."""
+    """Compute the floor of each metric from the same simulated outcomes, for checked arguments [N]."""
     draws = int(as_option(draws, "draws", "a positive whole number, such as 1000", low=0, whole=True))
     bins, rng, n = check_bins(bins), as_generator(seed), len(confidence)
     clusters = as_groups(groups, n)
@@ -364,7 +363,7 @@ def noise_floors(
 
 
 def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> FrequencyTable:
-    """The same values with outcomes drawn from them, one by one."""
+    """Simulate calibrated outcomes of the values in the table."""
     count, value = table.count[0].astype(np.int64)[:, None], table.value[:, None]
     alone = count[:, 0] == 1
     right = np.empty((len(count), draws))
@@ -382,7 +381,6 @@ def _floor_figures(
     draws: int,
     seed: int | np.random.Generator,
 ) -> dict[str, dict[str, float]]:
-    """What a summary says of the noise floor of each metric that it shows one of."""
     names = [name for name, metric in METRICS.items() if metric.floored]
     floors = noise_floors(confidence, correct, names, groups=groups, bins=bins, draws=draws, seed=seed)
     return {
@@ -396,7 +394,7 @@ def _floor_figures(
 
 
 def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:
-    """Rows that `check` accepts as one array (B, N); the first that it refuses is named."""
+    """Return checked rows as one array (B, N); an InputError names the first invalid row."""
     array = as_numbers(values, argument)
     if array.ndim != 2 or not array.size:
         raise InputError(f"{argument} has shape {array.shape}; expected one row a set, shape (B, N)")

@@ -1,6 +1,6 @@
-"""Maps from features of a question to the probability that an answer is right (spec section 11).
+"""Maps from features of a question to the probability that its answer is correct (spec section 11).
 
-They are learned from answers of known correctness, and chosen by cross-validated gain.
+Labeled answers fit the maps; the cross-validated gain chooses between them.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from semcal.arrays import Floats
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import Groups, probability_table
 
-#: Folds of a cross-validation, and how often it is repeated with other folds.
+#: Folds of a cross-validation, and its repetitions with other folds.
 FOLDS, REPEATS = 5, 4
-#: The squeeze s of confidences: logarithms are taken of s + (1 - 2s) p, so that those of 0 and 1 are finite.
-#: A confidence of 1 is frequent (all m samples agree), and with s = 1e-6 such answers bend the whole curve
-#: (Smithson and Verkuilen 2006, A better lemon squeezer?, Psychological Methods 11).
+#: The squeeze s of confidences: the logarithm of s + (1 - 2s) p is finite for 0 and 1. A confidence of 1 is
+#: frequent (all m samples agree), and with s = 1e-6 such answers bend the whole curve (Smithson and Verkuilen
+#: 2006, A better lemon squeezer?, Psychological Methods 11).
 SQUEEZE = 0.01
-#: Right answers, and wrong ones, from which on a map is learnt, and from which on any is.
+#: Minimum numbers of correct and of wrong answers for the simplest maps, and for all maps.
 FEW, PLENTY = 5, 10
-#: Labelled answers that bound a stated probability, and decimals of a map's values that count there.
+#: Minimum number of labeled answers that support a probability, and decimals of a map's values there.
 SUPPORT, DECIMALS = 10, 9
-#: Maps of less weight, beside the one of the highest gain, are left out of an average.
+#: Minimum weight of a map in an average, except for the map with the highest gain.
 SLIGHT = 0.02
-#: Weight of half the squared norm of the slopes, beside the summed log loss.
+#: Weight of half the squared norm of the slopes, added to the summed log loss.
 RIDGE = 3.0
-#: A logistic map is found when no slope of its loss is above this; the most steps to it, and halvings of one.
+#: Newton's method stops if no slope of the loss is above `FLAT`, or after `STEPS` steps.
 FLAT, STEPS, HALVINGS = 1e-9, 100, 40
 #: Gains that differ by less are tied.
 TIE = 1e-12
 
 Features = Mapping[str, Floats]
-"""Name → (N,) values; NaN where a question lacks the feature."""
+"""Name → (N,) values; NaN for a missing feature."""
 
 
 def _logarithms(p: Floats) -> Floats:
@@ -47,7 +47,7 @@ def _logarithms(p: Floats) -> Floats:
 
 
 class _Kind(NamedTuple):
-    """How one kind of map is learnt from values (N, F), outcomes (N,) and directions (F,) of the features."""
+    """A kind of map, fitted to values (N, F), outcomes (N,) and directions (F,) of the features."""
 
     parameters: tuple[str, ...]
     fit: Callable[[Floats, Floats, Floats], tuple[Floats, ...]]
@@ -61,10 +61,9 @@ def _fit_isotonic(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, .
 
 
 def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[Floats, ...]:
-    """Slopes (F,) and intercept by penalised maximum likelihood; the features are standardised first.
+    """Fit slopes (F,) and intercept by penalized maximum likelihood to standardized features.
 
-    Directions are those of the slopes: 1 not negative, -1 not positive, 0 either. The loss is strictly convex
-    and the bounds are too, so the optimum is one.
+    Direction 1 forbids negative slopes, -1 positive slopes. The convex problem has one optimum.
     """
     right = correct.sum()
     if right in (0, len(correct)):  # no finite intercept fits outcomes of one kind
@@ -91,10 +90,10 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
 def _least(
     loss: Callable[[Floats], tuple[float, Floats, Floats]], theta: Floats, low: Floats, high: Floats
 ) -> Floats:
-    """The minimum within bounds of a strictly convex loss, given its gradient and curvature.
+    """Minimize a strictly convex loss within bounds, given its gradient and curvature.
 
-    Projected Newton steps (Bertsekas 1982, doi:10.1137/0320018), halved until the loss falls. L-BFGS-B takes
-    ten times as long, and 0.4 s to import.
+    Projected Newton steps (Bertsekas 1982, doi:10.1137/0320018) are halved until the loss falls. L-BFGS-B
+    takes ten times as long, and 0.4 s to import.
     """
     value, gradient, curvature = loss(theta)
     for _ in range(STEPS):
@@ -163,15 +162,15 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
 
 @dataclass(frozen=True)
 class MapCandidate:
-    """A kind of map and the features that it reads: "logistic" some, every other kind one."""
+    """A kind of map and its features: one or more for "logistic", one for every other kind."""
 
     kind: str
     features: tuple[str, ...]
-    probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
-    rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
-    falling: tuple[str, ...] = ()  # features that it gives no positive one
-    fewest: int = PLENTY  # right answers, and wrong ones, that it takes
-    tier: int = 0  # those of a higher tier must be a standard error above the best of the lower ones
+    probabilities: tuple[str, ...] = ()  # features in [0, 1], which "logistic" transforms to logits
+    rising: tuple[str, ...] = ()  # features without a negative slope in "logistic"
+    falling: tuple[str, ...] = ()  # features without a positive slope in "logistic"
+    fewest: int = PLENTY  # minimum number of correct, and of wrong answers
+    tier: int = 0  # a higher tier must gain a standard error more than the best of the lower tiers
 
     @property
     def name(self) -> str:
@@ -187,28 +186,28 @@ class MapCandidate:
         return np.stack(columns, axis=1)
 
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
-        """Learn from N questions and the outcomes (N,), 0 or 1, of both kinds; "constant" of any."""
+        """Fit the map to N questions and their outcomes (N,), 0 or 1; all but "constant" need both."""
         columns = self.columns(features)
         defined = ~np.isnan(columns)
         unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, defined.T)]
         directions = np.array(
             [(name in self.rising) - (name in self.falling) for name in self.features], float
         )
-        learnt = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
-        numbers = (tuple(map(float, value)) for value in learnt)
+        learned = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
+        numbers = (tuple(map(float, value)) for value in learned)
         parameters = dict(zip(KINDS[self.kind].parameters, numbers))
-        learnt_map = ProbabilityMap(self, parameters, tuple(unknown))
+        fitted = ProbabilityMap(self, parameters, tuple(unknown))
         if self.kind in ("none", "constant"):
-            return learnt_map
-        return replace(learnt_map, support=Support.of(learnt_map.predict(features), correct))
+            return fitted
+        return replace(fitted, support=Support.of(fitted.predict(features), correct))
 
 
 @dataclass(frozen=True)
 class Support:
-    """What labelled answers bear out: cap and floor of a map's values f, rising steps.
+    """Cap and floor of a map's values f that labeled answers support, as rising steps.
 
-    With S(w) = (r + 1) / (n + 2) over the n >= 10 labelled answers with f >= w, r of them right, and L(w)
-    over those with f <= w, the cap is the largest S(w) of w <= f, the floor the smallest L(w) of w >= f.
+    S(w) is (r + 1) / (n + 2) over the n >= 10 labeled answers with f >= w, of which r are correct; L(w) is
+    that over f <= w. The cap is the largest S(w) with w <= f, the floor the smallest L(w) with w >= f.
     """
 
     cap_at: tuple[float, ...]  # cap[k] holds up to cap_at[k], the last one also beyond
@@ -222,16 +221,17 @@ class Support:
 
     @classmethod
     def of(cls, f: Floats, correct: Floats) -> Support:
-        """That of a map's values (N,) and the outcomes (N,) that it was fitted to."""
+        """Compute the support from a map's values (N,) and the outcomes (N,) of its fit."""
         at, place = np.unique(np.round(f, DECIMALS), return_inverse=True)
         n, right = np.bincount(place, np.ones(len(f))), np.bincount(place, correct)
         cap = np.maximum.accumulate(_shares(right[::-1], n[::-1])[::-1])
         floor = np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
         last, first = np.append(np.diff(cap) != 0, True), np.append(True, np.diff(floor) != 0)
-        return cls(*(tuple(map(float, column)) for column in (at[last], cap[last], at[first], floor[first])))
+        steps = (at[last], cap[last], at[first], floor[first])
+        return cls(*(tuple(map(float, column)) for column in steps))
 
     def clip(self, f: Floats) -> Floats:
-        """The values (N,) between floor and cap."""
+        """Clip the values (N,) between floor and cap."""
         where = np.round(f, DECIMALS)
         below = np.searchsorted(self.cap_at, where).clip(max=len(self.cap) - 1)
         above = np.searchsorted(self.floor_at, where, side="right").clip(min=1) - 1
@@ -240,7 +240,7 @@ class Support:
 
 
 def _shares(rights: NDArray[Any], counts: NDArray[Any]) -> Floats:
-    """(r + 1) / (n + 2) of the first 1, 2, … groups of answers; of all where they are too few to count."""
+    """(r + 1) / (n + 2) of the first 1, 2, … groups of answers; of all answers if these are too few."""
     r, n = np.cumsum(rights), np.cumsum(counts)
     shares: Floats = (np.where(n >= SUPPORT, r, r[-1]) + 1) / (np.where(n >= SUPPORT, n, n[-1]) + 2)
     return shares
@@ -248,18 +248,18 @@ def _shares(rights: NDArray[Any], counts: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class ProbabilityMap:
-    """A learned map, alone or averaged with others.
+    """A fitted map, alone or averaged with others.
 
-    InputError if there is no such kind, a parameter is missing or of another length, or others and their
-    weights are no such average.
+    InputError if the kind is unknown, a parameter is missing or has another length, or the weights are
+    invalid.
     """
 
     candidate: MapCandidate
     parameters: Mapping[str, tuple[float, ...]]
-    unknown: tuple[float, ...]  # takes the place of a feature that a question lacks: its mean in the fit
-    support: Support | None = None  # of maps that are neither none nor constant
-    others: tuple[ProbabilityMap, ...] = ()  # that its probabilities are averaged with
-    weights: tuple[float, ...] = ()  # of these; the rest is its own
+    unknown: tuple[float, ...]  # replaces a missing feature: its mean in the fit
+    support: Support | None = None
+    others: tuple[ProbabilityMap, ...] = ()  # further maps in the average
+    weights: tuple[float, ...] = ()  # weights of the others; the rest is the weight of this map
 
     def __post_init__(self) -> None:
         candidate = self.candidate
@@ -284,7 +284,7 @@ class ProbabilityMap:
 
     @property
     def features(self) -> list[str]:
-        """The features that it reads, also those of the others."""
+        """The features of this map and the others."""
         return list(dict.fromkeys(name for one in (self, *self.others) for name in one.candidate.features))
 
     def weight_of(self, candidate: MapCandidate) -> float:
@@ -304,7 +304,7 @@ class ProbabilityMap:
         return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
 
     def scores(self, features: Features) -> Floats:
-        """Return what orders the answers (N,): the probabilities; under a constant its feature."""
+        """Return the scores (N,) that order the answers: the probabilities, or the feature of a constant."""
         if self.candidate.kind != "constant":
             return self.predict(features)
         values = features[self.candidate.features[0]]
@@ -313,37 +313,37 @@ class ProbabilityMap:
 
 @dataclass(frozen=True)
 class MapScore:
-    """The cross-validated gain of one candidate, and by how much it is above that of no map."""
+    """The cross-validated gain of one candidate, and its difference to the gain without a map."""
 
     candidate: MapCandidate
     gain: float
     above: float
-    standard_error: float  # of `above`: paired over questions, or over groups of them
+    standard_error: float  # of `above`, paired over questions or groups
     gains: Floats = field(repr=False, compare=False)  # (N,) of the questions
 
 
 @dataclass(frozen=True)
 class MapChoice:
-    """The map that was chosen, fitted to all questions, and the scores of all candidates."""
+    """The chosen map, fitted to all questions, and the scores of all candidates."""
 
     map: ProbabilityMap
     scores: tuple[MapScore, ...]
 
     @property
     def score(self) -> MapScore:
-        """That of the map."""
+        """The score of the chosen map."""
         return next(score for score in self.scores if score.candidate == self.map.candidate)
 
 
 class Labelled(NamedTuple):
-    """Answers of one kind to N questions: what maps read of them, what is right (N,), and the candidates."""
+    """Labeled answers of one kind to N questions: features, correctness (N,) and candidate maps."""
 
     features: Features
     correct: Floats
     candidates: Sequence[MapCandidate]
 
     def part(self, chosen: NDArray[np.bool_]) -> Labelled:
-        """Those to some of the questions."""
+        """Return the answers to some of the questions."""
         return Labelled(part_of(self.features, chosen), self.correct[chosen], self.candidates)
 
 
@@ -356,23 +356,23 @@ def choose_map(
     seed: int = 0,
     repeats: int = REPEATS,
 ) -> MapChoice:
-    """Choose the candidate of the highest cross-validated gain, fit it to all questions, and average it.
+    """Choose the candidate with the highest cross-validated gain, fit it to all questions, and average it.
 
-    `features` (N,) are what the candidates read, `correct` (N,) is 0 or 1; questions of one of the `groups`
-    (N,) stay in one fold. The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over
-    `repeats` cross-validations of 5 folds, which `seed` draws.
+    `features` (N,) are those of the candidates, and `correct` (N,) is 0 or 1. Questions of one of the
+    `groups` (N,) stay in one fold. The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged
+    over `repeats` cross-validations of 5 folds with random seed `seed`.
 
-    Candidates stand simplest first, "none" before all others. Beside them stands the constant
-    (r + 1) / (N + 2), with r right answers. "none" wins if it gains more than the constant and no other is
-    above both by more than one standard error of the paired difference. One of a higher tier (it costs draws,
-    or bends to single answers) must be as far above the best of the lower ones. With fewer than 5 right or
-    wrong answers, or 5 groups, the constant is the choice; with fewer than 10, "none" is no choice. What is
-    chosen is supported, "none" too: a share beyond what labelled answers bear out is no probability.
+    Candidates are sorted from simple to complex, with "none" first. The constant (r + 1) / (N + 2), with r
+    correct answers, is added. "none" wins if it gains more than the constant, and no other candidate is above
+    both by more than one standard error of the paired difference. A candidate of a higher tier must also be
+    as far above the best of the lower tiers. With fewer than 5 correct or wrong answers, or 5 groups, the
+    constant is chosen. With fewer than 10, "none" is excluded. Labeled answers limit the probabilities of the
+    chosen map (:class:`Support`), also of "none".
 
-    The best of few maps is too sure of itself. So it is averaged with others of its tier and below that read
-    no further features than it and the maps of the lowest tier, weighted by exp(N gain / 2): the exponential
-    weights of square loss, by which an average is never much worse than the best (Kivinen and Warmuth 1999,
-    Averaging expert predictions, EuroCOLT). A constant stays alone.
+    The best of a few maps is overconfident. It is therefore averaged with maps of its tier and below, if
+    these use only its features and those of the lowest tier. The weights exp(N gain / 2) are the exponential
+    weights of the square loss, with which an average is never much worse than the best map (Kivinen and
+    Warmuth 1999, Averaging expert predictions, EuroCOLT). A constant is not averaged.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
@@ -393,10 +393,9 @@ def choose_map(
 
 
 def _weights(best: MapCandidate, scores: Sequence[MapScore], n: int) -> dict[MapCandidate, float]:
-    """Weights of the maps in the average of `choose_map`, for n questions; a constant has all of it."""
     if best.kind == "constant":
         return {best: 1.0}
-    # What costs draws, signals or columns joins no average of maps that do without.
+    # an average uses no features that cost samples, signals or columns, unless the best map does
     lowest = [score.candidate for score in scores if not score.candidate.tier]
     known = {name for candidate in (best, *lowest) for name in candidate.features}
     rivals = [
@@ -416,7 +415,6 @@ def _weights(best: MapCandidate, scores: Sequence[MapScore], n: int) -> dict[Map
 
 
 def _supported(candidate: MapCandidate, features: Features, correct: Floats) -> ProbabilityMap:
-    """The candidate fitted to all questions, with cap and floor; the constant needs none."""
     fitted = candidate.fit(features, correct)
     if candidate.kind == "none":
         fitted = replace(fitted, support=Support.of(fitted.predict(features), correct))
@@ -426,9 +424,9 @@ def _supported(candidate: MapCandidate, features: Features, correct: Floats) -> 
 def choose_answers(
     kinds: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0, repeats: int = REPEATS
 ) -> tuple[int, list[MapChoice]]:
-    """Choose which of several kinds of answers to give, and a map for each kind.
+    """Choose one of several kinds of answers, and a map for each kind.
 
-    It is the first unless another gains more, cross-validated, by one standard error of the difference.
+    The first kind is chosen unless another gains more, cross-validated, by one standard error.
     """
     choices = [choose_map(*labelled, groups=groups, seed=seed, repeats=repeats) for labelled in kinds]
     scores = [choice.score for choice in choices]
@@ -439,9 +437,10 @@ def choose_answers(
 def predict_out_of_fold(
     labelled: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Return probabilities (N,) for each fold by what :func:`choose_answers` takes on the others, and which.
+    """Return out-of-fold probabilities (N,) and kinds of answers (N,), by :func:`choose_answers`.
 
-    So these do not flatter what was chosen. Fewer than 5 groups make no folds: it is the constant of all.
+    The choice is made on the other folds, so that the probabilities are honest. With fewer than 5 groups,
+    there are no folds, and the probability is the constant.
     """
     correct = labelled[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
@@ -459,7 +458,6 @@ def predict_out_of_fold(
 
 
 def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) -> MapCandidate:
-    """The highest gain among those that are a standard error above what is to be had for less."""
     none, constant, *trials = scores
     best = none if use_none and none.gain > constant.gain + TIE else constant
     for tier in sorted({score.candidate.tier for score in trials}):
@@ -494,7 +492,6 @@ def _scores(
     rng: np.random.Generator,
     repeats: int,
 ) -> tuple[MapScore, ...]:
-    """Cross-validate the candidates."""
     gains = np.zeros((len(candidates), len(correct)))
     for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):
@@ -509,17 +506,16 @@ def _scores(
 
 
 def _units(correct: Floats, groups: Groups | None) -> int:
-    """How many questions, or groups of them, there are."""
     return len(correct) if groups is None else len(np.unique(groups))
 
 
 def part_of(features: Features, chosen: NDArray[np.bool_]) -> dict[str, Floats]:
-    """The features of some of the questions."""
+    """Return the features of some of the questions."""
     return {name: values[chosen] for name, values in features.items()}
 
 
 def _folds(correct: Floats, groups: Groups | None, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
-    """Masks of the folds: groups stay whole, and right and wrong answers are dealt out evenly."""
+    """Masks of the folds, stratified by correctness; groups stay whole."""
     label = np.arange(len(correct)) if groups is None else groups
     rate = np.bincount(label, correct) / np.maximum(np.bincount(label), 1)
     shuffled = rng.permutation(len(rate))

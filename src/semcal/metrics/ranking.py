@@ -1,8 +1,4 @@
-"""Rankings of answers, of methods, of measures.
-
-Discrimination, does a surer answer tend to be the right one: AUROC, AURAC and PRR, of any score. Comparisons
-across methods and measures: rank volatility, correlations.
-"""
+"""Discrimination of any score (AUROC, AURAC, PRR), rank volatility of methods, correlations of measures."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from semcal.metrics.frequencies import FrequencyTable, both_names, score_table, 
 
 @both_names
 def auroc(score: ArrayLike, correct: ArrayLike) -> float:
-    r"""Area under the ROC curve: the chance that a right answer scores above a wrong one, ties counted half.
+    r"""Compute AUROC: the probability that a correct answer scores above a wrong one; ties count half.
 
     .. math:: \mathrm{AUROC} = \frac{1}{N_1 N_0} \sum_{i: c_i = 1} \sum_{j: c_j = 0}
               \bigl( \mathbf 1[s_i > s_j] + \tfrac12 \mathbf 1[s_i = s_j] \bigr)
@@ -58,13 +54,13 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
 
 @both_names
 def aurac(score: ArrayLike, correct: ArrayLike) -> float:
-    r"""Area under the rejection-accuracy curve.
+    r"""Compute the area under the rejection-accuracy curve (AURAC).
 
     .. math:: \mathrm{AURAC} = \frac1N \sum_{k=1}^N A(k)
 
-    with A(k) the accuracy of the k most confident, the exact expectation over random breaking of ties. Larger
-    is better, and a constant score has the accuracy itself. Parameters and errors are those of :func:`auroc`.
-    Source: Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
+    A(k) is the accuracy of the k most confident answers, the exact expectation over random breaking of ties.
+    Larger is better; the AURAC of a constant score is the accuracy. Parameters and errors are those of
+    :func:`auroc`. Source: Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
 
     >>> aurac([0.9, 0.5], [1, 0])
     0.75
@@ -74,11 +70,11 @@ def aurac(score: ArrayLike, correct: ArrayLike) -> float:
 
 @both_names
 def prr(score: ArrayLike, correct: ArrayLike) -> float:
-    r"""Prediction rejection ratio.
+    r"""Compute the prediction rejection ratio (PRR).
 
-    Let E(k) be the errors left among all N questions when the k least confident are rejected (tie-averaged).
-    The area under E(k)/N over k/N by trapezoids is compared with that of random rejection, the straight line,
-    and with that of an oracle that rejects errors first:
+    Let E(k) be the number of errors that remain after rejecting the k least confident answers (averaged over
+    ties). The area under E(k)/N over k/N, by trapezoids, is compared with the area of random rejection (a
+    straight line) and the area of an oracle that rejects errors first:
 
     .. math:: \mathrm{PRR} = \frac{A_\text{random} - A_\text{actual}}{A_\text{random} - A_\text{oracle}}
 
@@ -96,7 +92,7 @@ def prr(score: ArrayLike, correct: ArrayLike) -> float:
 
 
 def auroc_of(t: FrequencyTable) -> Floats:
-    """AUROC of each row; NaN for a row with one class."""
+    """Return the AUROC of each row, NaN for a row with one class."""
     wrong = t.count - t.right
     below = np.cumsum(wrong, -1) - wrong / 2
     pairs = t.right.sum(-1) * wrong.sum(-1)
@@ -106,7 +102,7 @@ def auroc_of(t: FrequencyTable) -> Floats:
 
 
 def aurac_of(t: FrequencyTable) -> Floats:
-    """AURAC of each row.
+    """Return the AURAC of each row.
 
     Among the most confident, a tie group spans ranks K0 < k <= K with S0 correct before it and rate a within:
     A(k) = (S0 + a (k - K0)) / k = a + (S0 - a K0) / k, whose sum over k needs only harmonic numbers.
@@ -121,14 +117,14 @@ def aurac_of(t: FrequencyTable) -> Floats:
 
 @lru_cache(maxsize=8)
 def harmonic_numbers(n: int) -> Floats:
-    """H(0) = 0, H(1), ..., H(n)."""
+    """Return H(0) = 0, H(1), ..., H(n)."""
     numbers = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
     numbers.flags.writeable = False
     return numbers
 
 
 def prr_of(t: FrequencyTable) -> Floats:
-    """PRR of each row; NaN for a row with one class."""
+    """Return the PRR of each row, NaN for a row with one class."""
     wrong = t.count - t.right
     errors = wrong.sum(-1)
     remaining = errors[:, None] - np.cumsum(wrong, -1)  # after rejecting up to and including each value
@@ -141,12 +137,9 @@ def prr_of(t: FrequencyTable) -> Floats:
 
 
 def one_class(*metrics: str) -> str:
-    """Why metrics that need both classes are undefined."""
-    verb, subject = ("is", "it needs") if len(metrics) == 1 else ("are", "they need")
-    return (
-        f"{' and '.join(metrics)} {verb} undefined (NaN): all answers are correct, or none is; {subject} at "
-        "least one of each"
-    )
+    """Return the warning for metrics that need correct and wrong answers."""
+    names, verb = " and ".join(metrics), "is" if len(metrics) == 1 else "are"
+    return f"{names} {verb} undefined (NaN): all answers are correct, or none is. Add the other kind."
 
 
 # ---- Comparisons across methods and measures ---------------------------------------------------------------
@@ -154,7 +147,7 @@ def one_class(*metrics: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RankVolatility:
-    """How much the ranking of methods depends on the metric: mean absolute change of rank over measures."""
+    """Mean absolute change of each method's rank, over measures, when one metric replaces another."""
 
     per_method: Floats  # (M,)
     mean: float  # over methods
@@ -165,23 +158,22 @@ class Correlations:
     """Pearson correlations between the confidences of several measures."""
 
     names: tuple[str, ...]
-    matrix: Floats  # (S, S), symmetric, ones on the diagonal; NaN where a measure is constant
-    n: int  # questions used: those where no measure is null
+    matrix: Floats  # (S, S), symmetric, ones on the diagonal; NaN for a constant measure
+    n: int  # questions without a null in any measure
 
 
 def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
-    r"""Mean absolute change of rank when one metric replaces another (paper, table "Ranking Volatility").
+    r"""Compute the mean absolute change of rank between two metrics (paper, table "Ranking Volatility").
 
     With :math:`r_{ij}` the rank of method i among the methods within measure j under the first metric and
     :math:`r'_{ij}` under the second (ties share their mean rank), method i has volatility
     :math:`\frac1S \sum_j |r_{ij} - r'_{ij}|`.
 
     `first` and `second`, of shape (M methods, S measures), are unrounded means over runs of two metrics with
-    the same better direction (negate one if they differ). Where one is NaN, so are the ranks within its
-    measure and all results, with an UndefinedWarning; shapes that differ or are not two-dimensional are an
-    InputError.
+    the same better direction (negate one if they differ). A NaN makes all results NaN, with an
+    UndefinedWarning. InputError if the shapes differ or are not two-dimensional.
 
-    Under the second metric the first two methods swap ranks within the second measure:
+    In the second metric, the first two methods swap ranks within the second measure:
 
     >>> ace = [[0.30, 0.20], [0.20, 0.10], [0.10, 0.05]]
     >>> mcb = [[0.09, 0.02], [0.04, 0.03], [0.01, 0.01]]
@@ -196,22 +188,21 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
             "expected the same (methods, measures) twice"
         )
     if np.isnan(tables).any():
-        warn_undefined("rank volatility is NaN: a metric is NaN; leave that measure or method out")
+        warn_undefined("rank volatility is NaN: a metric is NaN. Leave that measure or method out.")
     ranks = [scipy.stats.rankdata(table, axis=0) for table in tables]
     per_method: Floats = np.abs(ranks[0] - ranks[1]).mean(axis=1)
     return RankVolatility(per_method, float(per_method.mean()))
 
 
 def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
-    r"""Pearson correlations between measures, over questions.
+    r"""Compute the Pearson correlations between measures, over questions.
 
     .. math:: \rho_{ab} = \frac{\sum_i (a_i - \bar a)(b_i - \bar b)}
               {\sqrt{\sum_i (a_i - \bar a)^2 \sum_i (b_i - \bar b)^2}}
 
-    `confidences` holds that of the same N questions, (N,), under each measure, NaN where it is null: such
-    questions are left out for all measures. InputError for no measures, lengths that differ, or fewer than
-    two questions without nulls. The correlations of a measure that is constant are NaN, with an
-    UndefinedWarning.
+    `confidences` maps each measure to the confidences (N,) of the same N questions. A question with a NaN is
+    left out for all measures. InputError for no measures, lengths that differ, or fewer than two questions
+    without NaN. The correlations of a constant measure are NaN, with an UndefinedWarning.
 
     >>> result = correlations({"E-SC": [0.2, 0.5, 0.9], "L-SC": [0.3, 0.5, 0.8]})
     >>> result.names, result.matrix.round(3)
@@ -228,7 +219,7 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     table = table[:, ~np.isnan(table).any(axis=0)]
     if table.shape[1] < 2:
         raise InputError(
-            f"{table.shape[1]} questions have no null confidence; a correlation needs at least two"
+            f"{table.shape[1]} questions have all confidences. Give at least two for a correlation."
         )
     constant = table.max(axis=1) == table.min(axis=1)
     if constant.any():
@@ -236,8 +227,8 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
         warn_undefined(
             f"the correlations of {flat} are undefined (NaN): the confidence is the same for every question"
         )
-    centred = table - table.mean(axis=1, keepdims=True)
-    scale = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
-    matrix: Floats = np.clip((centred / scale[:, None]) @ (centred / scale[:, None]).T, -1.0, 1.0)
+    centered = table - table.mean(axis=1, keepdims=True)
+    scale = np.where(constant, np.nan, np.sqrt((centered**2).sum(axis=1)))
+    matrix: Floats = np.clip((centered / scale[:, None]) @ (centered / scale[:, None]).T, -1.0, 1.0)
     np.fill_diagonal(matrix, np.where(constant, np.nan, 1.0))
     return Correlations(names, matrix, table.shape[1])

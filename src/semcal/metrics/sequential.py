@@ -1,10 +1,10 @@
-"""Sequential tests of promises: bets against them, one outcome after the other (Ville's inequality).
+"""Sequential tests of promises by betting (Ville's inequality).
 
-A bet that is fair while the promise holds multiplies its stake by a factor of mean 1, so that whoever bets
-against a promise that holds gets 1/α times rich with probability α at most, however long it goes on (Ville
-1939). Bets on means of bounded outcomes: Waudby-Smith and Ramdas 2024, doi:10.1093/jrsssb/qkad009; on
-p-values of exchangeable data: Vovk, Gammerman and Shafer 2022, doi:10.1007/978-3-031-06649-8, chapter 8.
-A difference of two means is tested by the B-value of Lan and Wittes (1988, doi:10.2307/2531870).
+While a promise holds, a fair bet multiplies its stake by a factor of mean 1. The capital of bets against the
+promise then reaches 1/α with probability at most α, at any time (Ville 1939). Sources: for means of bounded
+outcomes Waudby-Smith and Ramdas 2024, doi:10.1093/jrsssb/qkad009; for p-values of exchangeable data Vovk,
+Gammerman and Shafer 2022, doi:10.1007/978-3-031-06649-8, chapter 8; for a difference of two means the B-value
+of Lan and Wittes 1988, doi:10.2307/2531870.
 """
 
 from __future__ import annotations
@@ -15,35 +15,34 @@ from dataclasses import dataclass, field
 
 from semcal.arrays import Floats
 
-#: By how much bets have the odds above what was said; two-sided ones also have them below.
+#: Odds ratios of bets that the mean is too low; two-sided bets also use their inverses.
 ABOVE = (1.5, 2.5)
 BOTH = (*ABOVE, *(1 / odds for odds in ABOVE))
-#: The same for p-values, which lie between 0 and 1.
+#: Odds ratios of bets on p-values.
 OF_P_VALUES = (3.0, 9.0, 1 / 3, 1 / 9)
-#: Outcomes from one start of the bets to the next.
+#: Number of outcomes between two starts of the bets.
 EVERY = 100
-#: Added to the variance of a calibration's labels, as if there were a few more, so that small bands of labels
-#: that all were right do not seem certain.
+#: Added to the variance of a calibration's labels, so that a few correct labels do not seem certain.
 ADDED_VARIANCE = 2.0
-#: A notice is given at this many times the level of the alarm.
+#: A notice is given at this multiple of the level of the alarm.
 NOTICE = 4.0
-#: E-values that are kept of a test; then every second, and so on.
+#: Maximum number of stored e-values; a full list keeps every second value.
 KEPT = 400
-#: Larger e-values are given as e to this power.
+#: Maximum logarithm of an e-value in results.
 LARGEST = 700.0
 
 
 @dataclass
 class EProcess:
-    """The capital of bets that outcomes exceed their means, or with odds below 1 fall short of them.
+    """The capital of bets that outcomes exceed their stated means, or fall below them with odds below 1.
 
-    A bet multiplies its stake by 1 + λ (x − p), where x in [0, 1] is the outcome, p what its mean is said to
-    be, and λ = (r − 1) / (1 + (r − 1) p) for odds r times as large: the likelihood ratio of outcomes 0 and 1,
-    positive and finite for any p. If p is the mean given all that came before, the capital stays 1 on
-    average; if no r is below 1, also where p is above the mean.
+    A bet multiplies its stake by 1 + λ (x − p). Here x in [0, 1] is the outcome, p its stated mean, and
+    λ = (r − 1) / (1 + (r − 1) p) for the odds ratio r: the likelihood ratio of outcomes 0 and 1, positive and
+    finite for any p. If p is the conditional mean, the mean capital stays 1. If no r is below 1, the mean
+    capital is at most 1 for a larger p, too.
 
-    Early losses would hide a change that comes late. So bets start again every `EVERY` outcomes: the k-th
-    start brings 6 / (π² k²) of a capital of 1, of which the rest waits.
+    Early losses would hide a late change. Bets therefore start again every `EVERY` outcomes: the k-th start
+    uses 6 / (π² k²) of a capital of 1, and the rest stays in reserve.
 
     Examples
     --------
@@ -67,7 +66,7 @@ class EProcess:
             self._start()
 
     def update(self, outcome: float, mean: float) -> None:
-        """Settle the bets on an outcome of which the mean was said."""
+        """Settle the bets on an outcome with its stated mean."""
         if self.n and self.n % EVERY == 0:
             self._start()
         self.n += 1
@@ -85,19 +84,19 @@ class EProcess:
 
     @property
     def log_e(self) -> float:
-        """The logarithm of the capital, which is the e-value."""
+        """The logarithm of the e-value (the capital)."""
         return _log_sum((math.log(self.reserve), *self.log_stakes))
 
 
 @dataclass
 class LabelComparison:
-    """Whether probabilities are further off, to one side, than the labels of a calibration leave open.
+    """One-sided test of the error of probabilities against its value on a calibration's labels.
 
-    With d the mean of p − y over the n answers that the map was fitted to and D that over the N labels since,
-    of variances V = (Σ p (1 − p) + `ADDED_VARIANCE`) / n² and W = Σ p (1 − p) / N², the B-value is
-    (D − d) √V / (V + W): the error of the probabilities as N labels estimate it, in standard errors √V.
-    While nothing has changed it moves like a Brownian motion from time 0 to V / (V + W) < 1, whose maximum
-    exceeds b with probability 2 (1 − Φ(b)) at most (reflection principle). `share` is that of the level.
+    Let d be the mean of p − y over the n answers of the fit, and D the mean over N later labels. Their
+    variances are V = (Σ p (1 − p) + `ADDED_VARIANCE`) / n² and W = Σ p (1 − p) / N². The B-value
+    (D − d) √V / (V + W) is the change of the error in standard errors √V. Without a change, the B-value is a
+    Brownian motion from time 0 to V / (V + W) < 1, whose maximum exceeds b with probability at most
+    2 (1 − Φ(b)) (reflection principle). `share` is the share of the level for this test.
     """
 
     side: int  # 1: probabilities are too high, -1: too low
@@ -112,12 +111,12 @@ class LabelComparison:
 
     @classmethod
     def with_labels(cls, side: int, share: float, p: Floats, correct: Floats) -> LabelComparison:
-        """Return the comparison with probabilities (N,) of labeled answers, and which are correct (N,)."""
+        """Return the comparison with labeled answers, their probabilities (N,) and correctness (N,)."""
         variance = (float((p * (1 - p)).sum()) + ADDED_VARIANCE) / len(p) ** 2
         return cls(side, share, float((p - correct).mean()), variance)
 
     def update(self, outcome: float, mean: float) -> None:
-        """Take an outcome and its probability."""
+        """Add an outcome and its probability."""
         self.n += 1
         self.outcome_sum += outcome
         self.mean_sum += mean
@@ -128,38 +127,38 @@ class LabelComparison:
 
     @property
     def log_e(self) -> float:
-        """The logarithm of one over the p-value, which holds at any time."""
+        """The logarithm of 1 / p-value, which is valid at any time."""
         p_value = max(math.erfc(self.largest / math.sqrt(2)), math.exp(-LARGEST)) / self.share
         return max(0.0, -math.log(p_value))
 
 
 def _log_sum(logarithms: Sequence[float]) -> float:
-    """The logarithm of a sum of which one part at least is above 0."""
+    """Logarithm of a sum with at least one positive part."""
     largest = max(logarithms)
     return largest + math.log(math.fsum(math.exp(part - largest) for part in logarithms))
 
 
 @dataclass
 class SequentialTest:
-    """One promise, tested after each outcome in several groups of outcomes.
+    """Test of one promise after each outcome, in several groups of outcomes.
 
-    Of bets the e-value is the mean of those of the groups: the first has half the weight, the others share
-    the rest. Of comparisons with labels it is the largest. The alarm is raised where it reaches 1/α, a notice
-    is given at 1 / (`NOTICE` α), and both stay. `course` holds `log_e` after each `every` outcomes, of which
-    there are fewer than `kept`.
+    The e-value of bets is the weighted mean over groups: the first has half the weight, and the others share
+    the rest. The e-value of comparisons with labels is the largest. The alarm is raised at 1/α and a notice
+    at 1 / (`NOTICE` α); both stay. `course` holds fewer than `kept` values of `log_e`, one after every
+    `every` outcomes.
     """
 
     groups: dict[str, EProcess | LabelComparison]
     alpha: float
     n: int = 0
-    alarm_at: int | None = None  # the number of the outcome that raised it
+    alarm_at: int | None = None  # number of the outcome that raised the alarm
     notice_at: int | None = None
     course: list[float] = field(default_factory=list)
     every: int = 1
     kept: float = KEPT
 
     def update(self, outcomes: Mapping[str, float], mean: float) -> None:
-        """Take the outcome in each group that it belongs to."""
+        """Add the outcome to each of its groups."""
         self.n += 1
         for group, outcome in outcomes.items():
             self.groups[group].update(outcome, mean)
@@ -175,12 +174,12 @@ class SequentialTest:
 
     @property
     def alarm(self) -> bool:
-        """Whether the promise was shown not to hold."""
+        """True if the promise is refuted."""
         return self.alarm_at is not None
 
     @property
     def notice(self) -> bool:
-        """Whether there is some evidence that the promise does not hold."""
+        """True if there is evidence against the promise."""
         return self.notice_at is not None
 
     @property
@@ -195,7 +194,7 @@ class SequentialTest:
 
     @property
     def e_value(self) -> float:
-        """How many times rich the bets have become, or one over the p-value; never infinite."""
+        """The e-value (the capital of the bets, or 1 / p-value), which is finite."""
         return math.exp(min(self.log_e, LARGEST))
 
     @property

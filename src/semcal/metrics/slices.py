@@ -1,4 +1,4 @@
-"""Whether confidences, and the promise of a threshold, hold in each slice of the questions."""
+"""Tests of calibration, and of the promise of a threshold, in each slice of the questions."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from semcal.metrics.frequencies import (
 from semcal.metrics.intervals import wilson_interval
 from semcal.metrics.overview import noise_floor
 
-#: Units of a slice from which on it is tested.
+#: Minimum number of independent units in a tested slice.
 FEWEST = 20
-#: Of calibrated outcomes, for the test of one slice.
+#: Maximum number of simulated outcomes for the test of one slice.
 MOST_DRAWS = 20_000
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The questions with one value, and what holds for them.
+    """Figures and tests of the questions in one slice.
 
-    `excess` is the mean confidence less the accuracy, with its interval; `ace` the error of calibration, with
-    what calibrated confidences would show (`ace_floor`) and the p value of calibration; `calibrated` is false
-    where p, times the number of slices, is below 1 − level. `answered` is the number of answers from the
-    threshold on, `errors` the wrong ones, `risk` their share with its interval; `kept` is false where that
-    lies above the risk that was promised. None where nothing is known: slices with fewer than 20 questions
-    (groups of them) are not tested.
+    `excess` is the mean confidence - accuracy, with its interval. `ace` is the calibration error, with its
+    noise floor (`ace_floor`) and the p-value of calibration. `calibrated` is false if p, times the number of
+    slices, is below 1 - level. `answered` is the number of answers at or above the threshold, `errors` the
+    number of wrong ones, and `risk` their share with its interval. `kept` is false if the interval lies above
+    the promised risk. Slices with fewer than 20 questions or groups are not tested; their tests are None.
     """
 
     value: str
@@ -70,7 +69,7 @@ def slices(
     level: float = 0.95,
     seed: int = 0,
 ) -> list[Slice]:
-    """Calibration and the promise of a threshold in each slice, the number of slices allowed for.
+    """Test calibration and the promise of a threshold in each slice, corrected for the number of slices.
 
     Parameters
     ----------
@@ -79,16 +78,16 @@ def slices(
     values : sequence of N str
         The slice of each question.
     answered : array_like of bool, shape (N,), optional
-        Whether the threshold lets each answer through.
+        True for each confidence at or above the threshold.
     risk_limit : float, optional
-        What the threshold promises: at most this share of the answers is wrong.
+        Promised maximum share of wrong answers.
     groups : sequence of N labels, optional
-        Questions that are not independent; then units are groups.
+        Group of each question. If given, the independent units are groups.
     level : float
-        With this probability all intervals of a kind hold together (Bonferroni over the tested slices): of
-        the excess Wilson's, of the risk Clopper and Pearson's.
+        Simultaneous level of all intervals of a kind (Bonferroni over the tested slices). The interval of the
+        excess is Wilson's, that of the risk Clopper and Pearson's.
     seed : int
-        Of the test of calibration.
+        Seed of the test of calibration.
 
     Returns
     -------
@@ -106,7 +105,7 @@ def slices(
     as_option(level, "level", "a probability between 0 and 1, such as 0.95", low=0, high=1)
     names = np.asarray(values, dtype=str)
     if names.shape != p.shape:
-        raise InputError(f"values has shape {names.shape} and confidence {p.shape}; give one value for each")
+        raise InputError(f"values has shape {names.shape} and confidence {p.shape}. Give one value each.")
     units = np.arange(len(p)) if (labels := as_groups(groups, len(p))) is None else labels
     through = None if answered is None else as_correct(answered)
     if through is not None:
@@ -151,7 +150,7 @@ def slices(
 
 
 def _promise(correct: Floats, limit: float | None, alpha: float, is_tested: bool) -> dict[str, Any]:
-    """Errors among the answered, and whether their share may be within the limit."""
+    """Count the errors of the answers, and test their share against the limit."""
     n, errors = len(correct), int((1 - correct).sum())
     counts = {"answered": n, "errors": errors, "risk": errors / n if n else None}
     if not n or not is_tested:

@@ -1,9 +1,8 @@
-"""Thresholds with a guarantee: error rate at most r among the answered, with probability 1 - δ."""
+"""Thresholds with a guarantee: the error rate of the answers is at most r with probability 1 - δ."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,29 +23,29 @@ from semcal.metrics.frequencies import (
     frequency_table,
 )
 
-#: Thresholds tried when none are given: fixed before any label is seen.
+#: Default thresholds, fixed before any label is seen.
 GRID = np.arange(101) / 100
-#: One in so many questions says where testing starts, where nothing else does, and is not tested.
+#: Without a given start, one in so many questions is set aside to choose the start.
 ASIDE = 5
-#: With so many times the fewest questions that could show a threshold, none found means none there.
+#: Multiple of the minimum number of questions from which a failure means that no threshold passes.
 PLENTY = 3
-#: No use is in a risk limit from which on as many answers are wrong as right.
+#: Risk limits from here on are of no use.
 USELESS = 0.5
-#: Errors among the answered for which the number of questions that is needed is looked up.
+#: Maximum number of errors for which the needed number of questions is computed.
 LARGEST_ERRORS = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class RiskControlledThreshold:
-    """The loosest threshold whose error rate is shown to be within the limit.
+    """The loosest threshold with a proven error rate of at most `risk_limit`.
 
-    Answer when the confidence is at least `threshold`, None when none could be shown to be safe: the error
-    rate among answered questions is then at most `risk_limit` with probability at least 1 - `delta`.
-    `answered` is the number of questions at or above the threshold (0 for none), `coverage` their share,
-    `errors` the wrong ones among them, `upper_bound` the upper confidence bound, at level 1 - delta, on the
-    error rate there (NaN for none). `tested_...`, shape (T,): all that were tested, the strictest first and
-    the first that failed last. `questions` were tested; `aside` only said where to start. `least_risk` is the
-    least bound at any threshold, where none was found: a smaller risk limit could not be shown.
+    If the confidence is at least `threshold`, the error rate of the answers is at most `risk_limit` with
+    probability at least 1 - `delta`. `threshold` is None if no threshold is proven. `answered` is the number
+    of questions at or above the threshold, `coverage` their share, and `errors` their wrong answers.
+    `upper_bound` is the upper confidence bound at level 1 - delta on their error rate (NaN without a
+    threshold). `tested_...`, shape (T,), hold the tested thresholds, strictest first, up to the first that
+    failed. `questions` were tested, and `aside` were used to choose the start. Without a threshold,
+    `least_risk` is the smallest bound at any threshold.
     """
 
     threshold: float | None
@@ -65,24 +64,24 @@ class RiskControlledThreshold:
 
     @property
     def sentence(self) -> str:
-        """What holds, or what it would take."""
+        """The promise of the threshold, or the reason why there is none."""
         return threshold_sentence(self, self.questions, self.aside)
 
 
 @dataclass(frozen=True)
 class _Promise:
-    """An error rate of at most `risk` among the answered, with probability 1 - `delta`."""
+    """An error rate of at most `risk` with probability 1 - `delta`."""
 
     risk: float
     delta: float
 
     @property
     def fewest(self) -> float:
-        """How many answered questions could show a threshold, without errors among them."""
+        """Number of answers without errors that prove a threshold."""
         return float(np.log(self.delta) / np.log1p(-self.risk))
 
     def upper_bound(self, errors: Floats, answered: Floats) -> Floats:
-        """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
+        """Return the exact (Clopper-Pearson) upper bound on an error rate; 1 if all answers are errors."""
         right = answered - errors
         bound = scipy.special.betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - self.delta)
         return np.where(right > 0, bound, 1.0)
@@ -90,12 +89,12 @@ class _Promise:
     def questions_needed(
         self, answered: Floats, errors: Floats, strict: NDArray[np.bool_], n: int
     ) -> int | None:
-        """How many it would take instead of n, at thresholds (strictest first) of which `strict` count."""
+        """Return the needed number of questions instead of n, at the `strict` thresholds."""
         count, wrong, enough = answered[strict], errors[strict], answered >= self.fewest
         needed = self._least_number(count, wrong, wrong, n)
         if needed is not None:
             return needed
-        if enough.any():  # the thresholds that could pass may show the surest to be wrong too often
+        if enough.any():  # do the thresholds that could pass prove the surest answers wrong too often?
             surest = int(enough.argmax())
             count_there = answered[surest].astype(np.int64)
             too_many = scipy.special.bdtrc(errors[surest] - 1, count_there, self.risk) <= self.delta
@@ -104,10 +103,7 @@ class _Promise:
         return self._least_number(count, 0 * wrong, wrong if enough.any() else 0 * wrong, n)
 
     def _least_number(self, answered: Floats, errors: Floats, spent: Floats, n: int) -> int | None:
-        """The least number at which one of some thresholds passes with its present coverage and error rate.
-
-        `spent` errors have been made in any case.
-        """
+        """Smallest number at which a threshold passes at its coverage and error rate, with `spent` errors."""
         allowed = np.arange(LARGEST_ERRORS)
         right = np.ceil(scipy.special.nbdtrik(1 - self.delta, allowed + 1, self.risk) - 1e-9)
         least = allowed + 1 + right  # answered, for so many errors
@@ -120,7 +116,7 @@ class _Promise:
 
 
 class _Tested(Protocol):
-    """What was found for a risk limit."""
+    """The result for a risk limit."""
 
     @property
     def threshold(self) -> float | None: ...
@@ -137,24 +133,21 @@ class _Tested(Protocol):
 
 
 def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
-    """Say what a threshold promises by the questions tested and those aside, or what it would take."""
-    limit = f"{100 * tested.risk_limit:.3g} %"
+    """Describe the promise of a threshold, or the reason why there is none."""
+    limit = f"{100 * tested.risk_limit:.3g}%"
     if tested.threshold is not None:
         return (
-            f"answer from {_short(tested.threshold)}: {100 * tested.answered / questions:.0f} % answered, at "
-            f"most {limit} of them wrong with {100 * (1 - tested.delta):.3g} % confidence"
+            f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
+            f"; at most {limit} of those answers are wrong ({100 * (1 - tested.delta):.3g}% confidence)"
         )
-    none = (
-        f"no threshold is shown to keep the share of wrong answers within {limit} by these "
-        f"{questions + aside} questions"
-    )
+    none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
     if tested.questions_needed is not None:
         about = "at least" if questions < _Promise(tested.risk_limit, tested.delta).fewest else "about"
-        return f"{none}; {about} {tested.questions_needed} would be needed"
-    why = f"{none}, nor would it be by more: even the surest are wrong too often"
+        return f"{none}; {about} {tested.questions_needed:,} questions are needed"
+    why = f"{none}, and more questions would not: even the surest answers are wrong too often"
     if tested.least_risk is None or tested.least_risk >= USELESS:
-        return f"{why}, at any risk of use; ask what the model knows, or take a larger one"
-    return f"{why}; allow more risk (from about {100 * tested.least_risk:.0f} %), or calibrate"
+        return f"{why}, at any useful risk. Ask easier questions, or use a larger model."
+    return f"{why}. Allow more risk (from about {100 * tested.least_risk:.0f}%), or calibrate."
 
 
 @both_names
@@ -169,17 +162,17 @@ def risk_controlled_threshold(
     groups: GroupLabels | None = None,
     seed: int = 0,
 ) -> RiskControlledThreshold:
-    r"""Find the loosest threshold above which the error rate is at most r, with probability 1 - δ.
+    r"""Find the loosest threshold with an error rate of at most r, with probability 1 - δ.
 
-    Thresholds t are tested from strict to loose, each by the exact binomial upper bound on its error rate:
-    with e(t) errors among the n(t) answered questions, t passes when
+    Thresholds t are tested from strict to loose, each by the exact binomial upper bound on its error rate.
+    With e(t) errors among the n(t) answered questions, t passes if
 
     .. math:: \mathrm{Beta}^{-1}(1 - \delta;\; e + 1,\, n - e) \le r.
 
-    Testing begins at a threshold that was fixed before these questions were seen, and stops at the first that
-    fails; the last that passed is the answer. Each is tested only after all stricter ones passed, so the
-    number of thresholds needs no correction (fixed-sequence testing). A start chosen from the tested
-    questions, even from their confidences alone, would break the guarantee.
+    The first threshold was fixed before these questions were seen. Testing stops at the first failure, and
+    the last threshold that passed is the result. The number of thresholds needs no correction, because each
+    is tested only after all stricter thresholds passed (fixed-sequence testing). A start chosen from the
+    tested questions, even from their confidences alone, would break the guarantee.
 
     Source: Bauer (1991), Multiple testing in clinical trials, Statistics in Medicine 10. Angelopoulos, Bates,
     Candès, Jordan and Lei (2025), Learn then Test: Calibrating predictive algorithms to achieve risk control,
@@ -188,31 +181,30 @@ def risk_controlled_threshold(
     Parameters
     ----------
     confidence : array_like of float, shape (N,)
-        Probabilities; or any score, larger is surer, when `thresholds` are given.
+        Probabilities. If `thresholds` are given, any score is allowed (larger means surer).
     correct : array_like of bool, shape (N,)
-        Of questions drawn as those to be answered will be, and on which nothing else was fitted.
+        Correctness for questions with the distribution of future questions, on which nothing was fitted.
     risk_limit : float
-        The error rate r among answered questions, in (0, 1).
+        Maximum error rate r of the answers, in (0, 1).
     delta : float
-        Allowed probability that the error rate exceeds r after all, in (0, 1).
+        Allowed probability that the error rate exceeds r, in (0, 1).
     thresholds : array_like of float, optional
-        A grid chosen without looking at `correct`; 0, 0.01, ..., 1 by default.
+        A grid chosen without `correct`; 0, 0.01, ..., 1 by default.
     start : float, optional
-        Testing begins at the strictest threshold up to this, which must not come from these questions (see
-        `likeliest_start`). By default a fifth of them, drawn by `seed`, is set aside to choose the start.
+        Testing begins at the strictest threshold up to this value, which must not come from these questions
+        (see `likeliest_start`). By default, a fifth of them, chosen by `seed`, is set aside to choose it.
     groups : sequence of N labels, optional
-        Labels of questions that are not independent. One question of each group, drawn by `seed`, counts, so
+        Labels of questions that are not independent. One question of each group, chosen by `seed`, counts, so
         that the bound is exact for a random question of a new group.
 
     Returns
     -------
     RiskControlledThreshold
-        Its threshold is None if these questions show no threshold to be safe. `questions_needed` is then the
-        least number of questions with which some threshold would pass, if the share answered and the error
-        rate there stay as they are: without errors, :math:`\ln \delta / \ln(1 - r)` answered. If all these
-        error rates are r or more, it is None where the questions show that even the surest answers are wrong
-        too often (3 times that many answered, or an exact binomial test at level δ); otherwise it is the
-        least number with which a threshold could pass at all.
+        `threshold` is None if no threshold passes. `questions_needed` is then the smallest number of
+        questions with which some threshold would pass at its present coverage and error rate. Without errors,
+        :math:`\ln \delta / \ln(1 - r)` answers are needed. If all error rates are r or more, the number is
+        the smallest with which a threshold could pass at all. It is None if the questions show that even the
+        surest answers are wrong too often: 3 times as many answers, or an exact binomial test at level δ.
 
     Raises
     ------
@@ -230,9 +222,9 @@ def risk_controlled_threshold(
     >>> result.threshold, result.answered, result.errors, round(result.upper_bound, 4)
     (0.61, 100, 1, 0.0466)
     >>> result.sentence
-    'answer from .61: 50 % answered, at most 5 % of them wrong with 95 % confidence'
+    'threshold 0.61: answers 50% of questions; at most 5% of those answers are wrong (95% confidence)'
     >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02, start=0.9).sentence
-    'no threshold is shown to keep ... within 2 % by these 200 questions; about 1180 would be needed'
+    'no threshold: these 200 questions ... at most 2% wrong answers; about 1,180 questions are needed'
     """
     for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
         as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
@@ -253,7 +245,7 @@ def risk_controlled_threshold(
             start = likeliest_start(*of_aside, risk_limit=risk_limit, delta=delta, thresholds=grid)
     below = np.flatnonzero(grid <= as_option(start, "start", "a number, such as 0.9"))
     if not len(below):
-        raise UsageError(f"the start {start} is below all thresholds; the loosest is {grid[-1]:g}")
+        raise UsageError(f"start is {start}, below all thresholds. Raise it to at least {grid[-1]:g}.")
     first = int(below[0])
     tested = int((~aside).sum())
     answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
@@ -293,10 +285,10 @@ def likeliest_start(
     delta: float = 0.05,
     thresholds: ArrayLike = GRID,
 ) -> float:
-    """Return the threshold at which so many `questions` are likeliest to pass, ties to the looser.
+    """Return the threshold at which a test with so many `questions` most likely passes, ties to the looser.
 
-    Where too few are expected at every threshold, that is the loosest. `confidence` (N,) is what thresholds
-    are compared with, and `wrong` (N,) how likely each answer is wrong, of questions that are not tested.
+    It is the loosest threshold if too few answers are expected everywhere. `confidence` (N,) and the
+    probabilities `wrong` (N,) of errors are of questions that are not tested.
 
     >>> likeliest_start([0.9] * 50 + [0.6] * 50, [0.02] * 50 + [0.4] * 50, 100, risk_limit=0.1)
     0.61
@@ -312,14 +304,8 @@ def likeliest_start(
     return float(grid[np.flatnonzero(chance >= chance.max() - 1e-12)[-1]])
 
 
-def _short(threshold: float) -> str:
-    """A threshold without its leading zero."""
-    return re.sub(r"^(-?)0\.", r"\1.", f"{threshold:.4g}")
-
-
 def _strictest_first(thresholds: ArrayLike) -> Floats:
-    """Distinct thresholds, descending."""
     grid = np.unique(as_numbers(thresholds, "thresholds"))[::-1]
     if not len(grid) or np.isnan(grid).any():
-        raise UsageError(f"thresholds are {grid}; expected at least one number and no NaN")
+        raise UsageError(f"thresholds are {grid}. Give at least one number, and no NaN.")
     return grid

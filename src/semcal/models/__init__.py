@@ -7,15 +7,15 @@ from typing import Any
 from semcal.registry import attribute
 
 _ADDRESSES = {
-    "Capabilities": "language_model",
+    "Capabilities": "protocols",
     "CausalLanguageModel": "causal_lm",
     "Clustering": "clustering",
-    "Generation": "language_model",
-    "LanguageModel": "language_model",
-    "Prompt": "language_model",
-    "Truncation": "drawing",
+    "Generation": "protocols",
+    "LanguageModel": "protocols",
+    "Prompt": "protocols",
+    "Truncation": "engine.draw",
     "cluster_answers": "clustering",
-    "load_model": "loading",
+    "load_model": "load",
 }
 
 __all__ = sorted(_ADDRESSES)

@@ -22,7 +22,9 @@ from torch import Tensor
 
 from semcal.data.question import Turn
 from semcal.errors import ModelError, QuestionError
-from semcal.models.decoding import (
+from semcal.models.chat_format import ChatFormat, chat_format
+from semcal.models.distribution import check_at_least_one, uniforms
+from semcal.models.engine.decoding import (
     AnswerLengths,
     BatchPlanner,
     DecodedSamples,
@@ -32,21 +34,19 @@ from semcal.models.decoding import (
     decode,
     unknown_token,
 )
-from semcal.models.distribution import AnyRecalibrator
-from semcal.models.drawing import check_not_nan, inverse_cdf, most_likely
-from semcal.models.features import BlockShape, CalibrationFeatures
-from semcal.models.language_model import (
+from semcal.models.engine.draw import check_not_nan, inverse_cdf, most_likely
+from semcal.models.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
+from semcal.models.features import BlockShape, FitFeatures
+from semcal.models.prompting import shared_length
+from semcal.models.protocols import (
     Answers,
+    AnyRecalibrator,
     Capabilities,
     Generation,
     GenerationCut,
     Prompt,
     SampleRequest,
-    shared_length,
 )
-from semcal.models.tokenization import ChatFormat, chat_format
-from semcal.models.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
-from semcal.models.uniforms import check_at_least_one, uniforms
 from semcal.workers import Progress
 
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch
@@ -149,7 +149,7 @@ class CausalLanguageModel:
     ) -> list[list[list[list[Generation]]]]:
         """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``.
 
-        With the random numbers of `semcal.models.drawing.uniforms`: the same for every recalibrator, and
+        With the random numbers of `semcal.models.engine.draw.uniforms`: the same for every recalibrator, and
         independent of batches and of the other questions. Where `request.cut` cuts a draw, its `rescored` is
         mostly read while decoding; what decoding does not read (a cut inside a token may ask for tokens that
         were never drawn) is scored in a second pass.
@@ -302,7 +302,7 @@ class CausalLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Last hidden states of prompts and given answers, which recalibrators are fitted to.
 
         With the parameters and errors of `score`. `whole`: the states of all tokens, not only of those that
@@ -319,7 +319,7 @@ class CausalLanguageModel:
             parts.update(zip(batch.questions, (part.cpu() for part in states)))
         together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
-        return CalibrationFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
+        return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32, on the model's device.

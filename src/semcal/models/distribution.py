@@ -1,105 +1,23 @@
-"""Token distributions that are sampled and scored: recalibrated logits (spec section 6).
+"""Token distributions that need no fit, and the random numbers of samples (spec sections 4 and 6).
 
-The engine knows two kinds of recalibrators: maps of logits alone, and those that read hidden states as well.
 Nothing here imports torch before there are tensors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from semcal.errors import UsageError
+from semcal.models.protocols import AnyRecalibrator, TokenDistribution
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-
-
-class TokenDistribution(Protocol):
-    """A map from logits to the token distribution that is sampled and scored.
-
-    Every recalibrator keeps two promises: the result is a distribution over the whole vocabulary
-    (its exponentials sum to 1), and a row's result depends on that row alone.
-    """
-
-    @property
-    def method(self) -> str:
-        """The paper's name of the method: "Base", "SE", "TS"."""
-        ...
-
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """Map logits (..., V) of any float dtype to float32 log-probabilities (..., V)."""
-        ...
-
-
-@runtime_checkable
-class StateReader(Protocol):
-    """A recalibrator that gives each position a temperature, read from the hidden states so far: ATS.
-
-    To the engine it is one more layer with keys and values of its own.
-    """
-
-    @property
-    def method(self) -> str:
-        """The paper's name of the method: "ATS"."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        ...
-
-    @property
-    def head_dim(self) -> int:
-        """Width of an attention head."""
-        ...
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Size of the key and the value of one token."""
-        ...
-
-    def queries(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Return the queries (B, heads, n, head_dim) of states (B, n, d)."""
-        ...
-
-    def keys_values(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values (B, key-value heads, n, head_dim) of states (B, n, d)."""
-        ...
-
-    def inverse_temperature_from(self, states: Tensor, gathered: Tensor) -> Tensor:
-        """Return 1/T (B, n) from states (B, n, d) and the attention output (B, n, heads * head_dim)."""
-        ...
-
-    def inverse_temperature(
-        self,
-        states: Tensor,
-        positions: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        visible: Tensor,
-        *,
-        shared: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:
-        """Return 1/T (B, q) from states (B, q, d), and keys and values of which (B, q, K) are visible.
-
-        `shared` are keys and values of a prefix that all rows have in common.
-        """
-        ...
-
-    def log_probs(self, logits: Tensor, inverse_temperature: Tensor) -> Tensor:
-        """Return log softmax(logits / T) in float32, for logits (..., V) and 1/T (...)."""
-        ...
-
-    def to(self, device: torch.device) -> Self:
-        """Move the weights to a device."""
-        ...
-
-
-AnyRecalibrator: TypeAlias = "TokenDistribution | StateReader"
-"""A map of logits alone, or of logits and hidden states."""
 
 
 class Temperature:
@@ -186,3 +104,41 @@ def temperature_of(recalibrator: AnyRecalibrator) -> float | None:
     """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
     temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
     return temperature if isinstance(temperature, float) else None
+
+
+def check_at_least_one(**options: int) -> None:
+    """Raise UsageError for an option below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
+
+
+def uniforms(seed: int, question_id: str, *, m: int, steps: int, first: int = 0) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) for `m` draws, from number `first` on, of up to `steps` tokens (spec 4).
+
+    Philox, a counter-based generator (Salmon et al. 2011, doi:10.1145/2063384.2063405), is keyed by a hash of
+    the seed and the question id; the draw is a word of its counter and the step a position in its stream. So
+    batches, the order of questions, the number of draws and the temperature do not change any number.
+
+    Returns (m, steps) float64, multiples of 2**-53; asking for more rows or columns changes none of them.
+
+    >>> u = uniforms(0, "q1", m=2, steps=3)
+    >>> bool((uniforms(0, "q1", m=5, steps=9)[:2, :3] == u).all())
+    True
+    >>> bool((uniforms(0, "q1", m=1, steps=3, first=1) == u[1]).all())
+    True
+    """
+    key = _key(seed, question_id)
+    words = np.empty((m, steps), dtype=np.uint64)
+    for draw in range(m):
+        counter = np.array([0, first + draw, 0, 0], dtype=np.uint64)
+        words[draw] = np.random.Philox(key=key, counter=counter).random_raw(steps)
+    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
+
+
+def _key(seed: int, question_id: str) -> NDArray[np.uint64]:
+    """128 bits from the seed and the question id; the seed's length in front keeps the two apart."""
+    number = str(seed)
+    text = f"{len(number)}:{number}:{question_id}"
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)

@@ -48,6 +48,7 @@ from semcal.databases import (
 )
 from semcal.errors import ModelError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL
+from semcal.registry import Catalogue
 from semcal.text.normal_form import TEXT_RULES, asks_for_code, code_form, letter_form, normal_form
 
 #: The name of the model that comes with the package, which is used where nothing is given.
@@ -180,6 +181,18 @@ class ExactMatch:
                 f"the labels are {shown(', '.join(labels))}; give two or more that differ, such as spam,ham"
             )
         return cls(labels)
+
+
+@dataclass(frozen=True)
+class NamedEquivalence:
+    """An equivalence of another package, which is loaded by its name wherever an equivalence is named."""
+
+    name: str
+    load: Callable[[], Equivalence]  # its `name` is this name
+
+
+#: Equivalences that were registered, by name; the built-in ones are known to `semcal.load_equivalence`.
+EQUIVALENCES: Catalogue[NamedEquivalence] = Catalogue("equivalence")
 
 
 def needs_no_model(name: object) -> bool:

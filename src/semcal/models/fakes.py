@@ -3,7 +3,7 @@
 A whole flow, from a question to a semantic confidence:
 
 >>> from semcal.models.clustering import cluster_answers
->>> from semcal.models.language_model import Prompt
+>>> from semcal.models.protocols import Prompt
 >>> from semcal.data.question import chat
 >>> from semcal.models.distribution import Base
 >>> from semcal.measures import confidence
@@ -38,25 +38,25 @@ from numpy.typing import NDArray
 
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, UsageError, naming_extra
-from semcal.models.distribution import StateReader, temperature_of
+from semcal.models.distribution import check_at_least_one, temperature_of, uniforms
 from semcal.models.equivalence import FakeEquivalence
-from semcal.models.language_model import (
+from semcal.models.protocols import (
     Answers,
     Capabilities,
     Generation,
     GenerationCut,
     Prompt,
     SampleRequest,
+    StateReader,
 )
-from semcal.models.uniforms import check_at_least_one, uniforms
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.models.drawing import Truncation
-    from semcal.models.features import BlockShape, CalibrationFeatures
+    from semcal.models.engine.draw import Truncation
+    from semcal.models.features import BlockShape, FitFeatures
+    from semcal.models.protocols import AnyRecalibrator
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -236,7 +236,7 @@ class FakeLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Last hidden states before the tokens of given answers; this model's states are its logits.
 
         Nothing is predicted inside a prompt: its states are zeros there.
@@ -244,7 +244,7 @@ class FakeLanguageModel:
         with naming_extra("features"):
             import torch
 
-            from semcal.models.features import CalibrationFeatures
+            from semcal.models.features import FitFeatures
 
         before = shared or 0
         lengths = [len(prompt.token_ids) - before for prompt in prompts]
@@ -256,7 +256,7 @@ class FakeLanguageModel:
             states.append(self._state(question, ())[None])
             states += [self._states(question, answer)[1:] for answer in question_answers]
         prefix = torch.zeros(before, self.width) if whole else None
-        return CalibrationFeatures.from_states(
+        return FitFeatures.from_states(
             torch.from_numpy(np.concatenate(states)), lengths, answers, prefix=prefix
         )
 
@@ -395,7 +395,7 @@ def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
 
 
 def _inverse_cdf(log_probs: _Floats, rows: NDArray[np.intp], u: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The first token whose cumulative probability is above the uniform, as `drawing.inverse_cdf`."""
+    """The first token whose cumulative probability is above the uniform, as `engine.draw.inverse_cdf`."""
     cumulative = np.exp(log_probs[rows]).cumsum(1, dtype=np.float64)
     chosen: NDArray[np.intp] = (cumulative <= (u * cumulative[:, -1])[:, None]).sum(1)
     return chosen

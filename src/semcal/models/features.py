@@ -7,7 +7,7 @@ prefix on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 
@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, UsageError
+from semcal.models.protocols import StateReader
 
+Head = Callable[[Tensor], Tensor]
+"""States (n, d) -> logits (n, V), float32: the model's own head."""
+#: Answers whose inverse temperatures are computed at once.
+ANSWERS = 16
 #: Rows that are worth reading the head's weights once, of however large a vocabulary.
 FEWEST_ROWS = 64
 
@@ -61,7 +66,7 @@ class SequenceBatch:
 
 
 @dataclass(frozen=True)
-class CalibrationFeatures:
+class FitFeatures:
     """Last hidden states of Q questions with M reference answers of N tokens in all."""
 
     prefix: Tensor  # (P, d), states of the tokens that all prompts begin with; (0, d) unless `whole`
@@ -88,7 +93,7 @@ class CalibrationFeatures:
         *,
         prefix: Tensor | None = None,
         borrowed: Sequence[tuple[int, int]] = (),
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Index states (R, d) in the order that the class states.
 
         For each question: `own_lengths`, how many tokens its prompt has after the shared prefix; `answers`,
@@ -202,3 +207,30 @@ def row_counts(
 def _own(answer: Sequence[int]) -> int:
     """How many states of its own an answer has."""
     return max(len(answer) - 1, 0)
+
+
+def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:
+    """Return 1/T (n,) at the n predicting positions of a batch, in the order of answers.
+
+    The batch is on the device of `reader`; `prefix` (P, d) holds the states of the shared prefix.
+    """
+    shared = None
+    if len(prefix):
+        positions = torch.arange(len(prefix), device=batch.states.device)
+        shared = reader.keys_values(prefix.to(batch.states.device)[None], positions[None])
+    keys, values = reader.keys_values(batch.states, batch.positions)
+    row = torch.arange(len(batch.at), device=batch.at.device)[:, None]
+    states, positions = batch.states[row, batch.at], batch.positions[row, batch.at]
+    beta = reader.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
+    return beta[batch.predicts]
+
+
+@torch.no_grad()
+def inverse_temperatures(reader: StateReader, features: FitFeatures) -> Tensor:
+    """Return 1/T (N,) float32 of every token of features, in the order of their targets."""
+    device = reader.device
+    parts = [
+        batch_inverse_temperatures(reader, features.sequences(answers, device=device), features.prefix).cpu()
+        for answers in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
+    ]
+    return torch.cat(parts)

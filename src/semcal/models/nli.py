@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from semcal.errors import ModelError, SemcalWarning
+from semcal.models.chat_format import SpecialTokens
 from semcal.models.equivalence import Triple, rounded, side_of
-from semcal.models.tokenization import SpecialTokens
 from semcal.text.cache import cache_texts
 
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.

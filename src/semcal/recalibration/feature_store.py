@@ -1,6 +1,6 @@
 """The features of reference answers on disk (spec section 6).
 
-The frozen model reads a calibration set once, and every later fit reads the states from a folder:
+The frozen model reads the labelled questions once, and every later fit reads the states from a folder:
 `states.bin`, which appears whole or not at all and is mapped into memory, and `manifest.json`, written after
 it, which says what the states are made of and has their checksum. The states of a passage that several
 questions ask about are stored once, as the first of them has them.
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from semcal.errors import StoreError, shown
 from semcal.files import LOCK, atomic_write, dumps, file_checksum, file_lock, read_object, writing
-from semcal.models.features import CalibrationFeatures, row_counts
-from semcal.models.language_model import LanguageModel, Prompt, common_prefix, shared_length
+from semcal.models.features import FitFeatures, row_counts
+from semcal.models.prompting import common_prefix, shared_length
+from semcal.models.protocols import LanguageModel, Prompt
 
 SCHEMA = 3
 STATES, MANIFEST, CHECKSUM = "states.bin", "manifest.json", "sha256"
@@ -26,7 +27,6 @@ STATES, MANIFEST, CHECKSUM = "states.bin", "manifest.json", "sha256"
 BLOCK = 256
 #: Own tokens from which on two prompts that begin alike share the states of what they have in common.
 PASSAGE = 64
-
 _Answers = Sequence[Sequence[tuple[int, ...]]]
 
 
@@ -84,7 +84,7 @@ def stored_features(
     answers: _Answers,
     *,
     progress: Callable[[int], None] | None = None,
-) -> CalibrationFeatures:
+) -> FitFeatures:
     """Return the features of `manifest` from a folder; the model reads the questions if they are not there.
 
     StoreError if the folder holds the features of something else, or a damaged file. UsageError if another
@@ -107,9 +107,7 @@ def stored_features(
         dtype=_dtype(manifest.dtype),
     ).view(manifest.rows, manifest.width)
     prefix = states[:before] if whole else None
-    return CalibrationFeatures.from_states(
-        states[before:], lengths, answers, prefix=prefix, borrowed=borrowed
-    )
+    return FitFeatures.from_states(states[before:], lengths, answers, prefix=prefix, borrowed=borrowed)
 
 
 def _read(

@@ -11,21 +11,25 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from semcal.models.distribution import SE, Base, TokenDistribution
-from semcal.recalibration.provenance import Schedule
+from semcal.models.distribution import SE, Base
+from semcal.models.protocols import TokenDistribution
+from semcal.recalibration.records import Schedule
 from semcal.registry import Catalogue, check_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from semcal.models.features import BlockShape, CalibrationFeatures
-    from semcal.recalibration.attentive import Fitted
-    from semcal.recalibration.exact_fit import LogPartitionTable
-    from semcal.recalibration.temperature import Contents
+    from semcal.models.features import BlockShape, FitFeatures
+    from semcal.recalibration.exact_solver import LogPartitionTable
+    from semcal.recalibration.records import Fitted, TemperatureFit
 
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
+
+
+StepProgress = Callable[[int, int], None]
+"""Called with the number of finished steps and of all steps."""
 
 
 class FrozenModel(Protocol):
@@ -34,11 +38,9 @@ class FrozenModel(Protocol):
     @property
     def block_shape(self) -> BlockShape:
         """The shape of a decoder block like the model's own."""
-        ...
 
     def logits(self, states: Tensor) -> Tensor:
         """States (n, d) → logits (n, V)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ class FitTask:
     """What a method is fitted to, and how."""
 
     model: FrozenModel
-    features: CalibrationFeatures
+    features: FitFeatures
     losses: Sequence[tuple[str, float | None]]  # each with its α; a fit for each
     solver: str  # one of the method's
     schedule: Schedule  # of gradient steps; its seed is also that of resampling
     groups: NDArray[Any] | None = None  # (Q,) labels of questions that are not independent
     table: LogPartitionTable | None = None  # where it exists already
-    progress: Callable[[int, int], None] | None = None  # of finished steps and all
+    progress: StepProgress | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Method:
     temperature: float | None = None  # of all its recalibrators, without a fit
     make: Callable[[], TokenDistribution] | None = None  # without a fit
     fit: Callable[[FitTask], Sequence[FitResult]] | None = None  # a result for each loss
-    contents: Callable[[], type[Contents]] | None = None  # of its file
+    contents: Callable[[], type[Any]] | None = None  # the `Contents` of its file
     solvers: tuple[str, ...] = ()  # "exact", "sgd"; the default first
     losses: tuple[str, ...] = ("NLL", "SS")
     over_server: bool = False  # can be fitted over a server
@@ -103,14 +105,19 @@ def _module(name: str) -> Any:
 def _fit_ts(task: FitTask) -> Sequence[FitResult]:
     """Fit TS by all losses together exactly, or by each in gradient steps."""
     if task.solver == "sgd":
-        results: Sequence[FitResult] = _module("training").fit_all_ts(task)
+        results: Sequence[FitResult] = _module("sgd_solver").fit_all(task, "TS")
         return results
     groups, seed = task.groups, task.schedule.seed
-    fits = _module("exact_fit").fit_temperatures(
+    fits = _module("exact_solver").fit_temperatures(
         task.features, task.model.logits, losses=list(task.losses), groups=groups, seed=seed
     )
-    scaled = _module("temperature").TemperatureScaling.from_fit
-    return [FitResult(scaled(fit), fit.report(grouped=groups is not None)) for fit in fits]
+    return [FitResult(ts_of(fit), fit.report(grouped=groups is not None)) for fit in fits]
+
+
+def ts_of(fit: TemperatureFit) -> Fitted:
+    """Return TS at an exactly fitted temperature."""
+    fitted: Fitted = _module("recalibrators").TemperatureScaling.from_fit(fit)
+    return fitted
 
 
 # Okabe and Ito's colours, which can be told apart with any kind of colour vision; lines differ as well, for
@@ -154,7 +161,7 @@ RECALIBRATORS = Catalogue(
             own_learning_rate=True,
             max_norm=None,
             tabulated=True,
-            contents=lambda: _module("temperature").TSContents,
+            contents=lambda: _module("recalibrators").TSContents,
         ),
         Method(
             "Calibrated",
@@ -170,7 +177,7 @@ RECALIBRATORS = Catalogue(
             colour="#56b4e9",
             dark="#7cc8f4",
             from_samples=True,
-            contents=lambda: _module("temperature").GridContents,
+            contents=lambda: _module("recalibrators").GridContents,
         ),
         Method(
             "ATS",
@@ -179,10 +186,10 @@ RECALIBRATORS = Catalogue(
             colour="#009e73",
             dark="#1fb98c",
             line=(0, (6, 1, 1, 1)),
-            fit=lambda task: _module("training").fit_all_ats(task),
+            fit=lambda task: _module("sgd_solver").fit_all(task, "ATS"),
             solvers=("sgd",),
             tabulated=True,
-            contents=lambda: _module("attentive").ATSContents,
+            contents=lambda: _module("modules").ATSContents,
             reads_sequences=True,
         ),
         Method(
@@ -192,9 +199,9 @@ RECALIBRATORS = Catalogue(
             colour="#e69f00",
             dark="#f0b030",
             line=(0, (3, 1, 1, 1, 1, 1)),
-            fit=lambda task: _module("training").fit_all_platt(task),
+            fit=lambda task: _module("sgd_solver").fit_all(task, "Platt"),
             solvers=("sgd",),
-            contents=lambda: _module("trained").PlattContents,
+            contents=lambda: _module("modules").PlattContents,
             keeps_top=False,
         ),
     ],

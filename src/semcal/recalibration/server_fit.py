@@ -20,12 +20,20 @@ from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
 from numpy.typing import NDArray
 
 from semcal.errors import FitError, QuestionError, ServerError, UsageError
-from semcal.models.features import CalibrationFeatures
-from semcal.recalibration.calibration_set import CalibrationSet
-from semcal.recalibration.exact_fit import clustered_error, clusters_of, fit_temperatures
-from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
-from semcal.recalibration.provenance import Loss, check_enough
-from semcal.recalibration.temperature import LossCurve, TemperatureFit, TemperatureScaling
+from semcal.models.features import FitFeatures
+from semcal.recalibration.exact_solver import clustered_error, clusters_of, fit_temperatures
+from semcal.recalibration.fit_data import FitData
+from semcal.recalibration.records import (
+    T_MAX,
+    T_MIN,
+    Loss,
+    LossCurve,
+    LossSums,
+    TemperatureFit,
+    certify,
+    check_enough,
+    check_loss,
+)
 from semcal.rows import Json
 from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Route, ServerModel, choose_route
 from semcal.store import Store
@@ -57,11 +65,6 @@ class ServerFit:
     questions: tuple[int, ...] = ()  # the numbers of those that the server answered for
 
     @property
-    def recalibrator(self) -> TemperatureScaling:
-        """TS at this temperature."""
-        return TemperatureScaling.from_fit(self.fit)
-
-    @property
     def report(self) -> Json:
         """Losses, error and interval, route and its error."""
         error = {"route": self.route, "route_error": self.route_error}
@@ -81,7 +84,9 @@ def choose_route_by(model: ServerModel, loss: str, route: Route | None = None) -
     too little.
     """
     if model.format is None:
-        raise UsageError("T is fitted to tokens; give the model's tokenizer (--config server.tokenizer=DIR)")
+        raise UsageError(
+            "T is fitted to the tokens of answers; give the model's tokenizer: --config server.tokenizer=DIR"
+        )
     if loss == "NLL":
         return choose_route(model.profile, route)
     try:
@@ -90,7 +95,7 @@ def choose_route_by(model: ServerModel, loss: str, route: Route | None = None) -
         raise UsageError(f"SS needs all logits: {error}; leave --loss out") from error
 
 
-def plan_over_server(model: ServerModel, labelled: CalibrationSet, *, loss: str = "NLL") -> str:
+def plan_over_server(model: ServerModel, labelled: FitData, *, loss: str = "NLL") -> str:
     """Say what `fit_over_server` would ask: its route, requests and prompt tokens."""
     route, gold = choose_route_by(model, loss), _gold(labelled)
     first, later = PartitionRequests(model.client, model.profile).counts(gold, route)
@@ -103,7 +108,7 @@ def plan_over_server(model: ServerModel, labelled: CalibrationSet, *, loss: str 
 
 def fit_over_server(
     model: ServerModel,
-    labelled: CalibrationSet,
+    labelled: FitData,
     loss: Loss = ("NLL", None),
     *,
     route: Route | None = None,
@@ -143,7 +148,7 @@ def fit_over_server(
     )
 
 
-def _gold(labelled: CalibrationSet) -> list[GoldQuestion]:
+def _gold(labelled: FitData) -> list[GoldQuestion]:
     rows = zip(labelled.questions, labelled.prompts, labelled.answers)
     return [GoldQuestion(question.id, prompt.token_ids, tuple(answers)) for question, prompt, answers in rows]
 
@@ -247,7 +252,7 @@ def _by_whole_vocabulary(
         listed = dict(zip(question.beginnings, row["log_probs"]))
         beginnings = [(), *(answer[:i] for answer in question.answers for i in range(1, len(answer)))]
         states += [np.frombuffer(b64decode(listed[beginning]), dtype=np.float32) for beginning in beginnings]
-    features = CalibrationFeatures.from_states(
+    features = FitFeatures.from_states(
         torch.from_numpy(np.stack(states)), [1] * len(questions), [question.answers for question in questions]
     )
     (exact,) = fit_temperatures(

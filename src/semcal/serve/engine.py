@@ -29,7 +29,7 @@ from semcal.models.equivalence import (
     form_by,
     margins_by,
 )
-from semcal.models.language_model import Sampler, requests_a_question
+from semcal.models.protocols import Sampler, requests_a_question
 from semcal.results import Results, score
 from semcal.rows import AnswerKind
 from semcal.serve.answered import AnswerOutcome

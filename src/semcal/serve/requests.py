@@ -20,7 +20,7 @@ from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
 from semcal.models.distribution import temperature_of
-from semcal.models.sampling import Sampling
+from semcal.models.sample import Sampling
 from semcal.registry import check_name
 from semcal.serve.replies import ApiError
 

@@ -18,7 +18,7 @@ import numpy as np
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Calibration
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog
 
 #: How likely a watch may be to raise an alarm though the promise holds.

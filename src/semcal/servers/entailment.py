@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from semcal.data.question import Turn
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.models.equivalence import Triple
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile

@@ -14,7 +14,7 @@ from typing import Any
 from semcal.data.question import Turn
 from semcal.errors import SemcalWarning, ServerError
 from semcal.files import read_sealed, user_cache, write_sealed
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient
 from semcal.servers.protocol import (

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from semcal.errors import SemcalWarning, shown
 from semcal.meaning.answer import split_reasoning
-from semcal.models.language_model import Prompt
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
+from semcal.models.protocols import Prompt
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
 

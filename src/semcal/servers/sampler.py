@@ -27,8 +27,10 @@ from semcal.errors import (
     naming_extra,
     shown,
 )
-from semcal.models.distribution import AnyRecalibrator, Greedy, temperature_of
-from semcal.models.language_model import (
+from semcal.models.chat_format import ChatFormat, chat_format
+from semcal.models.distribution import Greedy, check_at_least_one, temperature_of
+from semcal.models.protocols import (
+    AnyRecalibrator,
     Capabilities,
     Generation,
     GenerationCut,
@@ -37,8 +39,6 @@ from semcal.models.language_model import (
     SampleRequest,
     with_states,
 )
-from semcal.models.tokenization import ChatFormat, chat_format
-from semcal.models.uniforms import check_at_least_one
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
@@ -157,7 +157,7 @@ _RAISED_TO = {"vLLM": 0.01}
 
 
 class ServerModel:
-    """A model behind a server (`semcal.models.language_model.Sampler`).
+    """A model behind a server (`semcal.models.protocols.Sampler`).
 
     `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are
     token ids, which the server must take, and the likelihoods of answers that are cut can be known; without
@@ -626,7 +626,8 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
 def _chat_of(name: str) -> ChatFormat:
     """The form of a model's chats, from its tokenizer alone."""
     from semcal.hub_names import LANGUAGE_MODEL, locate
-    from semcal.models.loading import read_tokenizer, unpacked
+    from semcal.models.checkpoint import read_tokenizer
+    from semcal.models.gguf import unpacked
 
     location = locate(name, LANGUAGE_MODEL)
     fault = f"cannot load the tokenizer {location.name!r}"

@@ -1,4 +1,4 @@
-"""A cache of what is derived from texts, whose memory does not depend on who sends them."""
+"""A cache for functions of texts, with bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar, cast
 
-#: Characters of a text that is kept with all others, and of one that is kept with the last few.
+#: Maximum numbers of characters of a text in the large cache, and in the small cache of long texts.
 SHORT, LONG = 200, 10_000
 _LAST = 16
 

@@ -142,7 +142,6 @@ def _is_borrowed(match: re.Match[str]) -> bool:
 
 
 def _before(match: re.Match[str]) -> str:
-    """The few words before a match."""
     return match.string[max(0, match.start() - _NEARBY) : match.start()]
 
 
@@ -301,12 +300,11 @@ def _english_month(match: re.Match[str]) -> str:
 
 
 def _reduced(folded: str) -> str:
-    """Apply every rule once to a folded text."""
     bare = _with_numerals(folded) if _NUMBER.search(folded) else _bare(folded)
     words = bare.split()
     if not _ARTICLES.isdisjoint(words):
         words = without_articles(words)
-    # what is all articles and punctuation: "a" for "A.", "a+" for "A+"
+    # a text of articles and punctuation alone: "a" for "A.", "a+" for "A+"
     return " ".join(words) or folded.strip(" .,;:!?'\"()[]") or folded
 
 
@@ -318,14 +316,14 @@ def _bare(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """Without case and compatibility forms, with single blanks, one kind of dash and one of quote."""
+    """Remove case and compatibility forms, and unify blanks, dashes and quotes."""
     if not text.isascii():
         text = _unicode_folded(text)
     return " ".join(text.lower().split())
 
 
 def _unicode_folded(text: str) -> str:
-    """Compatibility caseless folding (Unicode D146); fractions, dashes, quotes and Latin letters in ASCII."""
+    """Fold case and compatibility forms (Unicode D146); write fractions, dashes and quotes in ASCII."""
     text = _SUPERSCRIPT.sub(r"^\1", text)
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold()).casefold()
     text = _DIACRITICS.sub("", text.translate(_PLAIN_LETTERS))

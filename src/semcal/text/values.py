@@ -205,13 +205,13 @@ def _names_differ(first: Values, second: Values) -> bool:
 
 
 def _are_initials(names: Counter[str], words: frozenset[str]) -> bool:
-    """Whether each of these letters may abbreviate a word: the f of "john f marsh" for "fitzroy"."""
+    """Return whether each letter may abbreviate a word: the f of "john f marsh" for "fitzroy"."""
     first = {word[0] for word in words if len(word) > 2 and word not in STOP_WORDS}
     return all(name in first for name in names)
 
 
 def _lacks_a_sign(names: Counter[str], values: Values) -> bool:
-    """Whether the values hold one of these words without its sign: "ab" beside "ab-"."""
+    """Return whether the values hold one of these words without its sign: "ab" beside "ab-"."""
     return any(len(name) > 1 and name.rstrip("+#-") in values.words for name in names)
 
 
@@ -234,7 +234,7 @@ def _numbers_differ(first: Counter[str], second: Counter[str], *, finer: bool, c
 
 
 def _take_ranges(numbers: Counter[str], endpoints: Counter[str]) -> None:
-    """Remove "1939-1945" where the endpoints hold both 1939 and 1945, and these from the others."""
+    """Remove "1939-1945" if the endpoints hold both 1939 and 1945, and remove these endpoints."""
     for number in list(numbers.elements()):
         span = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
         ends = [f"{_canonical(end)}{span[3]}" for end in span.groups()[:2]] if span else []
@@ -244,7 +244,6 @@ def _take_ranges(numbers: Counter[str], endpoints: Counter[str]) -> None:
 
 
 def _match(first: str, second: str) -> bool:
-    """Whether two numbers written differently may be equal."""
     return _reads_as(first, second) or _reads_as(second, first)
 
 
@@ -288,7 +287,7 @@ def month_and_day(form: str) -> tuple[str, str] | None:
 
 
 def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
-    """Return what the values of draws are read from: a form that was cut in any draw lacks a last number.
+    """Return the forms to read values from: a form that was cut in any sample lacks a last number.
 
     >>> values_read(["december 194", "1941-12", "henry"], [False, True, False])
     ['december', '1941-12', 'henry']
@@ -299,7 +298,7 @@ def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
 
 
 def values_differ(a: str, b: str) -> bool:
-    """Return whether two normal forms state different values, and so cannot mean the same.
+    """Return whether two normal forms state different values, and so have different meanings.
 
     They do if each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign
     that the other lacks. Amounts in different units (5 km, 5000 m) are not compared. Two forms that are only
@@ -320,7 +319,7 @@ def values_differ(a: str, b: str) -> bool:
 
 
 def _say_other_things(a: str, b: str) -> bool:
-    """Whether two texts are sentences that share few of their words without digits (Jaccard index)."""
+    """Return whether two texts are sentences with few words in common (Jaccard index, without digits)."""
     texts = a.split(), b.split()
     if min(map(len, texts)) <= _SENTENCE:
         return False

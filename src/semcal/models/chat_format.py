@@ -42,7 +42,7 @@ from semcal.data.question import Turn, plain_text
 from semcal.errors import InputError, ModelError, SemcalWarning, shown
 from semcal.files import HALF
 from semcal.meaning.answer import opened_reasoning, split_reasoning
-from semcal.models.language_model import Generation
+from semcal.models.protocols import Generation
 
 _Ids = tuple[int, ...]
 

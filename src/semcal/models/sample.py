@@ -13,12 +13,13 @@ from semcal.arrays import as_option
 from semcal.data.question import Question
 from semcal.errors import QuestionError, UsageError, shown
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
-from semcal.models.distribution import AnyRecalibrator, Temperature, fingerprint, temperature_of
-from semcal.models.language_model import (
+from semcal.models.distribution import Temperature, fingerprint, temperature_of
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import (
+    AnyRecalibrator,
     Generation,
     LanguageModel,
     Prompt,
-    PromptConfig,
     Sampler,
     SampleRequest,
     questions_a_block,
@@ -43,7 +44,7 @@ from semcal.store import key_of
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.models.drawing import Truncation
+    from semcal.models.engine.draw import Truncation
 
 #: The most questions of a block, and the most tokens: those of its questions and passages, and of its answers
 #: if all are as long as they may be. A model of 10⁸ parameters takes some 20 seconds on two processors.
@@ -611,7 +612,7 @@ class SampleStep(Step):
         if self.sources:
             sampling = replace(sampling, recalibrators=tuple(map(models.recalibrator, self.sources)))
         if self.truncated is not None:
-            from semcal.models.drawing import Truncation
+            from semcal.models.engine.draw import Truncation
 
             config = replace(sampling.config, truncation=Truncation(*self.truncated))
             sampling = replace(sampling, config=config)

@@ -29,8 +29,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.files import canonical, read_sealed, user_cache, write_sealed
-from semcal.models.distribution import AnyRecalibrator, StateReader
-from semcal.models.network import (
+from semcal.models.engine.network import (
     SERVE_IT,
     AttentionConfig,
     ForwardPass,
@@ -42,6 +41,7 @@ from semcal.models.network import (
     ranks,
     token_bytes,
 )
+from semcal.models.protocols import AnyRecalibrator, StateReader
 
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
 _ROOM = 64  # slots added beyond need when a buffer is full

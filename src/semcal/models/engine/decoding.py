@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.errors import InputError, QuestionError
-from semcal.models.distribution import AnyRecalibrator, StateReader, Temperature
-from semcal.models.drawing import (
+from semcal.models.distribution import Temperature
+from semcal.models.engine.draw import (
     Choose,
     Distributions,
     TemperedDistributions,
@@ -39,9 +39,8 @@ from semcal.models.drawing import (
     draw_by_weights,
     inverse_cdf,
 )
-from semcal.models.language_model import Answers, Prompt, shared_length
-from semcal.models.network import Network
-from semcal.models.tree_cache import (
+from semcal.models.engine.network import Network
+from semcal.models.engine.tree_cache import (
     Frontier,
     ModelOutputs,
     ThreeLevelCache,
@@ -53,6 +52,8 @@ from semcal.models.tree_cache import (
     start,
     tokens_per_pass,
 )
+from semcal.models.prompting import shared_length
+from semcal.models.protocols import Answers, AnyRecalibrator, Prompt, StateReader
 from semcal.workers import Progress
 
 #: Tokens of given answers and their prompts that are read in a pass: progress is told after each.

@@ -1,38 +1,166 @@
-"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
+"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6).
+
+A fit, a saved one, or a temperature stands for a recalibrator wherever answers are sampled.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
-from typing import cast
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.template import TemplateLike
-from semcal.errors import QuestionError, SemcalWarning, UsageError
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.inputs import ModelLike, as_model
-from semcal.models.distribution import AnyRecalibrator, Base, StateReader, temperature_of
-from semcal.models.features import CalibrationFeatures
-from semcal.models.language_model import LanguageModel, PromptConfig, with_states
+from semcal.models.distribution import Base, Temperature, temperature_of
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, with_states
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.attentive import inverse_temperatures
-from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
-from semcal.recalibration.fitted import Fit
-from semcal.recalibration.losses import token_losses
-from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
-from semcal.recalibration.optimum import check_loss
-from semcal.recalibration.provenance import warn_if_few
-from semcal.recalibration.server_fit import choose_route_by, fit_over_server
-from semcal.recalibration.training import StepProgress
+from semcal.recalibration.files import Provenance, from_pretrained, save_pretrained
+from semcal.recalibration.fit_data import FitData, fit_features, provenance_of
+from semcal.recalibration.methods import (
+    FITTED,
+    FitResult,
+    FitTask,
+    StepProgress,
+    paper_schedule,
+    run_fit,
+    ts_of,
+)
+from semcal.recalibration.records import check_loss, warn_if_few
 from semcal.registry import check_name
-from semcal.servers.sampler import ServerModel
+from semcal.rows import Json
+
+if TYPE_CHECKING:
+    from semcal.recalibration.records import Fitted
+    from semcal.servers.sampler import ServerModel
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted recalibrator with the model and the prompt that it was fitted with.
+
+    Attributes
+    ----------
+    recalibrator : Fitted
+        Such as TemperatureScaling, ATS or Platt.
+    provenance : Provenance
+        Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
+    asking : PromptConfig
+        The template of the prompt, and the few-shot examples before every question.
+    report : mapping
+        Losses before and after, standard error of T, steps; empty for a fit that was loaded.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> from tempfile import mkdtemp
+    >>> from semcal.models.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [{"question": q, "answers": "Ana." if i % 3 else "Bo."} for i, q in enumerate(table)]
+    >>> fitted = semcal.fit(FakeLanguageModel(table), labelled)
+    >>> again = Fit.from_pretrained(fitted.save_pretrained(mkdtemp()))
+    >>> again.temperature == fitted.temperature, again.asking == fitted.asking
+    (True, True)
+    """
+
+    recalibrator: Fitted
+    provenance: Provenance
+    asking: PromptConfig
+    report: Json = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        origin = f"{self.provenance.n_questions} labeled questions, {self.provenance.model}"
+        return f"Fit({self.recalibrator!r}, {origin})"
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
+        temperature = temperature_of(self.recalibrator)
+        if temperature is None:
+            raise UsageError(f"{self.recalibrator.method} has no single temperature")
+        return temperature
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write `directory`/recalibrator.json and return its path."""
+        return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Fit:
+        """Load what `save_pretrained` or `semcal fit` wrote, with its prompt and the check of its model.
+
+        Parameters
+        ----------
+        path_or_id : str or Path
+            A directory, an id on the Hugging Face hub, or "atlas", the embedded model's.
+        revision : str, optional
+            Branch, tag or commit on the hub.
+
+        Raises
+        ------
+        UsageError
+            If there is no recalibrator.
+        StoreError
+            If it is damaged, or the hub cannot be reached.
+        """
+        recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
+        return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
+
+
+RecalibratorLike: TypeAlias = "Fit | AnyRecalibrator | float | str | Path"
+"""What `semcal.fit` returns or has saved, a recalibrator, or a temperature."""
+
+
+def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibrator:
+    """Return a recalibrator: Base for None, a temperature, what `semcal.fit` has saved, or as it is."""
+    if recalibrator is None:
+        return Base()
+    if isinstance(recalibrator, str | Path):
+        return Fit.from_pretrained(recalibrator)
+    if isinstance(recalibrator, Real) and not isinstance(recalibrator, bool):
+        return Temperature(float(recalibrator))
+    is_one = isinstance(recalibrator, Fit) or hasattr(recalibrator, "log_probs")
+    if is_one and not isinstance(recalibrator, type):
+        return cast("Fit | AnyRecalibrator", recalibrator)
+    raise UsageError(
+        f"the recalibrator is {shown(recalibrator)}; give a temperature such as 0.7, what semcal.fit "
+        "returns, or the directory that it was saved in"
+    )
+
+
+def recalibrator_and_prompt(
+    model: Sampler,
+    recalibrator: RecalibratorLike | None,
+    prompt: PromptConfig | None = None,
+) -> tuple[AnyRecalibrator, PromptConfig]:
+    """Return the recalibrator, and the prompt with the examples and the template of its fit if it has none.
+
+    UsageError if the fit is of another model or prompt, unless the prompt says `force`.
+    """
+    asking, fit = prompt or PromptConfig(), as_recalibrator(recalibrator)
+    if not isinstance(fit, Fit):
+        return fit, asking
+    asking = replace(
+        asking,
+        template=asking.template or fit.asking.template,
+        few_shot=asking.few_shot or fit.asking.few_shot,
+    )
+    if not asking.force:
+        fit.provenance.check(
+            model=model.name,
+            revision=model.revision,
+            prompt_hash=asking.hash(model),
+            difference=fit.asking.difference(asking),
+        )
+    return fit.recalibrator, asking
+
 
 SOLVERS = ("exact", "sgd")
-#: Answer positions whose logits are held at once, and how many logits these may be.
-POSITIONS, LOGITS = 2048, 2**26
 #: Relative change of the loss below which a training has changed nothing.
 UNMOVED = 1e-3
 
@@ -56,6 +184,7 @@ def fit(
     few_shot: Questions = (),
     system: str | None = None,
     template: TemplateLike | None = None,
+    prompt: PromptConfig | None = None,
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
@@ -89,6 +218,8 @@ def fit(
         `system`, and `user` with {question} and {context}: the form of the prompt.
     few_shot : file, DataFrame, dicts or Questions
         Examples that stand before every question, while fitting and afterwards.
+    prompt : PromptConfig, optional
+        In place of `few_shot`, `system` and `template`.
     loss : {"NLL", "SS", "any"}
         Negative log-likelihood, selective smoothing with its `alpha`, or −log of the probability that one of
         a question's references is said (exact TS of a local model; a mean over questions, not tokens).
@@ -144,17 +275,19 @@ def fit(
     chosen = check_method(method, solver, loss, alpha)
     kind = FITTED[method]
     model = as_model(model)
-    asking, with_answers = PromptConfig(few_shot, system, template).settled(
+    asking, with_answers = (prompt or PromptConfig(few_shot, system, template)).settled(
         as_questions(questions, labelled=True), on_bad_question
     )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)
     if local:
         reader = with_states(model, "ATS, Platt, sgd and a store of features read hidden states")
     else:
+        from semcal.recalibration.server_fit import choose_route_by, fit_over_server
+
         check_loss(loss, alpha)
         choose_route_by(cast("ServerModel", model), loss)
         reader = cast("LanguageModel", model)  # of which only the reading of prompts is used
-    labelled = CalibrationSet.of(reader, with_answers, asking=asking, on_bad_question=on_bad_question)
+    labelled = FitData.of(reader, with_answers, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     data, versions = data or name_of(questions), versions or {}
     provenance = partial(provenance_of, model, asking=asking, data=data, seed=seed, versions=versions)
@@ -171,11 +304,9 @@ def fit(
             )
             answered = [labelled.questions[i] for i in over_server.questions]
             origin = provenance(answered, server=over_server.origin)
-            return Fit(over_server.recalibrator, origin, asking, over_server.report)
+            return Fit(ts_of(over_server.fit), origin, asking, over_server.report)
         whole = kind.reads_sequences or store is not None
-        features = calibration_features(
-            reader, labelled, asking=asking, whole=whole, store=store, progress=update
-        )
+        features = fit_features(reader, labelled, asking=asking, whole=whole, store=store, progress=update)
     schedule = paper_schedule(method, weight_decay=weight_decay, learning_rate=learning_rate, seed=seed)
     task = FitTask(
         reader, features, [(loss, alpha)], chosen, schedule, groups=labelled.groups(), progress=on_step
@@ -183,6 +314,16 @@ def fit(
     result = _fit_stored(reader, method, task)
     report = {**result.report, "n_tokens": len(features.targets)}
     return Fit(result.recalibrator, provenance(labelled.questions), asking, report)
+
+
+def fit_estimator(
+    estimator: Fitted, model: ModelLike, labeled: Questions, prompt: PromptConfig | None, **options: Any
+) -> Fit:
+    """Fit a recalibrator by its method, its loss and its α; it takes on all that is learned."""
+    how: dict[str, Any] = {"method": estimator.method, "loss": estimator.loss, "alpha": estimator.alpha}
+    fitted = fit(model, labeled, prompt=prompt, **how, **options)
+    vars(estimator).update(vars(fitted.recalibrator))
+    return replace(fitted, recalibrator=estimator)
 
 
 # ---- To stored states
@@ -194,6 +335,8 @@ def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
     (result,) = run_fit(method, task)
     if "loss_before" in result.report:
         return result
+    from semcal.recalibration.exact_solver import mean_loss_of
+
     before, after = (
         mean_loss_of(model, task.features, recalibrator, loss=loss[0], alpha=loss[1])
         for recalibrator in (Base(), result.recalibrator)
@@ -209,31 +352,3 @@ def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
         )
     report = {"loss_before": before, "loss_after": after, **result.report}
     return FitResult(result.recalibrator, report)
-
-
-@torch.no_grad()
-def mean_loss_of(
-    model: LanguageModel,
-    features: CalibrationFeatures,
-    recalibrator: AnyRecalibrator,
-    *,
-    loss: str = "NLL",
-    alpha: float | None = None,
-) -> float:
-    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
-    rows, weights = features.predicting_rows(), features.token_weights()
-    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, StateReader) else None
-    size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
-    total = 0.0
-    for start in range(0, len(rows), size):
-        part = slice(start, start + size)
-        logits = model.logits(features.states[rows[part]])
-        if isinstance(recalibrator, StateReader):
-            assert beta is not None
-            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
-        else:
-            log_probs = recalibrator.log_probs(logits)
-        targets = features.targets[part].to(logits.device)
-        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
-        total += float((losses.double().cpu() * weights[part]).sum())
-    return total / float(weights.sum())

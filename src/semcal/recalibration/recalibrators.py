@@ -1,108 +1,41 @@
-"""Recalibrators that divide all logits by one temperature, and what their files hold (spec section 6).
+"""Recalibrators that divide all logits by one fitted temperature: TS and TS-grid (spec section 6).
 
-Base, SE, TS and TS-grid. TS is the optimum of a convex loss (`optimum`). Nothing here imports torch before
-there are tensors to recalibrate or to fit to.
+Nothing here imports torch before there are tensors to recalibrate or to fit to.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-import scipy
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import PositiveFloat
 
-from semcal.data.question import Role
 from semcal.errors import FitError, UsageError, naming_extra, shown
 from semcal.measures import MEASURES
-from semcal.models.distribution import AnyRecalibrator, Temperature, TokenDistribution, temperature_of
-from semcal.recalibration.optimum import T_MAX, T_MIN, Certificate, LossSums, check_loss, minimise
-from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps, Provenance, Schedule
+from semcal.models.distribution import Temperature, temperature_of
+from semcal.models.protocols import AnyRecalibrator
+from semcal.recalibration.files import Contents, StoredCount
+from semcal.recalibration.fit import Fit, fit_estimator
+from semcal.recalibration.records import (
+    CHOSEN_BY,
+    Certificate,
+    GradientSteps,
+    LossSums,
+    TemperatureFit,
+    check_loss,
+    minimise,
+)
 from semcal.registry import check_name
-from semcal.rows import Json
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    from semcal.recalibration.losses import LossBatch
-
-
-@dataclass(frozen=True)
-class LossCurve:
-    """Mean loss per token (any: per question; nats) at the tabulated temperatures, for a plot."""
-
-    temperature: tuple[float, ...]
-    loss: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class TemperatureFit:
-    """An exact temperature with its certificate, standard error and resampled values.
-
-    The standard error of T is the sandwich, clustered by question (or group) and each cluster's slope taken
-    with the curvature of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
-    """
-
-    loss: str  # "NLL", "SS" or "any"
-    alpha: float | None  # of selective smoothing
-    certificate: Certificate  # from exact sums
-    log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
-    standard_error: float
-    resampled: tuple[float, ...] = field(repr=False)  # T of calibration sets with questions drawn again
-    curve: LossCurve = field(repr=False)
-    n_tokens: int
-    n_questions: int
-    n_clusters: int  # groups of questions, or questions
-    #: Mean Σ p(a) over a question's references, at T = 1 and, out of fold (by cluster), at the fitted T.
-    right_draws: tuple[float, float] | None = None
-
-    @property
-    def temperature(self) -> float:
-        """The fitted T."""
-        return self.certificate.temperature
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the interval of T, NaN where there is none: log T ± its standard error times the quantile of
-        Student's t with clusters − 1 degrees of freedom.
-        """
-        if math.isnan(self.standard_error):
-            return math.nan, math.nan
-        factor = float(scipy.special.stdtrit(self.n_clusters - 1, (1 + level) / 2))
-        away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
-        return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
-
-    def report(self, *, grouped: bool = False) -> Json:
-        """Return losses, error and interval by name, of `grouped` questions also the number of groups."""
-        return {
-            "loss_before": self.certificate.loss_at_one,
-            "loss_after": self.certificate.loss,
-            "at_bound": self.certificate.at_bound,
-            "standard_error": self.standard_error,
-            "interval": None if math.isnan(self.standard_error) else list(self.interval()),
-            **({"right_draws": list(self.right_draws)} if self.right_draws else {}),
-            **({"n_groups": self.n_clusters} if grouped else {}),
-        }
-
-
-# ---- Recalibrators
-
-
-class FittedMap(TokenDistribution, Protocol):
-    """A recalibrator that is fitted and reads logits alone."""
-
-    @property
-    def loss(self) -> str:
-        """What it was fitted or chosen by."""
-        ...
-
-    @property
-    def alpha(self) -> float | None:
-        """The α of selective smoothing."""
-        ...
+    from semcal.data.arguments import Questions
+    from semcal.inputs import ModelLike
+    from semcal.models.prompting import PromptConfig
+    from semcal.recalibration.exact_solver import LossBatch
 
 
 class GridTemperature(Temperature):
@@ -144,7 +77,7 @@ class TemperatureScaling:
     --------
     A model that says 9 : 1 and is right three times in four is calibrated by T = 2:
 
-    >>> import torch
+    >>> import math, torch
     >>> logits = torch.tensor([[math.log(9.0), 0.0]] * 4)
     >>> ts = TemperatureScaling(loss="NLL").fit(logits, [0, 0, 0, 1])
     >>> round(ts.temperature_, 6)
@@ -188,19 +121,44 @@ class TemperatureScaling:
         ts.sgd_, ts.exact_ = sgd, exact
         return ts
 
+    @overload
+    def fit(  # type: ignore[overload-overlap]
+        self, model: ModelLike, labeled: Questions, *, prompt: PromptConfig | None = None, **options: Any
+    ) -> Fit: ...
+
+    @overload
     def fit(
-        self, logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, *, weights: ArrayLike | None = None
-    ) -> Self:
-        """Fit T to the frozen model's logits at answer positions and the reference tokens there.
+        self, model: ArrayLike | Tensor, labeled: ArrayLike | Tensor, *, weights: ArrayLike | None = None
+    ) -> Self: ...
+
+    def fit(
+        self,
+        model: Any,
+        labeled: Any,
+        *,
+        weights: ArrayLike | None = None,
+        prompt: PromptConfig | None = None,
+        **options: Any,
+    ) -> Fit | Self:
+        """Fit T to labeled questions, or to logits and the reference tokens at their positions.
 
         Parameters
         ----------
-        logits : array or tensor, shape (N, V)
-            Before recalibration.
-        targets : array or tensor, shape (N,)
-            Token ids.
+        model : LanguageModel, ServerModel, str or Path; or array or tensor, shape (N, V)
+            The frozen model as `semcal.fit` takes it; or its logits at answer positions.
+        labeled : file, DataFrame, dicts or Questions; or array or tensor, shape (N,)
+            Labeled questions; or with logits the token ids.
         weights : array, shape (N,), optional
-            Non-negative weight of each token; all 1 by default.
+            With logits, the non-negative weight of each token; all 1 by default.
+        prompt : PromptConfig, optional
+            The template, and the examples before every question.
+        **options
+            Further keywords of `semcal.fit`: `solver`, `seed`, `learning_rate`, …
+
+        Returns
+        -------
+        Fit or TemperatureScaling
+            The fit with its prompt and model, as `semcal.fit` returns it; or with logits this object.
 
         Raises
         ------
@@ -209,10 +167,12 @@ class TemperatureScaling:
         FitError
             If there is no token of positive weight.
         """
+        if isinstance(model, str | Path) or hasattr(model, "capabilities"):
+            return fit_estimator(self, model, labeled, prompt, **options)
         with naming_extra("TemperatureScaling.fit"):
-            from semcal.recalibration.losses import as_batch
+            from semcal.recalibration.exact_solver import as_batch
 
-        batch = as_batch(logits, targets, weights)
+        batch = as_batch(model, labeled, weights)
         return self.fit_batches(lambda: [batch])
 
     def fit_batches(self, batches: Callable[[], Iterable[LossBatch]]) -> Self:
@@ -221,7 +181,7 @@ class TemperatureScaling:
         `batches` is called once for each Newton step.
         """
         with naming_extra("TemperatureScaling.fit_batches"):
-            from semcal.recalibration.losses import sums_of_batches
+            from semcal.recalibration.exact_solver import sums_of_batches
 
         check_loss(self.loss, self.alpha)
         counted = {"tokens": 0}
@@ -269,15 +229,8 @@ def solver_of(recalibrator: AnyRecalibrator) -> str | None:
 def single_temperature(recalibrator: AnyRecalibrator) -> float:
     """Return the one T by which a recalibrator divides every logit.
 
-    Raises
-    ------
-    UsageError
-        If it has none: ATS and Platt change each token's logits in their own way.
-    FitError
-        If it is not fitted yet.
+    UsageError if it has none, as ATS and Platt; FitError if it is not fitted yet.
 
-    Examples
-    --------
     >>> from semcal.recalibration import SE
     >>> single_temperature(SE())
     0.5
@@ -291,100 +244,6 @@ def single_temperature(recalibrator: AnyRecalibrator) -> float:
         f"{recalibrator.method} has no single temperature, so it cannot be exported to another program; "
         "fit one with `semcal fit --method TS`, or sample with semcal itself"
     )
-
-
-# ---- What their files hold
-
-StoredCount = Annotated[int, Field(ge=0, lt=2**63)]
-Text = Annotated[str, Field(min_length=1)]
-
-
-class Strict(BaseModel):
-    """Strict: 1 is no text, true no number. Unknown keys are ignored."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Message(Strict):
-    role: Role
-    content: Text
-
-
-class _Example(Strict):
-    question: str
-    answer: Text
-    context: str | None = None
-    messages: list[_Message] = []
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not (self.question or self.messages):
-            raise ValueError("an example holds a question or messages")
-        return self
-
-
-class _Prompt(Strict):
-    few_shot: list[_Example] = []
-    system: str | None = None
-    user: str | None = None
-    roles: list[Role] = []
-
-
-class FitRecord(Strict):
-    """What a recalibrator's provenance must hold so that the prompt in it can be asked with."""
-
-    prompt: _Prompt
-    n_questions: StoredCount
-    seed: StoredCount = 0
-
-
-class _Steps(Strict):
-    schedule: Schedule
-    steps: Annotated[int, Field(ge=1, lt=2**63)]
-    drift_bound: Annotated[float, Field(ge=0)]
-    losses: tuple[float, ...]
-    exact_temperature: PositiveFloat | None = None
-
-
-class Contents(Strict):
-    """What the file of a method holds; each method has a class of its own."""
-
-    keys: ClassVar[tuple[str, ...]] = ("loss", "alpha")  # those of the recalibrator itself, in their order
-
-    method: str
-    provenance: Provenance
-    fit: FitRecord = Field(validation_alias="provenance")
-    loss: str
-    alpha: float | None
-    sgd: _Steps | None = None
-
-    @property
-    def steps(self) -> GradientSteps | None:
-        """The record of the training, if there was one."""
-        return None if self.sgd is None else GradientSteps(**dict(self.sgd))
-
-    @classmethod
-    def described(cls, recalibrator: Any) -> Json:
-        """The keys of a recalibrator's own in its file, by its attributes of these names (learnt: with _)."""
-        values = {key: getattr(recalibrator, f"{key}_", getattr(recalibrator, key, None)) for key in cls.keys}
-        return {
-            key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-            for key, value in values.items()
-        }
-
-    def check(self) -> None:
-        """Raise UsageError for what types do not say."""
-        check_loss(self.loss, self.alpha)
-
-    @classmethod
-    def write_weights(cls, recalibrator: Any, path: Path) -> Json:  # noqa: ARG003
-        """Write the tensors that a recalibrator has, and return what its file says of theirs."""
-        path.unlink(missing_ok=True)  # of another method that was saved here before
-        return {}
-
-    def restored(self, weights: Path) -> Any:
-        """The recalibrator; `weights` is the file of its tensors, if it has any."""
-        raise NotImplementedError
 
 
 class TSContents(Contents):

@@ -32,18 +32,12 @@ from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.clustering import ClusterConfig, ClusterStep
 from semcal.models.equivalence import DEFAULT
-from semcal.models.language_model import LanguageModel, Sampler
-from semcal.models.sampling import SampleStep, Sampling, question_blocks
+from semcal.models.protocols import LanguageModel, Sampler
+from semcal.models.sample import SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
+from semcal.recalibration.files import Provenance
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
-from semcal.recalibration.provenance import (
-    CHOSEN_BY,
-    PAPER_LOSSES,
-    Loss,
-    Provenance,
-    check_enough,
-    warn_if_few,
-)
+from semcal.recalibration.records import CHOSEN_BY, PAPER_LOSSES, Loss, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
 from semcal.steps import Block, Stage, WorkerState, run_stages
@@ -51,12 +45,12 @@ from semcal.store import Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.models.features import CalibrationFeatures
-    from semcal.recalibration.attentive import Fitted
-    from semcal.recalibration.calibration_set import CalibrationSet
-    from semcal.recalibration.exact_fit import LogPartitionTable
-    from semcal.recalibration.temperature import GridTemperature
+    from semcal.models.features import FitFeatures
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.exact_solver import LogPartitionTable
+    from semcal.recalibration.fit_data import FitData
+    from semcal.recalibration.recalibrators import GridTemperature
+    from semcal.recalibration.records import Fitted
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
@@ -66,7 +60,7 @@ MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 #: Scores this close to the best are tied with it: rounding must not choose.
 TIE = 1e-12
-#: What `calibration.json` keeps of the scores by which it was chosen.
+#: What `recalibrator.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
 #: How TS-grid samples by default: ten answers after no examples.
 TEN_DRAWS = Sampling(())
@@ -149,7 +143,7 @@ def candidate_fits(
 
 def fit_candidate(
     model: LanguageModel,
-    features: CalibrationFeatures,
+    features: FitFeatures,
     fit: CandidateFit,
     *,
     learning_rate: float | None = None,
@@ -174,7 +168,7 @@ def fit_candidate(
 
 def fit_candidates(
     model: LanguageModel,
-    features: CalibrationFeatures,
+    features: FitFeatures,
     fits: Sequence[CandidateFit],
     *,
     learning_rate: float | None = None,
@@ -182,7 +176,7 @@ def fit_candidates(
     progress: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Fitted]:
     """Carry out several fits on stored features; `progress` gets the number of finished candidates."""
-    from semcal.recalibration.exact_fit import tabulate
+    from semcal.recalibration.exact_solver import tabulate
 
     table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
     fitted: dict[Candidate, Fitted] = {}
@@ -512,7 +506,7 @@ class FittedSelection:
 
 def fit_and_select(
     model: LanguageModel,
-    labelled: CalibrationSet,
+    labelled: FitData,
     validation: Sequence[Question],
     sampling: Sampling,
     cluster: ClusterConfig,
@@ -523,18 +517,18 @@ def fit_and_select(
 ) -> FittedSelection:
     """Fit every candidate, sample the validation questions under each, and choose for every measure by gain.
 
-    One pass of the model over the calibration set, one over the validation questions. `progress` maps a label
-    and a total to a function that gets the number of finished items. `keep` is a folder for finished blocks
-    of questions: the same call samples only the others, with identical results.
+    The model reads the labeled questions once, and samples the validation questions once. `progress` maps a
+    label and a total to a function that gets the number of finished items. `keep` is a folder for finished
+    blocks of questions: the same call samples only the others, with identical results.
     """
-    from semcal.recalibration.calibration_set import calibration_features
+    from semcal.recalibration.fit_data import fit_features
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:
         return None if progress is None else progress(label, total)
 
     warn_if_few(len(labelled.questions))
     (seed,) = sampling.seeds
-    features = calibration_features(
+    features = fit_features(
         model,
         labelled,
         asking=sampling.asking,
@@ -573,7 +567,7 @@ def save_choices(
     Each keeps its scores on validation, and which of them decided (`by`). Returns the chosen rows of the
     table by measure.
     """
-    from semcal.recalibration.saving import save_pretrained
+    from semcal.recalibration.files import save_pretrained
 
     check_name(measure, chosen, what="measure")
     rows: dict[str, Json] = {row["measure"]: dict(row) for row in table if row["chosen"]}
@@ -598,7 +592,7 @@ class TemperatureGrid:
 
     def recalibrator(self, measure: str) -> GridTemperature:
         """The recalibrator to sample with when answers are chosen by `measure`."""
-        from semcal.recalibration.temperature import GridTemperature
+        from semcal.recalibration.recalibrators import GridTemperature
 
         check_name(measure, self.temperatures, what="measure")
         return GridTemperature(self.temperatures[measure], measure=measure, by=self.by)

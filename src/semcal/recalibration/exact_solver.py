@@ -1,4 +1,4 @@
-"""Exact temperatures for several losses at once (spec section 6, solver `exact`), with errors and intervals.
+"""The paper's losses, and the temperatures that minimise several of them exactly (spec section 6).
 
 With β = 1/T and logits less their maximum, L(β) = logsumexp(β z) of a position is smooth in log β and falls
 towards 0. Its Chebyshev series in log β over T in [0.05, 20] replaces all V logits in every loss of a
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -25,12 +25,194 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
-from semcal.models.features import FEWEST_ROWS, CalibrationFeatures
-from semcal.recalibration.attentive import Head
-from semcal.recalibration.losses import moments, weight_and_centre
-from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
-from semcal.recalibration.provenance import PAPER_LOSSES, Loss, check_enough
-from semcal.recalibration.temperature import LossCurve, TemperatureFit
+from semcal.models.features import FEWEST_ROWS, FitFeatures, Head, inverse_temperatures
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, StateReader
+from semcal.recalibration.records import (
+    PAPER_LOSSES,
+    T_MAX,
+    T_MIN,
+    Loss,
+    LossCurve,
+    LossSums,
+    TemperatureFit,
+    certify,
+    check_enough,
+    check_loss,
+)
+
+#: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
+SMALLEST = -1e5
+#: Logits (N, V), targets (N,) and a weight for each token (N,).
+LossBatch = tuple[Tensor, Tensor, Tensor]
+#: Logits held in float64 at once while fitting: what stays in a processor's cache.
+FLOAT64_LOGITS = 128_000
+
+
+@dataclass(frozen=True)
+class TokenTerms:
+    """The terms of a loss for a batch of N tokens, as functions of β."""
+
+    logits: Tensor  # (N, V) float64, less the row maximum: the largest is 0
+    weight: Tensor  # (N,), the factor w
+    centre: Tensor  # (N,), the value c, less the row maximum
+
+
+def _check_batch(logits: Tensor, targets: Tensor) -> None:
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise InputError(
+            f"expected logits (N, V) and targets (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}"
+        )
+    size = logits.shape[1]
+    outside = (targets < 0) | (targets >= size)
+    if outside.any():
+        row = int(outside.nonzero()[0])
+        raise InputError(f"target {int(targets[row])} of token {row} is outside the vocabulary of {size}")
+    bad = logits.isnan().any(1) | (logits == torch.inf).any(1) | (logits == -torch.inf).all(1)
+    if bad.any():
+        raise InputError(f"the logits of token {int(bad.nonzero()[0])} hold NaN or +inf, or are all -inf")
+
+
+def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
+    """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
+
+    InputError if shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
+    """
+    _check_batch(logits, targets)
+    z = logits.double()
+    z = z - z.amax(1, keepdim=True)
+    target = z.gather(1, targets[:, None])[:, 0]
+    hit = z.argmax(1) == targets
+    weight, centre = weight_and_centre(hit, target, z.mean(1), loss=loss, alpha=alpha)
+    _check_finite(centre, loss)
+    return TokenTerms(z, weight, centre)
+
+
+def weight_and_centre(
+    hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return w and c (N,) from hit (the top token is the target), the target's logit and the mean logit.
+
+    >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
+    >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
+    (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
+    """
+    if loss != "SS":
+        return torch.ones_like(target), target
+    assert alpha is not None
+    return alpha + (1 - 2 * alpha) * hit.to(target.dtype), torch.where(hit, target, mean)
+
+
+def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
+    """Return the loss (nats) of each token under a recalibrated distribution (paper, "ce loss", "ss loss").
+
+    `log_probs` (..., V) are recalibrated, `targets` (...) the reference tokens; the case of SS is decided by
+    the top token of `log_probs`. InputError if the loss of a token is infinite: its target has probability 0,
+    or SS meets a miss with some token of probability 0.
+
+    >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)
+    tensor([1.3863])
+    >>> token_losses(log_probs, torch.tensor([1]), loss="SS", alpha=0.3)
+    tensor([0.3466])
+    """
+    losses = -log_probs.gather(-1, targets[..., None])[..., 0]
+    if loss == "SS":
+        assert alpha is not None
+        hit = log_probs.argmax(-1) == targets
+        losses = torch.where(hit, (1 - alpha) * losses, -alpha * log_probs.mean(-1))
+    _check_finite(losses, loss)
+    return losses
+
+
+def mean_loss(
+    log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
+) -> Tensor:
+    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped, and may hold anything.
+
+    `weights` (...) are non-negative numbers, or a mask that is True where a position counts; by default 1.
+    InputError if all of them are 0, or the loss of a position that counts is infinite.
+    """
+    if weights is None:
+        weights = torch.ones_like(targets)
+    counted = weights > 0
+    if not counted.any():
+        raise InputError("no position counts: the mean loss of nothing is undefined; leave this batch out")
+    losses = token_losses(log_probs[counted], targets[counted], loss=loss, alpha=alpha)
+    w = weights[counted].to(losses.dtype)
+    return (w * losses).sum() / w.sum()
+
+
+def _check_finite(values: Tensor, loss: str) -> None:
+    odd = ~values.flatten().isfinite()
+    if odd.any():
+        raise InputError(
+            f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit that it "
+            "needs is -inf or NaN; leave the token out"
+        )
+
+
+def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0."""
+    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
+    weighted = torch.exp(beta * z)
+    total = weighted.sum(1)
+    mean = weighted.mul_(z).sum(1) / total
+    return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
+
+
+def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
+    """Return the sums of one batch at inverse temperature `beta`."""
+    log_partition, mean, variance = moments(beta, terms.logits)
+    w = terms.weight * sample_weight
+    return LossSums(
+        n=float(sample_weight.sum()),
+        loss=float((w * (log_partition - beta * terms.centre)).sum()),
+        slope=float((w * (mean - terms.centre)).sum()),
+        curvature=float((w * variance).sum()),
+    )
+
+
+def sums_of_batches(
+    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
+) -> tuple[LossSums, int]:
+    """Return the sums of all batches at `beta`, and how many of their tokens have a positive weight."""
+    total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
+    for logits, targets, weights in _chunks(batches):
+        total += sums_at(beta, token_terms(logits, targets, loss=loss, alpha=alpha), weights)
+        tokens += int((weights > 0).sum())
+    return total, tokens
+
+
+def as_batch(
+    logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
+) -> LossBatch:
+    """Return logits (N, V), targets (N,) and weights (N,), by default 1, as tensors."""
+    y = _whole(torch.as_tensor(targets))
+    w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
+    return torch.as_tensor(logits), y, w
+
+
+def _chunks(batches: Iterable[LossBatch]) -> Iterator[LossBatch]:
+    """Cut batches so that the float64 copies of a chunk stay small."""
+    for logits, targets, weights in batches:
+        if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
+            raise InputError("weights must be one finite non-negative number for each token")
+        size = (
+            max(1, FLOAT64_LOGITS // max(1, logits.shape[-1])) if logits.ndim == 2 else max(1, len(targets))
+        )
+        for start in range(0, len(targets), size):
+            stop = start + size
+            yield logits[start:stop], targets[start:stop], weights[start:stop].double()
+
+
+def _whole(targets: Tensor) -> Tensor:
+    """Token ids as int64."""
+    odd = (targets != targets.long()).nonzero()
+    if len(odd):
+        raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
+    return targets.long()
+
 
 #: Numbers computed together: half a megabyte in a processor's cache, more on a GPU.
 IN_CACHE, ON_DEVICE = 2**17, 2**26
@@ -44,24 +226,11 @@ BINNED_FROM, WIDTH, NEAREST, FARTHEST = 8192, 0.02, 1e-6, 1e4
 
 
 def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
-    """Log-partition functions log Σ exp(β (z − max z)) of every row at every temperature.
+    """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,), or (N, K) for each row.
 
-    Parameters
-    ----------
-    logits : torch.Tensor
-        (N, V).
-    beta : torch.Tensor
-        (K,), inverse temperatures 1/T, positive; or (N, K), different for each row.
+    Within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of (nearly) equal logits, which all
+    round the same way. Logits of NaN or +inf, or rows of −inf alone, give NaN.
 
-    Returns
-    -------
-    torch.Tensor
-        (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of
-        (nearly) equal logits, which all round the same way. Logits of NaN or +inf, or rows of −inf alone,
-        give NaN.
-
-    Examples
-    --------
     Two tokens, 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
 
     >>> logits = torch.tensor([[3.0, 1.0]]).log()
@@ -84,22 +253,10 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
 
 
 def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
-    """As `log_partitions` at K temperatures, in one pass over the vocabulary instead of K.
+    """Return `log_partitions` at β (K,), from 0.05 to 20, in one pass over the vocabulary: within 2e-5.
 
     The distances from a row's largest logit are counted in bins of 2 % in width, with mean and variance in
-    each, and exp(β z) is summed over bins by its second-order expansion around the mean: within 2e-5.
-
-    Parameters
-    ----------
-    logits : torch.Tensor
-        (N, V), finite or −inf, with a finite one in each row.
-    beta : torch.Tensor
-        (K,), inverse temperatures 1/T, from 0.05 to 20.
-
-    Returns
-    -------
-    torch.Tensor
-        (N, K) float64.
+    each, and exp(β z) is summed over bins by its second-order expansion around the mean.
     """
     z = logits.float()
     distance = (z.amax(1, keepdim=True) - z).clamp_(NEAREST, FARTHEST)
@@ -139,7 +296,7 @@ def _tile_sums(values: Tensor) -> Tensor:
 #: whose L has a singularity π / log V away from the real line: 96 nodes then leave 1e-5 at V = 32 000.
 NODES = 96
 #: Largest error of L in nats that a sample of positions may show.
-TOLERANCE = 1e-4
+TABLE_TOLERANCE = 1e-4
 #: Positions and temperatures at which the error is measured.
 CHECKED, CHECKED_TEMPERATURES = 64, 41
 #: Logits computed at once, of no fewer rows than are worth it.
@@ -192,7 +349,7 @@ class LogPartitionTable:
     """What N answer tokens, predicted at S positions, contribute to any loss of a temperature."""
 
     coefficients: Tensor  # (S, K) float32, Chebyshev series in log β of each position's L(β)
-    rows: Tensor  # (S,), the row of `CalibrationFeatures.states` of each position
+    rows: Tensor  # (S,), the row of `FitFeatures.states` of each position
     mean: Tensor  # (S,) float64, mean logit less the largest; −inf where some token cannot occur
     position: Tensor  # (N,), the position, an index up to S, that predicts each token
     target: Tensor  # (N,) float64, each token's logit less the largest
@@ -268,35 +425,20 @@ def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
 
 
 def tabulate(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     nodes: int = NODES,
     low: float = 1 / T_MAX,
     high: float = 1 / T_MIN,
-    tolerance: float = TOLERANCE,
+    tolerance: float = TABLE_TOLERANCE,
 ) -> LogPartitionTable:
     """Read the logits of every position that predicts an answer token once; keep what losses need of them.
 
-    The table takes 4 K + 16 bytes for each position, about 400 by default, and 17 for each token.
-
-    Parameters
-    ----------
-    features, head
-        The calibration set, and the map of states (n, d) to logits (n, V).
-    nodes : int
-        K, Chebyshev nodes for each position.
-    low, high : float
-        The range of β = 1/T; by default all that a recalibrator may choose.
-    tolerance : float
-        Largest error in nats of the log-partition function.
-
-    Raises
-    ------
-    FitError
-        If there is no answer token, or the error on a sample of positions exceeds the tolerance.
-    InputError
-        If logits hold NaN or +inf, or a target lies outside the vocabulary.
+    The table has K = `nodes` Chebyshev nodes for each position over β = 1/T from `low` to `high`, and takes
+    4 K + 16 bytes for each position and 17 for each token. FitError if there is no answer token, or the error
+    of the log-partition function on a sample of positions is above the `tolerance` in nats; InputError if
+    logits hold NaN or +inf, or a target lies outside the vocabulary.
     """
     if not len(features.targets):
         raise FitError("there is no answer token to fit to; give labelled questions")
@@ -331,7 +473,7 @@ def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _checked(
-    table: LogPartitionTable, features: CalibrationFeatures, head: Head, tolerance: float
+    table: LogPartitionTable, features: FitFeatures, head: Head, tolerance: float
 ) -> LogPartitionTable:
     """The table with its error on a sample of positions; FitError if that is too large."""
     count = len(table.rows)
@@ -361,7 +503,7 @@ class ExactSums:
 
 @dataclass(frozen=True)
 class TabulatedLoss:
-    """One loss of a calibration set as a function of β, question by question, from a table."""
+    """One loss of labeled questions as a function of β, question by question, from a table."""
 
     weight: Tensor  # (S,) float64, the factor of each position's L(β), summed over the tokens it predicts
     question: Tensor  # (S,), the question of each position
@@ -431,7 +573,7 @@ class AnyReference:
     E_w[Σ_j Var_β z_j] − Var_w[s], which may be negative: there may be several minima.
     """
 
-    def __init__(self, features: CalibrationFeatures, table: LogPartitionTable) -> None:
+    def __init__(self, features: FitFeatures, table: LogPartitionTable) -> None:
         table.terms(loss="any", alpha=None)  # each token must be possible
         self.table, self.question, self.answer = table, features.answer_question, features.token_answer()
         self.n = (torch.bincount(self.question, minlength=len(features.prompt_start)) > 0).double()
@@ -500,7 +642,7 @@ LossOfT = TabulatedLoss | AnyReference
 
 
 def tabulated_loss(
-    features: CalibrationFeatures, table: LogPartitionTable, *, loss: str, alpha: float | None
+    features: FitFeatures, table: LogPartitionTable, *, loss: str, alpha: float | None
 ) -> LossOfT:
     """Sum the table over all tokens for one loss; but for any, references of a question weigh the same."""
     if loss == "any":
@@ -534,7 +676,7 @@ RESAMPLED = 4_000_000
 
 
 def _exact_sums(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     table: LogPartitionTable,
     head: Head,
     losses: Sequence[LossOfT],
@@ -560,7 +702,7 @@ def _newton(beta: float, sums: LossSums) -> float:
 
 
 def fit_temperatures(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     losses: Sequence[Loss] = PAPER_LOSSES,
@@ -569,12 +711,12 @@ def fit_temperatures(
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[TemperatureFit, ...]:
-    """Fit TS exactly for several losses at once.
+    """Fit TS exactly for several losses at once; the references of a question count equally.
 
     Parameters
     ----------
     features, head
-        As in `tabulate`; all references of a question count equally and add up to one.
+        Labeled questions, and the map of states (n, d) to logits (n, V).
     losses : sequence of (str, float or None)
         Losses and their α; by default the paper's five.
     table : LogPartitionTable, optional
@@ -583,10 +725,8 @@ def fit_temperatures(
         global one; but any is not, and takes all T.
     groups : array_like of int, shape (Q,), optional
         A label for each question; those of one group are not taken as independent. Each its own by default.
-    resamples : int
-        Calibration sets to resample, question by question; they need no pass over the logits.
-    seed : int
-        Random seed of the resampling.
+    resamples, seed : int
+        Sets to resample, question by question, and the random seed of that.
 
     Returns
     -------
@@ -598,10 +738,6 @@ def fit_temperatures(
     FitError
         If there is no answer token, there are fewer than 5 labelled questions, or exact sums do not confirm
         an optimum.
-    InputError
-        If logits, targets or a loss of −inf cannot be used.
-    UsageError
-        If a loss does not exist.
 
     Warns
     -----
@@ -650,7 +786,7 @@ def fit_temperatures(
 
 
 def _tabulated_optima(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     table: LogPartitionTable,
     losses: Sequence[Loss],
     resamples: int,
@@ -663,14 +799,14 @@ def _tabulated_optima(
     return tabulated, resampled, not optima.isdisjoint((1 / table.low, 1 / table.high))
 
 
-def _narrow_table(features: CalibrationFeatures, head: Head) -> LogPartitionTable:
+def _narrow_table(features: FitFeatures, head: Head) -> LogPartitionTable:
     """A table of the usual temperatures, with as many nodes as the full table has in that range."""
     nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
     return tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
 
 
 def _confirm(
-    features: CalibrationFeatures, table: LogPartitionTable, head: Head, losses: Sequence[LossOfT]
+    features: FitFeatures, table: LogPartitionTable, head: Head, losses: Sequence[LossOfT]
 ) -> tuple[list[ExactSums], list[float], list[ExactSums], int]:
     """Correct tabulated optima by exact Newton steps; return sums at β = 1, β, sums there, and the passes.
 
@@ -755,3 +891,35 @@ def _plotted(loss: LossOfT, table: LogPartitionTable, count: int = 121) -> LossC
     """The mean loss at temperatures equally spaced in log T over the range of the table."""
     beta = torch.logspace(math.log10(table.low), math.log10(table.high), count, dtype=torch.float64)
     return LossCurve(tuple((1 / beta).flip(0).tolist()), tuple(loss.mean(beta).flip(0).tolist()))
+
+
+#: Answer positions whose logits are held at once, and how many logits these may be.
+POSITIONS, LOGITS = 2048, 2**26
+
+
+@torch.no_grad()
+def mean_loss_of(
+    model: LanguageModel,
+    features: FitFeatures,
+    recalibrator: AnyRecalibrator,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+) -> float:
+    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
+    rows, weights = features.predicting_rows(), features.token_weights()
+    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, StateReader) else None
+    size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
+    total = 0.0
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        logits = model.logits(features.states[rows[part]])
+        if isinstance(recalibrator, StateReader):
+            assert beta is not None
+            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
+        else:
+            log_probs = recalibrator.log_probs(logits)
+        targets = features.targets[part].to(logits.device)
+        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
+        total += float((losses.double().cpu() * weights[part]).sum())
+    return total / float(weights.sum())

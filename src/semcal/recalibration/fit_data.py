@@ -1,4 +1,4 @@
-"""Labelled questions as a model reads them, and where a fit or calibration is from (spec section 6)."""
+"""Labelled questions as a model reads them, and the origin of what is fitted to them (spec section 6)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from semcal.data.question import Question, data_hash, group_ties, several
 from semcal.errors import FitError, QuestionError
-from semcal.models.language_model import AnswerReader, LanguageModel, Prompt, PromptConfig, Sampler
-from semcal.recalibration.provenance import Provenance, check_enough
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnswerReader, LanguageModel, Prompt, Sampler
+from semcal.recalibration.files import Provenance
+from semcal.recalibration.records import check_enough
 
 if TYPE_CHECKING:
-    from semcal.models.features import CalibrationFeatures
+    from semcal.models.features import FitFeatures
     from semcal.recalibration.feature_store import Manifest
 
 
 @dataclass(frozen=True)
-class CalibrationSet:
+class FitData:
     """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
 
     questions: tuple[Question, ...]
@@ -37,7 +39,7 @@ class CalibrationSet:
         asking: PromptConfig,
         on_bad_question: Callable[[QuestionError], None] | None = None,
         fitted_to: bool = True,
-    ) -> CalibrationSet:
+    ) -> FitData:
         """Encode questions, and leave out those that are too long for the model or that it cannot encode.
 
         FitError if one has no reference answer, or fewer are left than a fit needs (none, where the questions
@@ -109,19 +111,19 @@ def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
     for question in questions:
         if not question.answers:
             raise FitError(
-                f"question {question.id!r} has no reference answer; every calibration question needs one"
+                f"question {question.id!r} has no reference answer; every labeled question needs one"
             )
 
 
-def calibration_features(
+def fit_features(
     model: LanguageModel,
-    labelled: CalibrationSet,
+    labelled: FitData,
     *,
     asking: PromptConfig,
     whole: bool = False,
     store: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> CalibrationFeatures:
+) -> FitFeatures:
     """Run the frozen model once over the reference answers, or read what an earlier call has stored.
 
     `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written

@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,20 +17,27 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.models.features import BlockShape, CalibrationFeatures
-from semcal.recalibration.attentive import ATS, Head, batch_inverse_temperatures
-from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
-from semcal.recalibration.losses import mean_loss, token_losses
-from semcal.recalibration.methods import FitResult, FitTask, paper_schedule
-from semcal.recalibration.optimum import T_MAX, T_MIN, certify, check_loss
-from semcal.recalibration.provenance import (
+from semcal.models.features import BlockShape, FitFeatures, Head, batch_inverse_temperatures
+from semcal.recalibration.exact_solver import (
+    LogPartitionTable,
+    mean_loss,
+    tabulate,
+    tabulated_loss,
+    token_losses,
+)
+from semcal.recalibration.methods import FitResult, FitTask, StepProgress, paper_schedule
+from semcal.recalibration.modules import ATS, Platt
+from semcal.recalibration.recalibrators import TemperatureScaling
+from semcal.recalibration.records import (
+    T_MAX,
+    T_MIN,
     GradientSteps,
     Schedule,
+    certify,
     check_enough,
+    check_loss,
     learning_rates,
 )
-from semcal.recalibration.temperature import TemperatureScaling
-from semcal.recalibration.trained import Platt
 
 #: Logits computed at once for several steps of Platt.
 CHUNK = 8_000_000
@@ -66,11 +72,7 @@ class Training:
         return FitResult(self.recalibrator, report)
 
 
-StepProgress = Callable[[int, int], None]
-"""Called with the number of finished steps and of all steps."""
-
-
-def drawn_answers(features: CalibrationFeatures, *, seed: int, epoch: int) -> Tensor:
+def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
     """Return one answer of each question that has any, drawn for an epoch, in the order of the questions."""
     count = torch.bincount(features.answer_question, minlength=len(features.prompt_start))
     first = count.cumsum(0) - count
@@ -78,7 +80,7 @@ def drawn_answers(features: CalibrationFeatures, *, seed: int, epoch: int) -> Te
     return (first + (torch.as_tensor(u) * count).long())[count > 0]
 
 
-def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Tensor]:
+def training_plan(features: FitFeatures, schedule: Schedule) -> list[Tensor]:
     """Return the answers of each step: questions in a new random order in each epoch."""
     if not len(features.targets):
         raise FitError("there is no answer token to fit to; give labelled questions")
@@ -124,7 +126,7 @@ def _train(
 
 
 def _loss_of_tokens(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     table: LogPartitionTable,
     schedule: Schedule,
@@ -157,7 +159,7 @@ def _loss_of_tokens(
 
 
 def fit_ts(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     loss: str = "NLL",
@@ -166,39 +168,12 @@ def fit_ts(
     table: LogPartitionTable | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train TS on log T, from T = 1.
+    """Train TS on log T, from T = 1; the exact solution is beside it.
 
-    Parameters
-    ----------
-    features, head
-        The calibration set, and the map of states (n, d) to logits (n, V).
-    loss, alpha
-        NLL, or SS with its α.
-    schedule : Schedule, optional
-        The paper's by default.
-    table : LogPartitionTable, optional
-        From `tabulate`, where it exists already; made otherwise.
-    progress : callable, optional
-        Called with the number of finished steps and of all steps.
-
-    Returns
-    -------
-    Training
-        With the exact solution beside it. The certificate of the recalibrator is that of the T reached, with
-        sums from the table.
-
-    Raises
-    ------
-    FitError
-        If there is no answer token.
-    UsageError
-        If loss and α do not go together.
-
-    Warns
-    -----
-    SemcalWarning
-        If so many steps cannot carry log T to the exact solution. The bound is the sum of the learning
-        rates: a step of AdamW is about one learning rate long when gradients keep their sign.
+    The paper's `schedule` by default. The certificate is that of the T reached, with sums from the `table`,
+    which is made if there is none. Warns if so many steps cannot carry log T to the exact solution. The bound
+    is the sum of the learning rates: a step of AdamW is about one learning rate long when gradients keep
+    their sign.
     """
     check_loss(loss, alpha)
     schedule = schedule or paper_schedule("TS")
@@ -243,7 +218,7 @@ def _warn_of_distance(training: Training) -> None:
 
 
 def fit_ats(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     shape: BlockShape,
@@ -278,7 +253,7 @@ def fit_ats(
 
 
 def fit_platt(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     loss: str = "NLL",
@@ -309,7 +284,7 @@ def fit_platt(
 
 
 def _with_logits(
-    features: CalibrationFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
+    features: FitFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(tokens, their logits) of each step; the head runs for as many steps together as memory allows."""
     waiting: list[Tensor] = []
@@ -323,31 +298,14 @@ def _with_logits(
             waiting = []
 
 
-def fit_all_ts(task: FitTask) -> list[FitResult]:
-    """Train TS by each loss of a task."""
-    return _fit_all(task, partial(fit_ts, table=task.table))
-
-
-def fit_all_ats(task: FitTask) -> list[FitResult]:
-    """Train ATS by each loss of a task, its block of the shape of the model's own."""
-    return _fit_all(task, partial(fit_ats, shape=task.model.block_shape, table=task.table))
-
-
-def fit_all_platt(task: FitTask) -> list[FitResult]:
-    """Train Platt by each loss of a task."""
-    return _fit_all(task, fit_platt)
-
-
-def _fit_all(task: FitTask, fit: Callable[..., Training]) -> list[FitResult]:
-    """One training for each loss of a task."""
+def fit_all(task: FitTask, method: str) -> list[FitResult]:
+    """Train "TS", "ATS" (its block of the shape of the model's own) or "Platt" by each loss of a task."""
+    how: dict[str, Any] = {} if method == "Platt" else {"table": task.table}
+    if method == "ATS":
+        how["shape"] = task.model.block_shape
+    fits: dict[str, Callable[..., Training]] = {"TS": fit_ts, "ATS": fit_ats, "Platt": fit_platt}
+    how |= {"schedule": task.schedule, "progress": task.progress}
     return [
-        fit(
-            task.features,
-            task.model.logits,
-            loss=loss,
-            alpha=alpha,
-            schedule=task.schedule,
-            progress=task.progress,
-        ).result()
+        fits[method](task.features, task.model.logits, loss=loss, alpha=alpha, **how).result()
         for loss, alpha in task.losses
     ]

@@ -1,0 +1,333 @@
+"""A calibrated probability from scores alone: `ScoreCalibrator`, in the conventions of scikit-learn.
+
+The maps, their cross-validated choice and the thresholds are those of a calibration of sampled answers (spec
+section 11); scores take the place of features of samples.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from semcal import metrics
+from semcal.arrays import Floats, as_option
+from semcal.calibration.calibration import Threshold
+from semcal.calibration.calibrator import kept_apart, set_thresholds
+from semcal.calibration.features import ISOTONIC
+from semcal.errors import InputError, UsageError, shown
+from semcal.metrics.frequencies import GroupLabels, as_groups
+from semcal.metrics.probability_maps import (
+    FEW,
+    PLENTY,
+    Labelled,
+    MapCandidate,
+    MapScore,
+    ProbabilityMap,
+    choose_map,
+    part_of,
+    predict_out_of_fold,
+)
+from semcal.recalibration.records import check_enough
+
+if TYPE_CHECKING:
+    from semcal.metrics.frequencies import Groups
+
+#: The feature of the reference: the share of examples of the second class.
+RATE = "rate"
+
+
+class ScoreCalibrator:
+    """Learn the probability of the second class from scores, and thresholds with a guarantee.
+
+    The map is chosen by cross-validated gain among a constant, the score itself if it is a probability, a
+    beta map, a logistic map and an isotonic map. The direction of a score is learned.
+
+    Parameters
+    ----------
+    risks : float or sequence of float
+        For each risk a threshold is set: at most this share of the examples at or above it is of the first
+        class. Two in five of the examples (whole groups of them) are held out for the thresholds.
+    delta : float
+        Probability that any of the risks is exceeded.
+    seed : int
+        Seed of the folds, and of the choice of held-out examples.
+
+    Attributes
+    ----------
+    classes_ : array of shape (2,)
+        The labels in ascending order; the second one is the positive class, such as True for correct.
+    map_ : ProbabilityMap
+        The chosen map.
+    scores_ : list of MapScore
+        The cross-validated gain of every map that was tried.
+    thresholds_ : tuple of Threshold
+        One for each risk, the strictest first; `threshold` is None if none was shown to hold.
+    out_of_fold_ : array of shape (n_fitted,)
+        The probability of each fitted example from maps that were learned on other examples.
+    n_features_in_ : int
+        Number of scores of an example.
+    feature_names_in_ : array of str
+        Names of the columns, if a DataFrame was given.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.normal(size=400)
+    >>> correct = rng.random(400) < 1 / (1 + np.exp(-2 * score))
+    >>> calibrator = ScoreCalibrator(risks=0.2).fit(score, correct)
+    >>> calibrator.predict_proba([[-2.0], [0.0], [2.0]])[:, 1].round(1)
+    array([0. , 0.5, 0.9])
+    >>> calibrator.thresholds_[0].risk_limit
+    0.2
+    """
+
+    def __init__(self, risks: float | Sequence[float] = (), delta: float = 0.05, seed: int = 0) -> None:
+        self.risks = risks
+        self.delta = delta
+        self.seed = seed
+
+    def fit(self, X: Any, y: ArrayLike, groups: GroupLabels | None = None) -> Self:
+        """Learn from labeled examples.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n,) or (n, n_features)
+            The scores; NaN stands for a score that is unknown.
+        y : array of shape (n,)
+            Labels of two classes, such as whether an answer is correct.
+        groups : array of shape (n,), optional
+            Groups of related examples, which are not independent. A group stays in one fold, and one example
+            of each group counts for a threshold.
+
+        Returns
+        -------
+        ScoreCalibrator
+
+        Raises
+        ------
+        InputError
+            If X and y differ in length, X holds anything but numbers, or y has another number of classes.
+        FitError
+            If there are fewer than 5 examples.
+        UsageError
+            If a risk or delta is not a share between 0 and 1.
+        """
+        risks = self._checked_risks()
+        columns, names = self._columns(X)
+        labels = np.asarray(y)
+        if labels.ndim != 1 or len(labels) != len(columns):
+            raise InputError(
+                f"y has the shape {labels.shape}, and X has {len(columns)} rows: y should be a 1d array "
+                "with one label for each row"
+            )
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) != 2:
+            found = ", ".join(map(shown, self.classes_[:3].tolist()))
+            kind = "Unknown label type: " if labels.dtype.kind == "f" else ""
+            raise InputError(
+                f"{kind}y has {len(self.classes_)} classes ({found}). Only binary classification is "
+                "supported. Give two classes, such as True and False"
+            )
+        check_enough(len(columns), of="to calibrate on")
+        correct = codes.astype(np.float64)
+        related = as_groups(groups, len(correct))
+        apart = kept_apart(len(correct), related, self.seed) if risks else np.zeros(len(correct), dtype=bool)
+        self.n_features_in_ = columns.shape[1]
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self._learn_scale(columns[~apart], correct[~apart])
+        features = self._features(columns)
+        of_fitted = None if related is None else related[~apart]
+        fitted = Labelled(part_of(features, ~apart), correct[~apart], self._candidates())
+        choice = choose_map(*fitted, groups=of_fitted, seed=self.seed)
+        self.map_: ProbabilityMap = choice.map
+        self.scores_: list[MapScore] = list(choice.scores)
+        self.out_of_fold_, _ = predict_out_of_fold([fitted], groups=of_fitted, seed=self.seed)
+        self.thresholds_ = self._set_thresholds(risks, features, correct, apart, related)
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probabilities of both classes.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n,) or (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, 2)
+        """
+        features = self._features(self._seen_columns(X))
+        p = self.map_.predict(features)
+        return np.column_stack([1 - p, p])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the more probable class of each example (n,)."""
+        is_second = self.predict_proba(X)[:, 1] >= 0.5
+        predicted: NDArray[Any] = self.classes_[is_second.astype(int)]
+        return predicted
+
+    def accepts(self, X: Any, risk: float | None = None) -> NDArray[np.bool_]:
+        """Return whether each example (n,) is at or above the threshold of a risk, by default the largest.
+
+        UsageError if the calibrator was fitted without this risk.
+        """
+        features = self._features(self._seen_columns(X))
+        by_risk = {threshold.risk_limit: threshold for threshold in self.thresholds_}
+        chosen = max(by_risk, default=None) if risk is None else risk
+        if chosen not in by_risk:
+            known = ", ".join(f"{limit:g}" for limit in by_risk) or "none"
+            raise UsageError(f"risk is {shown(risk)}; the thresholds are for {known}. Fit with risks={risk}")
+        scores = self.map_.scores(features)
+        limit = by_risk[chosen].threshold
+        return np.zeros(len(scores), dtype=bool) if limit is None else scores >= limit
+
+    def score(self, X: Any, y: ArrayLike) -> float:
+        """Return the accuracy of `predict`, as classifiers of scikit-learn do."""
+        return float(np.mean(self.predict(X) == np.asarray(y)))
+
+    # ---- scikit-learn's conventions
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the constructor."""
+        del deep
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters of the constructor; UsageError for an unknown one."""
+        for name, value in parameters.items():
+            if name not in self.get_params():
+                raise UsageError(f"unknown parameter {shown(name)}; known: {', '.join(self.get_params())}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Describe the estimator to scikit-learn: a binary classifier that takes missing values."""
+        from sklearn.utils import (  # type: ignore[import-untyped]
+            ClassifierTags,
+            InputTags,
+            Tags,
+            TargetTags,
+        )
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(multi_class=False),
+            input_tags=InputTags(allow_nan=True),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "map_")
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({given})"
+
+    # ---- Features
+
+    def _checked_risks(self) -> tuple[float, ...]:
+        several = isinstance(self.risks, Sequence) and not isinstance(self.risks, str)
+        risks: tuple[Any, ...] = tuple(self.risks) if several else (self.risks,)  # type: ignore[arg-type]
+        for risk in risks:
+            as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
+        as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
+        return tuple(sorted(set(risks)))
+
+    def _columns(self, X: Any) -> tuple[Floats, list[str] | None]:
+        """Return scores (n, F), and the names of the columns of a DataFrame."""
+        if hasattr(X, "tocsr"):
+            raise InputError("X is a sparse matrix, which is not supported; give X.toarray()")
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        try:
+            columns = np.asarray(X)
+            if columns.dtype.kind == "c":
+                raise TypeError("Complex data not supported")
+            columns = columns.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"X holds values that are not numbers ({error}); give scores") from error
+        columns = columns[:, None] if columns.ndim == 1 else columns
+        if columns.ndim == 2 and not columns.shape[1]:
+            raise InputError(f"X has 0 feature(s) (shape={columns.shape}) while a minimum of 1 is required.")
+        if columns.ndim != 2 or not len(columns):
+            raise InputError(f"X has the shape {columns.shape}; give a score, or several, for each example")
+        if np.isinf(columns).any():
+            raise InputError("X holds infinite scores; replace them, or use NaN for unknown ones")
+        return columns, names
+
+    def _seen_columns(self, X: Any) -> Floats:
+        if not hasattr(self, "map_"):
+            raise UsageError("this ScoreCalibrator is not fitted; call fit(X, y) first")
+        columns, _ = self._columns(X)
+        if columns.shape[1] != self.n_features_in_:
+            expected = f"ScoreCalibrator is expecting {self.n_features_in_} features as input"
+            raise InputError(f"X has {columns.shape[1]} features, but {expected}. Reshape your data")
+        return columns
+
+    def _learn_scale(self, columns: Floats, correct: Floats) -> None:
+        """Learn the range and the direction of each score, and whether it may be a probability."""
+        if np.isnan(columns).all(0).any():
+            raise InputError("X has a score that is NaN for all examples; leave this column out")
+        self._rate = float(correct.mean())
+        self._low, self._high = np.nanmin(columns, 0), np.nanmax(columns, 0)
+        self._is_probability = (self._low >= 0) & (self._high <= 1)
+        self._rises = [_rises(column, correct) for column in columns.T]
+
+    def _features(self, columns: Floats) -> dict[str, Floats]:
+        """Return scores (n,) by name, as they are and scaled to [0, 1], and the share of the class."""
+        features = {RATE: np.full(len(columns), self._rate)}
+        for place, column in enumerate(columns.T):
+            low, high = (0.0, 1.0) if self._is_probability[place] else (self._low[place], self._high[place])
+            scaled = np.clip((column - low) / (high - low), 0, 1) if high > low else np.zeros(len(column))
+            features[f"x{place}"] = column
+            features[f"scaled x{place}"] = scaled if self._rises[place] else 1 - scaled
+        return features
+
+    def _candidates(self) -> list[MapCandidate]:
+        """Return the maps that are tried, the simplest first."""
+        names = [f"x{place}" for place in range(self.n_features_in_)]
+        probabilities = tuple(name for name, is_one in zip(names, self._is_probability) if is_one)
+        fewest = max(PLENTY, FEW * len(names))
+        logistic = MapCandidate("logistic", tuple(names), probabilities, fewest=fewest)
+        if len(names) > 1:
+            return [MapCandidate("none", (RATE,)), logistic]
+        is_rising_probability = bool(self._is_probability[0]) and self._rises[0]
+        return [
+            MapCandidate("none", ("x0",) if is_rising_probability else (RATE,)),
+            MapCandidate("beta", ("scaled x0",), fewest=FEW),
+            logistic,
+            MapCandidate("isotonic", ("scaled x0",), fewest=ISOTONIC, tier=1),
+        ]
+
+    def _set_thresholds(
+        self,
+        risks: Sequence[float],
+        features: dict[str, Floats],
+        correct: Floats,
+        apart: NDArray[np.bool_],
+        groups: Groups | None,
+    ) -> tuple[Threshold, ...]:
+        if not risks:
+            return ()
+        held_out, fitted = (self.map_.scores(part_of(features, part)) for part in (apart, ~apart))
+        return set_thresholds(
+            held_out,
+            correct[apart],
+            risks,
+            self.delta,
+            fitted=(fitted, self.out_of_fold_),
+            groups=None if groups is None else groups[apart],
+            seed=self.seed,
+        )
+
+
+def _rises(column: Floats, correct: Floats) -> bool:
+    """Return whether higher scores (n,) go with the second class."""
+    known = ~np.isnan(column)
+    if len(set(correct[known].tolist())) < 2:
+        return True
+    return metrics.auroc(column[known], correct[known]) >= 0.5

@@ -1,0 +1,321 @@
+"""GGUFs, unpacked into checkpoints.
+
+A GGUF is unpacked once, by transformers' reader, into a checkpoint in the user's cache. Its tensors are
+dequantised and written one at a time, so that unpacking takes less memory than the model. A copy is known by
+the GGUF's sha256 and the dtype, and is made again when a file of it has changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import io
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semcal.errors import MissingExtraError, ModelError, SemcalWarning, shown
+from semcal.files import LOCK, atomic_folder, file_lock, own_files, read_sealed, user_cache, write_sealed
+from semcal.hub_names import Location, llama_cpp_line
+from semcal.models.checkpoint import as_model_error, silenced
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+#: Changes when what is unpacked from the same file changes.
+_GGUF_FORMAT = 1
+#: Bytes of all files but the weights.
+_BYTES_BESIDE_WEIGHTS = 5 * 10**7
+#: Seconds to wait for another process that unpacks the same file.
+_LOCK_SECONDS = 3600.0
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_BLOCK = re.compile(r"\bblk\.(\d+)\.")
+#: Architectures that write no text: parts of models that see, and what embeds or transcribes.
+_NO_TEXT = re.compile(r"clip|mmproj|.*bert.*|t5encoder|whisper|.*embed.*")
+#: Names that llama.cpp gives to patterns which split a text before BPE: GPT-2's, and GPT-2's after digits.
+_GPT2 = {"gpt-2", "mpt", "olmo", "jais", "trillion", "phi-2", "default"}
+_DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum"}
+#: Texts of control tokens that end an answer, whatever the file says, as in llama.cpp.
+_ENDS = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"}
+_CONTROL = 3
+_ARCHITECTURE = "general.architecture"
+#: Kinds of numbers by their names in PyTorch and in safetensors.
+_SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
+
+
+def gguf_cache() -> Path:
+    """The folder of unpacked models."""
+    return user_cache("gguf")
+
+
+def unpacked_folder(path: Path, kind: str) -> tuple[Path, str]:
+    """Where a GGUF is unpacked to, by its content and dtype ("float32"), and its sha256."""
+    digest = _sha256(path)
+    return gguf_cache() / f"{digest[:32]}-{kind}", digest
+
+
+def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Location:
+    """The checkpoint that a GGUF is unpacked to, made unless there; without a dtype, its tokenizer.
+
+    ModelError, which begins with `failure`, if the file is damaged, is no language model, or one that
+    transformers does not read, or if there is no room for it.
+    """
+    import transformers
+
+    path = Path(location.source)
+    try:
+        folder, digest = unpacked_folder(path, "tokenizer" if dtype is None else str(dtype).split(".")[-1])
+        key = {"format": _GGUF_FORMAT, "sha256": digest, "transformers": transformers.__version__}
+        if not _is_complete(folder, key):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            busy = f"{failure}: another process has been unpacking it for an hour; wait for it or end it"
+            with file_lock(folder.with_name(f".{folder.name}{LOCK}"), busy, patience=_LOCK_SECONDS):
+                if not _is_complete(folder, key):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    with atomic_folder(folder) as part:
+                        _unpack(failure, path, part, dtype)
+                    write_sealed(
+                        folder.with_suffix(".json"),
+                        {"key": key, "of": str(path), "files": _file_stamps(folder)},
+                    )
+    except OSError as error:
+        raise ModelError(
+            f"{failure}: it cannot be read, or unpacked into {gguf_cache()} ({error.strerror or error}); "
+            "set SEMCAL_CACHE to a folder with room that can be written"
+        ) from error
+    return replace(location, source=str(folder), revision=f"sha256:{digest}", gguf=False)
+
+
+def _sha256(path: Path) -> str:
+    """Of a file; kept by path, size and times, for hashing takes seconds."""
+    status = path.stat()
+    resolved = str(path.resolve())
+    key = [resolved, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    name = hashlib.sha256(resolved.encode(errors="surrogateescape")).hexdigest()[:32]
+    record = gguf_cache() / "hashes" / f"{name}.json"
+    seal = read_sealed(record)
+    if seal is not None and seal.get("key") == key:
+        return str(seal["sha256"])
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError):
+        write_sealed(record, {"key": key, "sha256": digest})
+    return digest
+
+
+def _file_stamps(folder: Path) -> dict[str, list[int]]:
+    """Size and time of change of each file: one that was cut short or edited later has others."""
+    return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in own_files(folder)}
+
+
+def _is_complete(folder: Path, key: Mapping[str, object]) -> bool:
+    seal = read_sealed(folder.with_suffix(".json"))
+    return (
+        seal is not None
+        and seal.get("key") == key
+        and folder.is_dir()
+        and seal["files"] == _file_stamps(folder)
+    )
+
+
+def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -> None:
+    """Write a checkpoint with the content of a GGUF."""
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    reader = _open_gguf(failure, path)
+    needed = _BYTES_BESIDE_WEIGHTS
+    if dtype is not None:
+        needed += sum(int(tensor.n_elements) for tensor in reader.tensors) * dtype.itemsize
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise ModelError(
+            f"{failure}: unpacked it takes {needed:,} bytes, and {free:,} are free in {gguf_cache()}; make "
+            "room there, or set SEMCAL_CACHE to a folder with more"
+        )
+    link = folder / "model.gguf"  # alone in its folder: what lies beside the file is not read
+    link.symlink_to(path.resolve())
+    with _reading_gguf(failure, path):
+        config = AutoConfig.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
+        if dtype is not None:  # of a tokenizer alone nothing runs
+            from semcal.models.engine.network import check_supported
+
+            check_supported(failure, config)
+        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
+        _check_positions(reader, config)
+    ends = _settle_tokenizer(reader, tokenizer)
+    with _reading_gguf(failure, path):
+        reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # the others take much memory
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc would keep it
+        if dtype is not None:
+            _write_weights(reader, config, folder, dtype)
+        link.unlink()
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        GenerationConfig(eos_token_id=ends, bos_token_id=config.bos_token_id).save_pretrained(folder)
+
+
+@contextmanager
+def _reading_gguf(failure: str, path: Path) -> Iterator[None]:
+    """Name what serves a GGUF where transformers does not read one of its kind."""
+    with silenced(), as_model_error(failure, str(path.parent)):
+        try:
+            yield
+        except (NotImplementedError, ValueError, KeyError) as error:
+            if not re.search("not supported|Supported|Unknown gguf|not yet implemented|no rule", str(error)):
+                raise
+            reason = f"{failure}: transformers does not read it ({error})"
+            raise ModelError(f"{reason}; {llama_cpp_line(path)}") from error
+
+
+def _open_gguf(failure: str, path: Path) -> Any:
+    """gguf's reader of a file that is a whole GGUF of a language model."""
+    try:
+        import gguf
+    except ImportError as error:
+        raise MissingExtraError("gguf", "gguf") from error
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start != b"GGUF":
+        raise ModelError(f"{failure}: {path} is no GGUF, it begins with {shown(start)}; fetch it again")
+    try:
+        reader = gguf.GGUFReader(path)
+        kind = _value(reader, "general.type", "model")
+        architecture = _value(reader, _ARCHITECTURE, "")
+    except Exception as error:
+        if "GGMLQuantizationType" in str(error):
+            raise ModelError(f"{failure}: {error}, by the package gguf; {llama_cpp_line(path)}") from error
+        raise ModelError(
+            f"{failure}: {path} is damaged or was cut short ({error}); fetch it again"
+        ) from error
+    if _SPLIT.search(path.name) or _value(reader, "split.count", 0) > 1:
+        raise ModelError(
+            f"{failure}: it is one part of a split file; join the parts (llama-gguf-split --merge FIRST_PART "
+            "whole.gguf) and give the whole"
+        )
+    if kind != "model" or _NO_TEXT.match(architecture):
+        raise ModelError(
+            f"{failure}: it holds no language model (type {kind!r}, architecture {architecture!r}); give the "
+            "GGUF of the model that writes text"
+        )
+    stated = _value(reader, f"{architecture}.block_count", 0)
+    blocks = {found[1] for tensor in reader.tensors if (found := _BLOCK.search(tensor.name))}
+    if not isinstance(stated, int) or stated > len(blocks):  # the others would be random numbers
+        raise ModelError(
+            f"{failure}: {architecture}.block_count says {shown(stated)} layers, and {path} holds "
+            f"{len(blocks)}; it is damaged, fetch it again"
+        )
+    return reader
+
+
+def _value(reader: Any, key: str, missing: Any = None) -> Any:
+    """What a GGUF says under a key."""
+    return reader.fields[key].contents() if key in reader.fields else missing
+
+
+def _check_positions(reader: Any, config: Any) -> None:
+    """Take over what scales the positions of llama models; refuse what transformers' reader would drop."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    scaling = _value(reader, f"{_value(reader, _ARCHITECTURE)}.rope.scaling.type", "none")
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+    if rope.get("rope_type", "default") != "default":
+        return
+    if scaling != "none" or "rope_factors_long.weight" in tensors:
+        raise ValueError(f"there is no rule for its positions, scaled by {scaling!r}")
+    if "rope_freqs.weight" in tensors:
+        factors = [float(tensor) for tensor in tensors["rope_freqs.weight"]]
+        config.rope_parameters = {
+            **rope,
+            "rope_type": "longrope",
+            "short_factor": factors,
+            "long_factor": factors,
+            "attention_factor": 1.0,
+            "original_max_position_embeddings": config.max_position_embeddings,
+        }
+
+
+def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
+    """Split texts as llama.cpp does, and return the tokens that end an answer."""
+    from tokenizers import pre_tokenizers
+
+    backend = tokenizer.backend_tokenizer
+    split = _value(reader, "tokenizer.ggml.pre", "default")
+    if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split in _DIGITS:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+    elif isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split not in _GPT2:
+        message = f"transformers does not know how {split!r} splits texts, so they are split as GPT-2's"
+        warnings.warn(f"{message}; tokens may differ from llama.cpp's", SemcalWarning, stacklevel=2)
+    kinds = _value(reader, "tokenizer.ggml.token_type", [])
+    texts = _value(reader, "tokenizer.ggml.tokens", [])
+    ends = {number for number, text in enumerate(texts) if text in _ENDS and kinds[number] == _CONTROL}
+    ends |= {_value(reader, f"tokenizer.ggml.{key}_token_id", -1) for key in ("eos", "eot", "eom")}
+    return sorted({int(number) for number in ends if number >= 0})
+
+
+def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
+    """Write safetensors: tensor by tensor, or where that cannot be done by transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    read = _tensor_reader(reader, config, model)
+    if read is None:
+        with redirect_stderr(io.StringIO()):  # a progress bar
+            loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", dtype=dtype)
+        model.load_state_dict(loaded.state_dict(), assign=True)
+        model.tie_weights()
+        model.save_pretrained(folder)
+        return
+    names, tensor_of = read
+    shapes, end = model.state_dict(), 0
+    kind = _SAFETENSORS_DTYPES[str(dtype).split(".")[-1]]
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    tensors = [tensor for tensor in reader.tensors if tensor.name in names]
+    for tensor in tensors:
+        start, end = end, end + int(tensor.n_elements) * dtype.itemsize
+        shape = list(shapes[names[tensor.name]].shape)
+        header[names[tensor.name]] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    header_bytes = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
+        for tensor in tensors:
+            values = tensor_of(tensor).to(dtype).contiguous()
+            file.write(values.view(torch.uint8).numpy().data)
+
+
+def _tensor_reader(
+    reader: Any, config: Any, model: Any
+) -> tuple[dict[str, str], Callable[..., Tensor]] | None:
+    """The model's names of tensors, and what reads one; None where several make one."""
+    import torch
+    from gguf import dequantize
+
+    try:
+        from transformers import modeling_gguf_pytorch_utils as reading
+        from transformers.integrations.gguf.utils import is_gguf_arch_supported
+    except ImportError:  # another version of transformers
+        return None
+    architecture = _value(reader, _ARCHITECTURE)
+    processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config=config.to_dict())
+    names = reading.get_gguf_hf_weights_map(model, processor)
+    matched = [names[tensor.name] for tensor in reader.tensors if tensor.name in names]
+    lacking = set(model.state_dict()) - set(matched) - set(model.all_tied_weights_keys)
+    if is_gguf_arch_supported(architecture) or lacking or len(matched) != len(set(matched)):
+        return None
+
+    def read(tensor: Any) -> Tensor:
+        values = dequantize(tensor.data, tensor.tensor_type)
+        values = processor.process(
+            weights=values, name=tensor.name, tensor_key_mapping=names, parsed_parameters={"tensors": {}}
+        ).weights
+        return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+    return names, read

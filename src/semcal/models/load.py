@@ -1,0 +1,228 @@
+"""Load language models and NLI models from checkpoints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semcal.errors import ModelError, UsageError, naming_extra, shown
+from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, llama_cpp_line, locate
+from semcal.models.checkpoint import as_model_error, read_checkpoint, read_config, revision_of
+from semcal.models.equivalence import Equivalence, names_a_server
+from semcal.models.gguf import unpacked
+
+if TYPE_CHECKING:
+    import torch
+
+    from semcal.models.causal_lm import CausalLanguageModel
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+_UNITS |= {f"{unit}I": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
+
+
+_SIZE_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)
+_ADDRESS_SPACE = 2**63  # no process can address as many bytes
+
+
+def load_model(
+    path_or_id: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+    memory: int | str | None = None,
+) -> CausalLanguageModel:
+    """Load a causal language model with its tokenizer.
+
+    Temperature, top-p, top-k and repetition penalty of the checkpoint's generation config are not applied;
+    its end-of-text tokens are.
+
+    Parameters
+    ----------
+    path_or_id : str or Path
+        A directory in the format of `transformers`, a GGUF, an id on the Hugging Face hub, or "atlas", the
+        small model that comes with the package.
+    device : str or torch.device, optional
+        Where it runs. Default: a CUDA GPU, else Apple's, else the CPU.
+    dtype : str or torch.dtype, optional
+        "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU and for a GGUF,
+        "auto" elsewhere.
+    revision : str, optional
+        Branch, tag or commit on the hub.
+    memory : int or str, optional
+        Limit on the keys and values of one batch, in bytes or as "2GB"; a question that may need more by
+        itself is refused. Default: a quarter of the weights, but at least 64 MiB, and a question that may
+        need more runs by itself.
+
+    Returns
+    -------
+    CausalLanguageModel
+        Its `name` is the id or the name of the directory or file; its `revision` is the hub's commit, or
+        "sha256:…" of a GGUF, or over the files of a directory.
+
+    Raises
+    ------
+    ModelError
+        If it is not there, cannot be reached, is damaged, or is no causal language model.
+    UsageError
+        If the device or dtype does not exist, or `memory` is not a size.
+
+    Examples
+    --------
+    >>> load_model("atlas", device="cpu").name
+    'language_model'
+    """
+    if names_a_server(path_or_id):
+        raise UsageError(f"{shown(path_or_id)} is a server, which semcal.load_server connects to")
+    needed_by = f"the language model {shown(str(path_or_id))}"
+    with naming_extra(needed_by):
+        location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
+    if location.gguf:
+        needed_by += f" ({llama_cpp_line(Path(location.source))})"
+    with naming_extra(needed_by):
+        import torch
+        from transformers import AutoModelForCausalLM, GenerationConfig
+
+        from semcal.models.causal_lm import CausalLanguageModel
+        from semcal.models.engine.network import check_supported
+    from semcal.data.question import chat
+
+    torch_device = choose_device(device)
+    budget = None if memory is None else parse_size(memory)
+    failure = f"cannot load the language model {location.name!r}"
+    chosen = choose_dtype(dtype, torch_device)
+    if location.gguf:
+        chosen = torch.float32 if dtype is None or isinstance(chosen, str) else chosen
+        location, revision = unpacked(failure, location, chosen), None
+    config = read_config(failure, location, revision)
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{failure}: {config.model_type} is an encoder-decoder, a causal language model is needed"
+        )
+    with as_model_error(f"{failure}: its configuration", location.source):
+        check_supported(failure, config)
+    tokenizer, model, report = read_checkpoint(
+        failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen, **_attention_of(config)
+    )
+    if missing := sorted(report.get("missing_keys", ())):  # they would be random numbers
+        raise ModelError(
+            f"{failure}: the files lack {len(missing)} of its weights ({', '.join(missing[:3])}, …); "
+            "it is incomplete, or not a causal language model"
+        )
+    checkpoint_revision = revision_of(location, config)
+    with as_model_error(failure, location.source):
+        language_model = CausalLanguageModel(
+            model.to(torch_device),
+            tokenizer,
+            name=location.name,
+            revision=checkpoint_revision,
+            memory_budget=budget,
+            refuse_larger=budget is not None,
+            checkpoint=checkpoint_revision,
+        )
+        language_model.encode_answer(chat("Which?"), "That.")  # fails here if the tokenizer is damaged
+    settings = model.generation_config  # its sampling settings are dropped, its special tokens stay
+    model.generation_config = GenerationConfig(
+        bos_token_id=getattr(settings, "bos_token_id", None),
+        eos_token_id=getattr(settings, "eos_token_id", None),
+        pad_token_id=getattr(settings, "pad_token_id", None),
+    )
+    return language_model
+
+
+def load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: str | None) -> Equivalence:
+    """Load an NLI model; ModelError if it cannot be loaded or does not say which label is entailment."""
+    with naming_extra(f"the NLI model {shown(str(name_or_dir))}"):
+        import torch
+        from transformers import AutoModelForSequenceClassification
+
+        from semcal.models.nli import CrossEncoder
+
+    torch_device = choose_device(device)
+    location = locate(name_or_dir, NLI_MODEL, revision=revision)
+    failure = f"cannot load the NLI model {location.name!r}"
+    read_config(failure, location, revision)
+    tokenizer, model, report = read_checkpoint(
+        failure, location, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
+    )
+    if report["missing_keys"]:
+        raise ModelError(
+            f"{failure}: the files lack {', '.join(sorted(report['missing_keys']))}; "
+            "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
+        )
+    rows = model.get_input_embeddings().num_embeddings
+    beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
+    if beyond:
+        raise ModelError(
+            f"{failure}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
+            "knows; the two do not belong together"
+        )
+    checkpoint_revision = revision_of(location, model.config)
+    with as_model_error(failure, location.source):
+        encoder = CrossEncoder(
+            model.to(torch_device), tokenizer, name=location.name, revision=checkpoint_revision
+        )
+    encoder.address = str(name_or_dir)
+    return encoder
+
+
+def parse_size(text: str | int) -> int:
+    """Return a number of bytes, given as such or with a unit.
+
+    kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024; the B may be left out, and upper or lower
+    case does not matter. UsageError if it is no such size, less than one byte, or more than a process can
+    address.
+
+    >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("512m"), parse_size(1000)
+    (2000000000, 1610612736, 512000000, 1000)
+    """
+    size: float = text if isinstance(text, int) else 0
+    if not isinstance(text, int) and (match := _SIZE_PATTERN.fullmatch(text)):
+        size = float(match[1]) * _UNITS.get(match[2].upper(), 0)
+    if not 1 <= size < _ADDRESS_SPACE:
+        raise UsageError(
+            f"{shown(text)} is not a size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
+        )
+    return int(size)
+
+
+def _attention_of(config: Any) -> dict[str, str]:
+    """Eager attention for soft-capped scores: transformers up to 5.17 lets fused attention drop the cap."""
+    return {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
+
+
+def choose_device(device: str | torch.device | None = None) -> torch.device:
+    """The given device, or the best one of this machine; UsageError if it has no such device."""
+    import torch
+
+    if device is not None:
+        try:
+            chosen = torch.device(device)
+        except RuntimeError as error:
+            raise UsageError(f"no device {device!r}; give 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
+        counts = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+        count = counts.get(chosen.type, 1)
+        if (chosen.index or 0) >= count:
+            raise UsageError(f"this machine has no {chosen} ({count} of its kind); use --device cpu")
+        return chosen
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch.dtype:
+    """The given dtype; by default float32 on a CPU and the checkpoint's own elsewhere."""
+    import torch
+
+    if dtype is None:
+        return torch.float32 if device.type == "cpu" else "auto"
+    if isinstance(dtype, torch.dtype) or dtype == "auto":
+        return dtype
+    torch_dtype = getattr(torch, dtype, None)
+    if not isinstance(torch_dtype, torch.dtype) or not torch_dtype.is_floating_point:
+        raise UsageError(f"no dtype {dtype!r}; give 'float32', 'bfloat16', 'float16' or 'auto'")
+    return torch_dtype

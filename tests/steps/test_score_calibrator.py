@@ -1,0 +1,185 @@
+"""Probabilities from scores alone, in scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from semcal import ScoreCalibrator, metrics
+from semcal.errors import FitError, InputError, SemcalError, UsageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+#: Checks of scikit-learn that do not apply, and the reason.
+NOT_OURS = {
+    "check_classifiers_classes": "fits four classes",
+    "check_classifiers_train": "fits three classes",
+    "check_classifiers_one_label": "one class is refused, since it has no second probability",
+    "check_classifiers_one_label_sample_weights": "as above",
+    "check_estimators_overwrite_params": "fits three classes",
+    "check_estimators_unfitted": "UsageError, since scikit-learn is no dependency",
+    "check_dtype_object": "objects are refused with our own error",
+    "check_fit1d": "one score may be one-dimensional",
+    "check_supervised_y_2d": "a column of labels is refused",
+    "check_fit2d_1sample": "fewer than 5 examples are refused in our words",
+    "check_fit2d_1feature": "fits too few examples of a class for a map",
+}
+
+
+def world(n: int, seed: int = 0, slope: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    return score, rng.random(n) < 1 / (1 + np.exp(-slope * score))
+
+
+def test_the_probability_is_calibrated_on_other_data_and_ranks_like_the_score() -> None:
+    score, correct = world(500)
+    others, labels = world(5000, seed=1)
+    p = ScoreCalibrator().fit(score, correct).predict_proba(others)
+    assert p.shape == (5000, 2)
+    assert np.allclose(p.sum(1), 1)
+    assert metrics.ace(p[:, 1], labels) < 0.04
+    assert metrics.auroc(p[:, 1], labels) == pytest.approx(metrics.auroc(others, labels), abs=0.01)
+
+
+@pytest.mark.parametrize("transform", [lambda s: -s, lambda s: 3 - 100 * s, lambda s: 1 / (1 + np.exp(s))])
+def test_the_direction_and_the_scale_of_a_score_are_learned(transform: Any) -> None:
+    score, correct = world(400)
+    plain = ScoreCalibrator().fit(score, correct).predict_proba(score)[:, 1]
+    other = ScoreCalibrator().fit(transform(score), correct).predict_proba(transform(score))[:, 1]
+    assert np.abs(plain - other).mean() < 0.05
+
+
+def test_the_logistic_and_the_isotonic_map_are_those_of_scikit_learn_before_cap_and_floor() -> None:
+    score, correct = world(300)
+    fitted = ScoreCalibrator().fit(score, correct)
+    features = fitted._features(score[:, None])
+    by_kind = {one.candidate.kind: one.candidate for one in fitted.scores_}
+    scaled = (score - score.mean()) / score.std()
+    oracle = (
+        LogisticRegression(C=1 / 3, tol=1e-10)
+        .fit(scaled[:, None], correct)
+        .predict_proba(scaled[:, None])[:, 1]
+    )
+    ours = by_kind["logistic"].fit(features, correct.astype(float))
+    without_support = type(ours)(ours.candidate, ours.parameters, ours.unknown)
+    assert np.allclose(without_support.predict(features), oracle, atol=1e-5)
+    isotonic = IsotonicRegression(out_of_bounds="clip").fit(score, correct).predict(score)
+    ours = by_kind["isotonic"].fit(features, correct.astype(float))
+    assert np.allclose(type(ours)(ours.candidate, ours.parameters, ours.unknown).predict(features), isotonic)
+
+
+def test_the_threshold_keeps_its_risk_on_other_data() -> None:
+    others, labels = world(20_000, seed=99)
+    broken = found = 0
+    for seed in range(40):
+        calibrator = ScoreCalibrator(risks=[0.1, 0.3], seed=seed).fit(*world(400, seed=seed))
+        strict, loose = calibrator.thresholds_
+        assert (strict.risk_limit, loose.risk_limit) == (0.1, 0.3)
+        accepted = calibrator.accepts(others)
+        if loose.threshold is not None:
+            found += 1
+            broken += bool((~labels[accepted]).mean() > 0.3)
+            assert calibrator.accepts(others, risk=0.1).sum() <= accepted.sum()
+    assert found >= 30
+    assert broken <= 5  # at most 1 in 40 is expected to exceed delta / 2 = 0.025
+
+
+def test_groups_stay_together_and_count_once_for_a_threshold() -> None:
+    score, correct = world(400)
+    groups = np.repeat(np.arange(100), 4)
+    calibrator = ScoreCalibrator(risks=0.3).fit(score, correct, groups=groups)
+    assert calibrator.thresholds_[0].n == 40
+
+
+def test_tables_have_names_and_missing_scores_have_probabilities() -> None:
+    score, correct = world(300)
+    noise = np.random.default_rng(3).normal(size=300)
+    table = pd.DataFrame({"likelihood": score, "noise": noise})
+    table.loc[::10, "likelihood"] = np.nan
+    calibrator = ScoreCalibrator().fit(table, pd.Series(np.where(correct, "right", "wrong")))
+    assert calibrator.feature_names_in_.tolist() == ["likelihood", "noise"]
+    assert calibrator.classes_.tolist() == ["right", "wrong"]
+    p = calibrator.predict_proba(table)
+    assert np.isfinite(p).all()
+    assert calibrator.score(table, np.where(correct, "right", "wrong")) > 0.7
+
+
+def test_it_is_the_last_step_of_a_pipeline_and_can_be_cloned_and_pickled() -> None:
+    score, correct = world(300)
+    pipeline = make_pipeline(FunctionTransformer(np.square), ScoreCalibrator())
+    assert cross_val_score(pipeline, score[:, None], correct, cv=3).shape == (3,)
+    fitted = ScoreCalibrator(risks=0.4).fit(score, correct)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict_proba(score), fitted.predict_proba(score))
+    assert clone(fitted).get_params() == {"risks": 0.4, "delta": 0.05, "seed": 0}
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it does not inherit from BaseEstimator, on purpose
+    GENERATED = list(estimator_checks_generator(ScoreCalibrator(), legacy=True))
+CHECKS = [
+    pytest.param(estimator, check, id=f"{number} {check.func.__name__}")
+    for number, (estimator, check) in enumerate(GENERATED)
+    if check.func.__name__ not in NOT_OURS
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("estimator", "check"), CHECKS)
+def test_the_applicable_checks_of_scikit_learn_pass(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "named"),
+    [
+        ([1, 2, 3], [0, 1], "y has the shape"),
+        (["a"] * 20, [0, 1] * 10, "X"),
+        (np.full(20, np.inf), [0, 1] * 10, "infinite"),
+        (np.full(20, np.nan), [0, 1] * 10, "NaN"),
+        (np.arange(20), [0] * 20, "classes"),
+        (np.arange(21), [0, 1, 2] * 7, "classes"),
+        (np.zeros((20, 2, 2)), [0, 1] * 10, "X has the shape"),
+    ],
+)
+def test_bad_input_is_refused_by_name(X: Any, y: Any, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        ScoreCalibrator().fit(X, y)
+
+
+def test_wrong_calls_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="risks"):
+        ScoreCalibrator(risks=2).fit(*world(50))
+    with pytest.raises(UsageError, match="fit"):
+        ScoreCalibrator().predict([0.5])
+    with pytest.raises(UsageError, match="risk"):
+        ScoreCalibrator(risks=0.3).fit(*world(100)).accepts([0.5], risk=0.2)
+    with pytest.raises(FitError):
+        ScoreCalibrator().fit([0.1, 0.9], [0, 1])
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=5, max_size=60))
+@settings(max_examples=40, deadline=None)
+def test_any_scores_give_probabilities_or_one_clear_error(rows: list[tuple[float, bool]]) -> None:
+    scores, labels = zip(*rows)
+    try:
+        p = ScoreCalibrator().fit(scores, labels).predict_proba(scores)
+    except SemcalError:
+        assert len(set(labels)) == 1
+        return
+    assert ((p >= 0) & (p <= 1)).all()
