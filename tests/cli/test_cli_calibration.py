@@ -87,7 +87,7 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     assert all(row["threshold"] == 0.65 and row["abstained"] == (row["confidence"] < 0.65) for row in rows)
     assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
     code, _, stderr = semcal(*options, tmp_path / "limited", "--abstain-below", "0.5")
-    assert (code, "--abstain-below given beside a calibration" in stderr) == (2, True)
+    assert (code, "--abstain-below" in stderr) == (2, True)
     replace(limited, threshold=threshold(None)).save_pretrained(tmp_path / "none")
     code, rows, stderr = semcal(*options, tmp_path / "none")
     assert {(row["abstained"], row["threshold"]) for row in rows} == {(True, None)}

@@ -122,7 +122,7 @@ def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tm
         (("--model", "atlas", "--few-shot", shots), "was sampled with another prompt"),
         (
             ("--model", "atlas", "--config", "sampling.temperatures=2"),
-            "no draws at T = 2, but at 1, 0.5; name some of these",
+            "no samples at T = 2",
         ),
         (("--model", "atlas", "--max-new-tokens", 2), "--max-new-tokens requires a model"),
     ):
@@ -314,7 +314,7 @@ def test_kept_samples_on_standard_input_are_refused_and_not_sampled_again(
 ) -> None:
     text = (sampled / "samples.jsonl").read_text()
     for options, message in (
-        ((), "no calibration.json that knows their prompt stands beside them"),
+        ((), "calibration.json, which holds the prompt"),
         (("--model", "atlas"), "pass the file samples.jsonl"),
     ):
         code, _, err = semcal("calibrate", "-", *options, "--out", tmp_path / "c", stdin=text)
