@@ -122,9 +122,9 @@ def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tm
         (("--model", "atlas", "--few-shot", shots), "was sampled with another prompt"),
         (
             ("--model", "atlas", "--config", "sampling.temperatures=2"),
-            "no draws at T = 2, but at 1, 0.5; name some of these",
+            "no samples at T = 2",
         ),
-        (("--model", "atlas", "--max-new-tokens", 2), "--max-new-tokens is for a model that is asked"),
+        (("--model", "atlas", "--max-new-tokens", 2), "--max-new-tokens requires a model"),
     ):
         code, _, err = semcal("calibrate", moved, *options, "--out", tmp_path / "c")
         assert (code, message in err) == (2, True), err
@@ -314,8 +314,8 @@ def test_kept_samples_on_standard_input_are_refused_and_not_sampled_again(
 ) -> None:
     text = (sampled / "samples.jsonl").read_text()
     for options, message in (
-        ((), "no calibration.json that knows their prompt stands beside them"),
-        (("--model", "atlas"), "give them as a file, samples.jsonl"),
+        ((), "calibration.json, which holds the prompt"),
+        (("--model", "atlas"), "pass the file samples.jsonl"),
     ):
         code, _, err = semcal("calibrate", "-", *options, "--out", tmp_path / "c", stdin=text)
         assert (code, message in err) == (2, True), err

@@ -83,7 +83,7 @@ def test_a_calibration_of_messages_refuses_other_templates_by_name() -> None:
         uq.ask(messages(TEXTS[0])["messages"])
     with pytest.raises(QuestionError, match="it has no 'messages'"):
         uq.ask(TEXTS[0])
-    with pytest.raises(UsageError, match="system given beside a calibration"):
+    with pytest.raises(UsageError, match="system"):
         semcal.SemanticUQ(model, calibration=calibration, system="Be brief.")
     with pytest.raises(InputError, match="of another template: the system message is none"):
         semcal.calibrate(model, [*ROWS[:9], messages(TEXTS[9]) | {"answers": "Ana"}], equivalence="exact")

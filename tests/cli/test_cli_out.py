@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_before_any_work(tmp_path
             pytest.skip("root may not give up its rights here")
         assert (done.returncode, done.stderr) == (
             1,
-            f"error: Permission denied: {out}; check who may write there, or name another place\n",
+            f"error: Permission denied: {out}; check the permissions, or choose another place\n",
         )
     assert list(folder.iterdir()) == []
 

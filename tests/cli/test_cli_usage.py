@@ -66,13 +66,13 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("ask . --model none", "is a folder"),
         ("ask Who? --columns question=Frage", "--columns"),
         *(
-            (f"{ASK} {option}", f"{option.split()[0]} given beside a calibration, which sets it")
+            (f"{ASK} {option}", option.split()[0])
             for option in (
                 *("--m 5", "--temperature 1", "--recalibrator any"),
                 *("--max-new-tokens 2", "--measure E-SC"),
             )
         ),
-        (f"{ASK} --m 5 --measure L-SC", "--m, --measure given beside a calibration, which sets them"),
+        (f"{ASK} --m 5 --measure L-SC", "--m, --measure"),
         (f"{ASK} --compare", "--compare"),
         (f"{ASK} --equivalence atlas", "the equivalence 'exact', not 'atlas'"),
         # Fits
