@@ -116,7 +116,7 @@ def test_a_calibration_brings_its_settings_whatever_the_file_says(tmp_path: Path
     )
     assert beside == alone
     code, _, said = semcal(*asked, "--calibration", "atlas", "--m", 3)
-    assert (code, "--m given beside a calibration" in said) == (2, True)
+    assert (code, "--m: not allowed" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

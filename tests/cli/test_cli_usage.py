@@ -59,22 +59,22 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("measure rows.jsonl --answer given", "--answer"),
         ("import lm_eval lm.jsonl", "'lm_eval'"),
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
-        *((f"import {form} lm.jsonl --answer greedy", f"a log of {form}") for form in ("lm-eval", "inspect")),
+        *((f"import {form} lm.jsonl --answer greedy", f"{form} logs") for form in ("lm-eval", "inspect")),
         ("sample q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
         # Answers
         ("ask nosuch.jsonl --model none", "there is no file 'nosuch.jsonl'"),
         ("ask . --model none", "is a folder"),
         ("ask Who? --columns question=Frage", "--columns"),
         *(
-            (f"{ASK} {option}", f"{option.split()[0]} given beside a calibration, which sets it")
+            (f"{ASK} {option}", f"{option.split()[0]}: not allowed")
             for option in (
                 *("--m 5", "--temperature 1", "--recalibrator any"),
                 *("--max-new-tokens 2", "--measure E-SC"),
             )
         ),
-        (f"{ASK} --m 5 --measure L-SC", "--m, --measure given beside a calibration, which sets them"),
+        (f"{ASK} --m 5 --measure L-SC", "--m, --measure: not allowed"),
         (f"{ASK} --compare", "--compare"),
-        (f"{ASK} --equivalence atlas", "the equivalence 'exact', not 'atlas'"),
+        (f"{ASK} --equivalence atlas", "equivalence: got 'atlas', expected 'exact'"),
         # Fits
         (f"{FIT} --validation q.jsonl", "--validation"),
         (f"{FIT} --plot loss.gif", "a plot is written as .pdf, .png, .svg"),
