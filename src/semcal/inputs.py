@@ -65,8 +65,8 @@ def as_model(model: object) -> Sampler:
         return load_model(model)
     if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"model: expected a language model, got {kind_of(model)}. Pass a name, a directory or a model of "
-            "semcal.load_model; wrap a model in memory with "
+            f"model: expected a language model; it is {kind_of(model)}. Pass a name, a directory or a model "
+            "of semcal.load_model; wrap a model in memory with "
             "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and give your own sampler "
             "`capabilities` (semcal.models.Capabilities)"
         )
@@ -146,7 +146,7 @@ def as_equivalence(equivalence: object) -> Equivalence:
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f"equivalence: expected an equivalence, got {kind_of(equivalence)}. Pass "
+            f"equivalence: expected an equivalence; it is {kind_of(equivalence)}. Pass "
             '"default", "exact", the name or directory of an NLI model, or the result of '
             "semcal.load_equivalence"
         )
