@@ -95,7 +95,7 @@ def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> 
     assert result["n"] == 53
     assert "'samples' must be a list of strings" in err
     assert "'answers' must be a list of at least one" in err
-    assert "line 12 (id 'q11'): 'answers' holds no text, got [' ']: give at least one" in err
+    assert "line 12 (id 'q11'): 'answers' holds no text, got [' ']" in err
     assert "line 14 (id 'q13'): 'group' must be a text or a number" in err
     assert "line 16 (id 'q15'): 'context' must be the passage as a text" in err
     assert "line 18 (id 'q17'): 'clusters' is empty" in err

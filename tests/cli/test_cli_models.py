@@ -269,7 +269,7 @@ def test_ts_grid_needs_samples_alone_and_is_applied_as_any_other(model: str, tmp
 def test_one_draw_is_wrong_usage_and_few_are_warned_of_once(model: str, tmp_path: Path) -> None:
     code, rows, stderr = semcal("ask", "Who built it?", "--model", model, "--m", "1")
     assert (code, rows) == (2, [])
-    assert "one draw has a share of 1 whatever it says" in stderr
+    assert "m = 1: " in stderr
     file = write(tmp_path / "q.jsonl", QUESTIONS)
     code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
     assert (code, len(rows)) == (0, 10)
@@ -302,7 +302,7 @@ def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
 def test_what_is_the_usual_temperature_is_not_compared_with_itself(model: str) -> None:
     code, rows, stderr = semcal("ask", "Who?", "--model", model, "--temperature", "0.5", "--compare")
     assert (code, [row["temperature"] for row in rows]) == (0, [0.5])
-    assert "nothing to compare it with" in stderr
+    assert "--compare has no effect" in stderr
 
 
 def test_a_recalibrator_may_have_a_hub_id(
@@ -322,7 +322,7 @@ def test_a_recalibrator_may_have_a_hub_id(
 
 
 def test_ask_without_a_model_says_that_the_embedded_one_answers(model: str) -> None:
-    said = "ask: the embedded model of an invented world answers; name yours with --model\n"
+    said = "ask: the embedded model, which knows a fictional world, answers; pass your model with --model\n"
     options = ("What is the capital of France?", "--m", "2")
     assert semcal("ask", *options)[2].startswith(said)
     for more in (("--model", "atlas"), ("--model", model), ("-q",)):

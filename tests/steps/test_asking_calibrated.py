@@ -77,7 +77,7 @@ def test_the_threshold_of_the_calibration_decides(model, known, limit, abstained
 
 def test_a_threshold_can_be_given_where_the_calibration_has_none(model, known) -> None:
     assert semcal.SemanticUQ(model, calibration=known, abstain_below=0.9).ask(ONE).abstained is True
-    with pytest.raises(UsageError, match="abstain_below given beside a calibration"):
+    with pytest.raises(UsageError, match=r"^abstain_below: "):
         semcal.SemanticUQ(model, calibration=replace(known, threshold=threshold(0.5)), abstain_below=0.9)
 
 
@@ -118,22 +118,22 @@ def test_verdicts_are_shared_between_the_temperatures(model, known) -> None:
     ],
 )
 def test_what_the_calibration_sets_is_refused_by_name(model, known, name, value) -> None:
-    with pytest.raises(UsageError, match=f"^{name} given beside a calibration, which sets it itself"):
+    with pytest.raises(UsageError, match=f"^{name}: .* calibration"):
         semcal.SemanticUQ(model, calibration=known, **{name: value})
 
 
 def test_the_equivalence_is_that_of_the_calibration_and_no_other(model, known) -> None:
     assert isinstance(semcal.SemanticUQ(model, calibration=known).equivalence, ExactMatch)
     semcal.SemanticUQ(model, calibration=known, equivalence="exact")
-    with pytest.raises(UsageError, match="made with the equivalence 'exact', not 'fake'"):
+    with pytest.raises(UsageError, match=r"^equivalence: got 'fake', expected 'exact'"):
         semcal.SemanticUQ(model, calibration=known, equivalence=FakeEquivalence([]))
     elsewhere = replace(known, equivalence="/somewhere/nli_model")
-    with pytest.raises(UsageError, match="not 'exact'"):
+    with pytest.raises(UsageError, match=r"got 'exact'"):
         semcal.SemanticUQ(model, calibration=elsewhere, equivalence="exact")
-    with pytest.raises(UsageError, match="not 'atlas'"):  # whose directory is called so
+    with pytest.raises(UsageError, match=r"got 'atlas'"):  # whose directory is called so
         semcal.SemanticUQ(model, calibration=elsewhere, equivalence="atlas")
     semcal.SemanticUQ(model, calibration=elsewhere, equivalence=str(nli_model_dir()))
-    with pytest.raises(UsageError, match="'/somewhere/nli_model', which is no directory here; give it"):
+    with pytest.raises(UsageError, match=r"^equivalence: .*'/somewhere/nli_model'.*--equivalence"):
         semcal.SemanticUQ(model, calibration=elsewhere)
     embedded = semcal.SemanticUQ(model, calibration=replace(known, equivalence="atlas"))
     semcal.SemanticUQ(model, calibration=embedded.calibration, equivalence=embedded.equivalence)
@@ -161,7 +161,7 @@ def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     other = FakeLanguageModel({ONE: {"Bo.": 1.0}})
     with pytest.raises(UsageError, match="the calibration was fitted on fake"):
         semcal.SemanticUQ(other, calibration=known)
-    with pytest.warns(SemcalWarning, match=r"another model .* its probabilities do not hold") as caught:
+    with pytest.warns(SemcalWarning, match=r"made for another model \(fake") as caught:
         forced = semcal.SemanticUQ(other, calibration=known, force=True)
     assert len(caught) == 1
     assert forced.ask(ONE).confidence == pytest.approx(0.7)
@@ -181,10 +181,10 @@ def test_what_stored_rows_do_not_tell_is_named(model, known) -> None:
         ({}, "from fake with its prompt at T = 1, and clustered with exact (components)"),
         ({"temperatures": (0.5, 2.0)}, "at T = 1 and 0.5 and 2, and"),
         ({"temperature": None}, "with its prompt at the same temperature, and"),
-        ({"temperature": None, "recalibrator": fitted}, "prompt under its recalibrator, and"),
+        ({"temperature": None, "recalibrator": fitted}, "prompt and its recalibrator, and"),
         (
             {"temperature": None, "recalibrator": fitted, "temperatures": (0.5,)},
-            "under its recalibrator and at T = 0.5, and",
+            "and its recalibrator and at T = 0.5, and",
         ),
         ({"provenance": None}, "from the model of the calibration with"),
     ):
@@ -198,7 +198,7 @@ def test_the_few_shot_prompt_of_the_calibration_is_asked(model) -> None:
 
 
 def test_a_calibration_of_stored_samples_says_once_what_cannot_be_checked(model) -> None:
-    with pytest.warns(SemcalWarning, match="made from stored samples: whether they came from fake") as caught:
+    with pytest.warns(SemcalWarning, match="made from stored samples") as caught:
         uq = semcal.SemanticUQ(model, calibration=calibration())
     assert len(caught) == 1
     with warnings.catch_warnings():

@@ -82,7 +82,7 @@ def test_an_answer_is_shown_in_a_line(model) -> None:
 
 
 def test_one_draw_is_refused_and_few_are_warned_of(model) -> None:
-    with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says"):
+    with pytest.raises(UsageError, match=r"^m = 1: "):
         semcal.SemanticUQ(model, m=1)
     with pytest.warns(SemcalWarning, match=r"m = 4 is few: a share is a multiple of 0\.25"):
         semcal.SemanticUQ(model, m=4)

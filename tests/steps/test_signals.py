@@ -207,20 +207,20 @@ def test_what_was_said_is_kept_and_read_again_without_the_model(tmp_path: Path) 
             measured, ClusterConfig("exact"), config=CalibrationConfig(signals=("verbalised",)), origin=origin
         )
     bare = {t: [row.without("signals") for row in part] for t, part in measured.items()}
-    with pytest.raises(InputError, match="question '1' has no signal 'p-true' of its answer 'Ana'"):
+    with pytest.raises(InputError, match="question '1' has no signal 'p-true' for its answer 'Ana'"):
         loaded.apply(bare)
     other = {
         t: [row.set(signals=[{"answer": "Bo", "p-true": 0.5}]) for row in part] for t, part in bare.items()
     }
-    with pytest.raises(InputError, match="no signal 'p-true' of its answer 'Ana'"):
+    with pytest.raises(InputError, match="no signal 'p-true' for its answer 'Ana'"):
         loaded.apply(other)
 
 
 def test_a_signal_that_fails_is_null_and_over_a_fifth_is_left_out() -> None:
     model = AskedModel(knows, lambda text: "no idea" if numbered(text) % 3 else "70")
     with (
-        pytest.warns(SemcalWarning, match="answers have no 'verbalised'"),
-        pytest.warns(SemcalWarning, match="6. % of the questions have no 'verbalised', which is left out"),
+        pytest.warns(SemcalWarning, match=r"answers have no 'verbalised'"),
+        pytest.warns(SemcalWarning, match="6.% of the questions have no 'verbalised', which is left out"),
     ):
         calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["verbalised"])
     assert calibration.signals == ()
@@ -263,7 +263,7 @@ def test_a_prompt_that_is_too_long_has_no_value_and_the_others_have(name: str) -
 def test_a_server_without_log_probabilities_is_refused_by_name(name: str) -> None:
     model = AskedModel(knows)
     model.capabilities = Capabilities(states=False, next_tokens=False)  # type: ignore[misc]
-    with pytest.raises(UsageError, match=f"--signal {name} reads log-probabilities.*verbalised needs none"):
+    with pytest.raises(UsageError, match=f"^--signal {name}: .*log-probabilities.*--signal verbalised"):
         add_signals(rows_of(AskedModel(knows)), [name], model, PromptConfig())
 
 
@@ -369,11 +369,11 @@ def test_samples_without_token_scores_are_refused_where_likelihoods_are_known() 
     calibration = results.calibrate(signals=["token-scores"])
     assert calibration.signals == ("token-scores",)
     bare = [{key: value for key, value in row.items() if key != "token_scores"} for row in rows]
-    with pytest.raises(InputError, match=r"no signal 'token-scores'.*`semcal sample` writes it"):
+    with pytest.raises(InputError, match=r"no signal 'token-scores'.*`semcal sample`"):
         semcal.score(bare, "exact", calibration=calibration)
     unknown = [{**row, "log_likelihoods": None} for row in bare]
     assert len(semcal.score(unknown, "exact", calibration=calibration)) == 100
-    with pytest.raises(UsageError, match="no row holds the signal 'token-scores'"):
+    with pytest.raises(UsageError, match=r"^signals: no row holds 'token-scores'"):
         semcal.score(bare, "exact").calibrate(signals=["token-scores"])
 
 
@@ -527,8 +527,8 @@ def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_i
         measured, ClusterConfig(ExactMatch()), config=CalibrationConfig(answer="given")
     )
     assert calibration.m == 1
-    assert any("one draw a question" in line for line in calibration.report.first)
-    with pytest.raises(UsageError, match="one draw has a share of 1"):
+    assert any(line.startswith("m = 1: ") for line in calibration.report.first)
+    with pytest.raises(UsageError, match=r"^m = 1: "):
         measure_samples(list(map(Row, rows)), EXACT, m=1)
 
 
@@ -539,4 +539,4 @@ def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     )
     assert (code, [point["m"] for point in made["draws_curve"]]) == (0, [1, 2, 3, 5, 6])
     advice = Calibration.from_pretrained(out).report.advice
-    assert any(line.startswith("Gain by draws") and "6 at hand" in line for line in advice)
+    assert any(line.startswith("Gain with fewer samples") and "with 6: " in line for line in advice)

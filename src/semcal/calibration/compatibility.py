@@ -176,7 +176,7 @@ def what_cannot_be_checked(
         return clustered and f"the rows are assumed to be {clustered}, as in the calibration"
     source = "the model of the calibration" if provenance is None else provenance.model
     at = "at the same temperature" if answer_at is None else f"at T = {answer_at:g}"
-    at = at if calibration.recalibrator is None else "with its recalibrator"
+    at = at if calibration.recalibrator is None else "and its recalibrator"
     also = "".join(f" and {t:g}" for t in calibration.temperatures)
     at += f" and at T = {also.removeprefix(' and ')}" if also and answer_at is None else also
     return (
