@@ -226,7 +226,9 @@ class SemanticUQ:
         at: Any = rest.get("abstain_below")
         is_number: bool = isinstance(at, Real)
         if at is not None and not (is_number and 0 <= at <= 1):
-            raise UsageError(f"abstain_below: expected a number in [0, 1], got {shown(at)}. Pass such as 0.5")
+            raise UsageError(
+                f"abstain_below: expected a number in [0, 1], got {shown(at)}. Pass a number such as 0.5"
+            )
         self.threshold: float | None = at
         self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))

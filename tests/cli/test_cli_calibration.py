@@ -60,8 +60,8 @@ def test_an_answer_that_is_there_already_is_not_replaced_unless_it_is_the_calibr
     file = write(tmp_path / "q.jsonl", [question | more for question, more in zip(QUESTIONS, held)])
     code, rows, err = semcal("ask", file, "--model", model, "--calibration", folder)
     assert (code, [row["id"] for row in rows]) == (1, ["q2"])
-    assert "'answer' is there already ('MINE')" in err
-    assert "'probability' is there already, of the calibration 'other'" in err
+    assert "'answer' is already set ('MINE')" in err
+    assert "'probability' is already set by the calibration 'other'" in err
     assert semcal("ask", file, "--model", model, "--m", "5", "--equivalence", "exact")[0] == 0
 
 
@@ -120,7 +120,7 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     assert (code, len(rows)) == (0, 1)
     assert threshold(0.5).sentence not in stderr
     assert stderr.count("the calibration was made for another model") == 1
-    assert "its probabilities and threshold do not hold here" in stderr
+    assert "its probabilities and threshold may not hold" in stderr
 
 
 def test_a_recalibrator_is_no_calibration_and_the_other_way_round(
@@ -248,7 +248,7 @@ def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: P
     for command in (by_exact, ("measure", "--calibration", folder), ("grade",)):
         code, out, stderr = semcal(*command, rows)
         assert code == 0
-        assert stderr.count("measure: the rows do not tell") == (command[0] == "measure")
+        assert stderr.count("measure: the probabilities hold only for rows") == (command[0] == "measure")
         rows = write(tmp_path / f"{command[0]}.jsonl", out)
     assert {row["calibration"] for row in out} == {Calibration.from_pretrained(folder).id}
     assert [row["answer"] for row in out] == ["Bo"] * 3 + ["Ana"] * 3
@@ -292,7 +292,7 @@ def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
     _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS), "--equivalence", "exact")
     file, out = write(tmp_path / "clustered.jsonl", rows), tmp_path / "out.jsonl"
     for name, reason in (
-        ("four", "sample with --m 4"),
+        ("four", "--m 4"),
         ("two", "(--config sampling.temperatures=1), or use `semcal ask`"),
     ):
         code, _, stderr = semcal("measure", file, "--calibration", tmp_path / name, "--out", out)
@@ -302,11 +302,11 @@ def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
 @pytest.mark.parametrize(
     ("clustered", "learned", "refused"),
     [
-        ((), "exact", "equivalence 'default' (linkage 'components'), and the calibration is for 'exact'"),
+        ((), "exact", "equivalence 'default' (linkage 'components'), expected 'exact'"),
         (
             ("--equivalence", "exact", "--config", "cluster.linkage=greedy"),
             "exact",
-            "'exact' (linkage 'greedy'), and",
+            "'exact' (linkage 'greedy'), expected",
         ),
         (("--equivalence", "exact"), "exact", ""),
         (("--equivalence", "atlas"), "default", "equivalence 'atlas'"),

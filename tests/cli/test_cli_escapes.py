@@ -105,7 +105,7 @@ def test_an_answer_is_printed_without_escape_sequences_and_recorded_with_them(
     file = write(tmp_path / "q.jsonl", [{"id": HOSTILE, "question": "Who?"}])
     for what in ("Who?", file):
         assert run("ask", what, *options) == 0
-    assert terminal[0].getvalue().count(f"[red]{CLEANED}   share 1.00") == 2
+    assert terminal[0].getvalue().count(f"[red]{CLEANED}   share of samples 1.00") == 2
     assert run("ask", "Who?", *options, "--json") == 0
     assert not ACTED_ON.search("".join(one.getvalue() for one in terminal))
     record = json.loads(terminal[0].getvalue().splitlines()[-1])

@@ -96,7 +96,7 @@ def test_another_m_takes_the_first_draws_of_each_temperature(
     assert few["report"]["chosen"] == anew["report"]["chosen"]
     code, _, err = semcal("calibrate", sampled / "samples.jsonl", "--m", 9, "--out", tmp_path / "many")
     assert code == 2
-    assert "has 4 draws at a temperature, and m is 9" in err
+    assert "m = 9: question" in err
 
 
 def test_elsewhere_they_are_refused_until_the_model_is_named(sampled: Path, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_edited_samples_are_not_taken_for_those_of_the_calibration(sampled: Path
         (folder / "samples.jsonl").write_bytes(edited)
         code, _, err = semcal("calibrate", folder / "samples.jsonl", "--out", tmp_path / "c")
         assert code == 2
-        assert "is not what" in err
+        assert "was made from other samples" in err
 
 
 def test_rows_of_two_kinds_are_refused(sampled: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: P
         (("--m", 5), "was sampled with --m 5, and the calibration is of 4"),
         (("--max-new-tokens", 7), "was sampled with --max-new-tokens 7, and the calibration is of 6"),
         (("--model", "atlas-qwen2"), "was sampled with qwen2_model (revision"),
-        (("bare",), "was sampled with no 'context', and the calibration was learnt with one"),
+        (("bare",), "was sampled with no 'context', and the calibration was learned with one"),
     ],
 )
 def test_measure_checks_what_sampled_its_rows(
@@ -247,8 +247,8 @@ def test_measure_checks_what_sampled_its_rows(
         assert (code, message in err) == (2, True), err
     else:
         assert (code, len(found)) == (0, 3), err
-        assert "do not tell" not in err
-        assert "are taken to be clustered" not in err  # 'clustered_by' tells
+        assert "cannot be checked" not in err
+        assert "are assumed to be clustered" not in err  # 'clustered_by' tells
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_rows_with_messages_pass_the_whole_pipe(tmp_path: Path, chat_model: Path
     file = write(tmp_path / "rows.jsonl", [*ROWS[:3], {"messages": []}, {"messages": [SYSTEM]}])
     code, rows, said = command("sample", file, "--model", chat_model, "--m", 3, "--max-new-tokens", 4)
     assert (code, len(rows), [row["id"] for row in rows]) == (1, 3, ["1", "2", "3"])
-    assert 'line 5: the last of "messages" is of the system' in said
+    assert 'line 5: "messages": the last turn has the role system' in said
     assert len({row["sampled_by"]["prompt_hash"] for row in rows}) == 1
     for name in (("cluster",), ("measure",), ("grade",)):
         code, rows, said = command(*name, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))

@@ -59,7 +59,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("measure rows.jsonl --answer given", "--answer"),
         ("import lm_eval lm.jsonl", "'lm_eval'"),
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
-        *((f"import {form} lm.jsonl --answer greedy", f"a log of {form}") for form in ("lm-eval", "inspect")),
+        *((f"import {form} lm.jsonl --answer greedy", f"--answer greedy: {form}") for form in ("lm-eval", "inspect")),
         ("sample q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
         # Answers
         ("ask nosuch.jsonl --model none", "there is no file 'nosuch.jsonl'"),
@@ -74,7 +74,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ),
         (f"{ASK} --m 5 --measure L-SC", "--m, --measure"),
         (f"{ASK} --compare", "--compare"),
-        (f"{ASK} --equivalence atlas", "the equivalence 'exact', not 'atlas'"),
+        (f"{ASK} --equivalence atlas", "equivalence: got 'atlas', expected 'exact'"),
         # Fits
         (f"{FIT} --validation q.jsonl", "--validation"),
         (f"{FIT} --plot loss.gif", "a plot is written as .pdf, .png, .svg"),

@@ -152,14 +152,14 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none_before_anythin
         for command in (("ask", file), *([fit] if find_spec("torch") else [])):
             code, found, said = semcal(*command, "--model", server.name, *how)
             assert (code, found) == (2, [])
-            assert "L-SC reads likelihoods: " in said
+            assert re.search(r"error: .*L-SC", said)
         assert not drawn(server)
     with FakeServer(server="llama.cpp", halves_lost=True, max_top_logprobs=-1) as server:
         code, found, said = semcal("ask", file, "--limit", 2, "--model", server.name, *how)
     assert code == 1  # an answer to the first has a letter of two tokens
     assert [row["id"] for row in found] == ["q1"]
     assert found[0]["confidence"] is not None
-    assert "L-SC reads" in said
+    assert re.search(r"line 1 \(id .q0.\): .*L-SC", said)
 
 
 # What is finished is kept

@@ -104,19 +104,19 @@ class NoModel:
 
 
 WRONG_QUESTIONS: list[tuple[Any, str]] = [
-    (None, "questions is None"),
-    (3, "questions is of type int"),
-    (0.5, "questions is of type float"),
-    (b"Who?", "questions is of type bytes"),
+    (None, "questions: got None"),
+    (3, "questions: got a value of type int"),
+    (0.5, "questions: got a value of type float"),
+    (b"Who?", "questions: got a value of type bytes"),
     ([], "questions is empty"),
     ((row for row in []), "questions is empty"),
     (pandas.DataFrame(), "questions is empty"),
-    ([["Who?"]], r"questions\[0\] is of type list"),
-    ([("Who?", "Ana")], r"questions\[0\] is of type tuple"),
-    ([None], r"questions\[0\] is None"),
-    ([float("nan")], r"questions\[0\] is of type float"),
-    (["Who?", {"question": "When?"}], r"questions\[0\] is of type str"),
-    ([EXPECTED[0], {"question": "When?"}], r"questions\[0\] is of type Question"),
+    ([["Who?"]], r"questions\[0\]: got a value of type list"),
+    ([("Who?", "Ana")], r"questions\[0\]: got a value of type tuple"),
+    ([None], r"questions\[0\]: got None"),
+    ([float("nan")], r"questions\[0\]: got a value of type float"),
+    (["Who?", {"question": "When?"}], r"questions\[0\]: got a value of type str"),
+    ([EXPECTED[0], {"question": "When?"}], r"questions\[0\]: got a value of type Question"),
     ([""], r"questions\[0\] is empty. Leave it out"),
     (
         "Who wrote it?",
@@ -124,7 +124,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ),
     ("", "questions: no such file: ''"),
     ("none.jsonl", "no such file: none.jsonl"),
-    ({"question": "Who?"}, "questions is of type dict"),
+    ({"question": "Who?"}, "questions: got a value of type dict"),
     ([{"question": ""}], r'questions\[0\]: "question" must be a non-empty text'),
     ([{"q": "Who?"}], r"questions\[0\]: no \"question\" \(the row's keys: q\)"),
     ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
@@ -138,9 +138,9 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
         pandas.DataFrame([["a", "b"]], columns=["question"] * 2),
         "questions: 2 columns",
     ),
-    (pandas.Series([1, 2]), r"questions\[0\] is of type int"),
-    (NoModel, "questions is the class NoModel"),
-    (FakeLanguageModel({}), "questions is of type FakeLanguageModel"),
+    (pandas.Series([1, 2]), r"questions\[0\]: got a value of type int"),
+    (NoModel, "questions: got the class NoModel"),
+    (FakeLanguageModel({}), "questions: got a value of type FakeLanguageModel"),
 ]
 
 
@@ -151,8 +151,8 @@ def test_what_holds_no_questions_is_refused_with_its_place_and_what_to_do(given:
 
 
 WRONG_SAMPLES: list[tuple[Any, str]] = [
-    (None, "samples is None"),
-    (["Ana", "Ana"], r"samples\[0\] is of type str"),
+    (None, "samples: got None"),
+    (["Ana", "Ana"], r"samples\[0\]: got a value of type str"),
     (
         [{"question": "Who?", "sample": "Ana"}],
         r"'samples' is missing; the keys are question, sample",
@@ -196,15 +196,18 @@ MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS = {
-    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* it is the class NoModel"),
-    "no model at all": (lambda: semcal.fit(None, LABELLED), "^model: .* it is None"),
-    "something else as a model": (lambda: fit_grid(NoModel(), LABELLED), "^model: .* it is of type NoModel"),
+    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* got the class NoModel"),
+    "no model at all": (lambda: semcal.fit(None, LABELLED), "^model: .* got None"),
+    "something else as a model": (
+        lambda: fit_grid(NoModel(), LABELLED),
+        "^model: .* got a value of type NoModel",
+    ),
     "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
     "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "no such directory: nil"),
-    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* it is of type int"),
+    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* got a value of type int"),
     "a model as equivalence": (
         lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
-        "^equivalence: .* it is of type",
+        "^equivalence: .* got a value of type",
     ),
     "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
     "a grader that needs an NLI model": (
@@ -224,8 +227,8 @@ WRONG_CALLS = {
     "a temperature of 0": (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
     "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "no such directory"),
     "a number as calibration": (lambda: semcal.score(SAMPLED, calibration=3), "^calibration: .* got 3"),
-    "labels without answers": (lambda: semcal.fit(MODEL, ["Who?"]), "texts without reference answers"),
-    "labels as texts": (lambda: semcal.calibrate(MODEL, ["Who?"]), "^labeled are texts without reference"),
+    "labels without answers": (lambda: semcal.fit(MODEL, ["Who?"]), "^(labeled|questions): got texts"),
+    "labels as texts": (lambda: semcal.calibrate(MODEL, ["Who?"]), "^labeled: got texts"),
     "few labels": (lambda: semcal.calibrate(MODEL, LABELLED), "at least 5 are needed"),
     "an empty list of labels": (lambda: semcal.fit(MODEL, []), "at least 5 are needed"),
     "samples without answers": (lambda: semcal.score(SAMPLED).calibrate(), "no labelled"),
@@ -293,7 +296,7 @@ WRONG_CALLS = {
         lambda: semcal.fit(MODEL, LABELLED, method=3),
         "unknown method 3. Known: TS",
     ),
-    "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"the question\[0\] is None"),
+    "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"question\[0\]: got None"),
 }
 
 

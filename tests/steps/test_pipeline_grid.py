@@ -212,7 +212,7 @@ def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path
     again = fit_grid(model, questions, equivalence=SAME, temperatures=(1, 2), m=3, measures=("E-SC",))
     assert found.temperatures == again.temperatures
     assert repr(found) == f"TemperatureGrid(temperatures={found.temperatures})"
-    with pytest.raises(UsageError, match=r"the model is of type object; .* semcal\.load_model"):
+    with pytest.raises(UsageError, match=r"^model: .* type object.* semcal\.load_model"):
         fit_grid(object(), questions)  # type: ignore[arg-type]
 
 

@@ -369,7 +369,7 @@ def test_samples_without_token_scores_are_refused_where_likelihoods_are_known() 
     calibration = results.calibrate(signals=["token-scores"])
     assert calibration.signals == ("token-scores",)
     bare = [{key: value for key, value in row.items() if key != "token_scores"} for row in rows]
-    with pytest.raises(InputError, match=r"no signal 'token-scores'.*`semcal sample` writes it"):
+    with pytest.raises(InputError, match=r"no signal 'token-scores'.*`semcal sample`"):
         semcal.score(bare, "exact", calibration=calibration)
     unknown = [{**row, "log_likelihoods": None} for row in bare]
     assert len(semcal.score(unknown, "exact", calibration=calibration)) == 100

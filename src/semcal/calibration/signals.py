@@ -80,9 +80,11 @@ class Signal:
         return self.name in answered.row.signals_of(answered.text)
 
     @property
-    def made_by(self) -> str:
+    def remedy(self) -> str:
         """The command that writes the signal, for messages."""
-        return "`semcal ask` computes it" if self.ask else "`semcal sample` writes it as 'token_scores'"
+        if self.ask:
+            return "Run `semcal ask`, which computes it"
+        return "Run `semcal sample`, which writes it as 'token_scores'"
 
 
 #: All signals by name.
@@ -352,7 +354,7 @@ def check_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> None
             if item.text is not None and not signal.is_in(item):
                 raise InputError(
                     f"question {item.row.id!r} has no signal {signal.name!r} for its answer "
-                    f"{shown(item.text)}, which the calibration reads: {signal.made_by}"
+                    f"{shown(item.text)}, which the calibration reads. {signal.remedy}"
                 )
 
 
@@ -360,8 +362,8 @@ def check_any_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> 
     """Raise UsageError for a signal that no row holds for its answer."""
     for signal in signals_named(names):
         if not any(signal.is_in(item) for item in answered):
-            remedy = ". Calibrate with --model" if signal.ask else f": {signal.made_by}"
-            raise UsageError(f"signals: no row holds {signal.name!r} for its answer{remedy}")
+            remedy = "Calibrate with --model" if signal.ask else signal.remedy
+            raise UsageError(f"signals: no row holds {signal.name!r} for its answer. {remedy}")
 
 
 def asks_a_model(names: Sequence[str]) -> bool:

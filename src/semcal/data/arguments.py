@@ -51,7 +51,7 @@ def as_questions(
     if items and len(texts) == len(items):
         if labelled:
             raise InputError(
-                f"{name} are texts without reference answers. Give dicts such as "
+                f"{name}: got texts without reference answers. Give dicts such as "
                 '{"question": "Who?", "answers": ["Ada"]}.'
             )
         return _from_texts(texts, name)
@@ -106,7 +106,7 @@ class Argument:
             items = value.to_dict(orient="records")
         elif isinstance(value, bytes | Mapping | type) or not isinstance(value, Iterable):
             raise UsageError(
-                f"{self.name} is {kind_of(value)}. Give a file, a list of {kinds}, or a DataFrame."
+                f"{self.name}: got {kind_of(value)}. Give a file, a list of {kinds}, or a DataFrame."
             )
         else:
             items = list(value)
@@ -119,7 +119,7 @@ class Argument:
         for place, item in enumerate(items):
             if not isinstance(item, Mapping):
                 raise InputError(
-                    f"{self.name}[{place}] is {kind_of(item)}; expected items of one kind. "
+                    f"{self.name}[{place}]: got {kind_of(item)}, expected items of one kind. "
                     'Give dicts such as {"question": "Who?", …}.'
                 )
             try:
@@ -154,7 +154,7 @@ def _cell(value: Any) -> Any:
 
 
 def kind_of(value: object) -> str:
-    """Return the kind of a value for a message: "None", "the class Foo", "of type list"."""
+    """Return the kind of a value for a message: "None", "the class Foo", "a value of type list"."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    return "None" if value is None else f"of type {type(value).__name__}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"
