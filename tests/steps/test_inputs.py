@@ -196,18 +196,18 @@ MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS = {
-    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* got the class NoModel"),
-    "no model at all": (lambda: semcal.fit(None, LABELLED), "^model: .* got None"),
+    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* the class NoModel"),
+    "no model at all": (lambda: semcal.fit(None, LABELLED), "^model: .* None"),
     "something else as a model": (
         lambda: fit_grid(NoModel(), LABELLED),
-        "^model: .* got a value of type NoModel",
+        "^model: .* of type NoModel",
     ),
     "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
     "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "no such directory: nil"),
-    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* got a value of type int"),
+    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* of type int"),
     "a model as equivalence": (
         lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
-        "^equivalence: .* got a value of type",
+        "^equivalence: .* of type",
     ),
     "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
     "a grader that needs an NLI model": (
