@@ -59,7 +59,8 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("measure rows.jsonl --answer given", "--answer"),
         ("import lm_eval lm.jsonl", "'lm_eval'"),
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
-        *((f"import {form} lm.jsonl --answer greedy", f"--answer greedy: {form}") for form in ("lm-eval", "inspect")),
+        ("import lm-eval lm.jsonl --answer greedy", "--answer greedy: lm-eval"),
+        ("import inspect lm.jsonl --answer greedy", "--answer greedy: inspect"),
         ("sample q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
         # Answers
         ("ask nosuch.jsonl --model none", "there is no file 'nosuch.jsonl'"),
