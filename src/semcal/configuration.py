@@ -59,6 +59,7 @@ class CalibrationKeywords(TypedDict, total=False):
     risks: float | Sequence[float] | None
     delta: float | None
     grader: Grader | str | None
+    score: str | None
 
 
 def configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:
