@@ -33,6 +33,8 @@ from semcal.cli.config_file import (
 )
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
+from semcal.files import read_object
+from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from semcal.calibration.calibration import Calibration
     from semcal.data.question import Question
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
     from semcal.models.clustering import ClusterConfig
@@ -210,6 +213,12 @@ ANSWER = Option(
     help="Answer whose probability is computed: modal, the most frequent meaning (by default); greedy, the "
     "answer at T = 0; or given, the column 'answer' of the row.",
 )
+SCHEMA = Option(
+    None,
+    "--schema",
+    metavar="FILE",
+    help="JSON Schema of structured answers: samples are JSON documents, and each field gets a confidence.",
+)
 GRADER = Option(
     "rules",
     metavar="GRADER",
@@ -230,6 +239,13 @@ FEW_SHOT = Option(
 SYSTEM = setting(help='System message instead of the built-in one; "" for none.')
 TEMPLATE = setting(
     help="YAML file with the form of the prompt: user, with {question} and {context}, and system."
+)
+VARY = Option(
+    None,
+    "--vary",
+    metavar="N|FILE",
+    help="Variants of the prompt, over which the samples of a question are spread: a number of built-in ones "
+    "with the prompt itself (2 to 5), or a YAML file with a list of further templates. None by default.",
 )
 SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question and stop.")
 MAX_NEW_TOKENS = Option(
@@ -553,15 +569,34 @@ def open_calibration(name: str) -> Calibration:
         return Calibration.from_pretrained(name)
 
 
+def holds_field_calibration(name: str) -> bool:
+    """Return whether a directory holds a calibration of the fields of structured answers."""
+    return (Path(name) / FIELD_CALIBRATION.file).is_file()
+
+
+def open_schema(path: Path | None) -> Schema | None:
+    """Load the JSON Schema of a file, and check it."""
+    from semcal.fields.schema import parse_schema
+
+    if path is None:
+        return None
+    if not path.is_file():
+        raise UsageError(f"--schema: {path} does not exist. Pass a file with a JSON Schema")
+    return parse_schema(read_object(path, remedy="pass a file with a JSON Schema to --schema"))
+
+
 def prompt_config(options: object) -> PromptConfig:
-    """Return the prompt settings of a command: `few_shot`, `system`, `template` and `force`."""
+    """Return the prompt settings of a command: `few_shot`, `system`, `template`, `vary` and `force`."""
     from semcal.models.prompting import PromptConfig
 
-    few_shot, system, template, force = _named(options, "few_shot", "system", "template", "force")
+    few_shot, system, template, vary = _named(options, "few_shot", "system", "template", "vary")
+    (force,) = _named(options, "force")
     try:
-        return PromptConfig(few_shot or (), system, template, force=bool(force))
+        return PromptConfig(few_shot or (), system, template, vary, force=bool(force))
     except RowError as error:
         raise UsageError(f"--few-shot {few_shot}: {error}") from error
+    except UsageError as error:
+        raise UsageError(f"--{error}" if str(error).startswith("vary:") else str(error)) from error
 
 
 def sampling_config(options: object) -> SamplingConfig:
