@@ -132,14 +132,16 @@ class FieldCalibration:
             for i in at:
                 probability = float(p[i]) if known[i] else None
                 accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
-                blocks[table.paths[i]] |= {"probability": probability, "accepted": accepted}
+                path = table.paths[i]
+                blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
                 if not accepted:
-                    order.append((-1.0 if probability is None else probability, table.paths[i]))
+                    order.append((-1.0 if probability is None else probability, path))
             whole: dict[str, Any] = {"probability": None, "accepted": None}
             if row.json.get("answer") is not None:
                 whole["probability"] = float(p_document[number])
             if document_limit is not None:
-                whole["accepted"] = whole["probability"] is not None and p_document[number] >= document_limit
+                is_known = whole["probability"] is not None
+                whole["accepted"] = bool(is_known and p_document[number] >= document_limit)
             review = [path for _, path in sorted(order, key=lambda pair: pair[0])]
             applied.append(row.set(**{FIELDS: blocks, DOCUMENT: whole, REVIEW: review}))
         return applied
