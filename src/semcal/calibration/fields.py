@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -88,6 +88,8 @@ class FieldCalibration:
         The settings that compared strings.
     answer_kind : {"modal", "greedy", "given"}
         The document whose fields are judged.
+    sampled_by : mapping
+        The known model and prompt of all samples; samples of others are rejected.
     report : mapping
         Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
     """
@@ -103,6 +105,7 @@ class FieldCalibration:
     thresholds: tuple[Threshold, ...] = ()
     document_thresholds: tuple[Threshold, ...] = ()
     answer_kind: AnswerKind = "modal"
+    sampled_by: Mapping[str, str | float] = field(default_factory=dict)
 
     @property
     def parsed(self) -> Schema:
@@ -116,6 +119,12 @@ class FieldCalibration:
         first, after the fields without a probability. InputError if a row has another number of samples.
         """
         for row in rows:
+            by = row.sampled_by.to_json()
+            if other := [name for name, value in self.sampled_by.items() if by.get(name, value) != value]:
+                raise InputError(
+                    f"question {row.id!r}: 'sampled_by' has another {other[0]} than the samples of the "
+                    "calibration. Sample with its model and prompt, or calibrate again"
+                )
             if len(row.samples) != self.m:
                 raise InputError(
                     f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
@@ -197,13 +206,14 @@ class FieldStep(Step):
 
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
-    cluster: ClusterConfig  # with the loaded equivalence of the calibration
+    cluster: ClusterConfig | None = None  # by default with the equivalence of the worker
 
-    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+    def __call__(self, rows: Sequence[Row], models: Any = None, *_: object) -> list[Row]:
         """Return the rows with probabilities, in their order."""
         calibration = self.calibration
+        cluster = self.cluster or ClusterConfig(models.equivalence, calibration.linkage)
         without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
-        found = iter(add_fields(without, self.cluster, calibration.parsed, calibration.answer_kind))
+        found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
         given = {id(row) for row in without}
         return calibration.apply([next(found) if id(row) in given else row for row in rows])
 
@@ -386,6 +396,7 @@ def calibrate_fields(
         thresholds=of_fields.thresholds(risks, delta, seed),
         document_thresholds=of_documents.thresholds(document_risks, delta, seed),
         answer_kind=answer,
+        sampled_by=_common_origin(rows),
     )
 
 
@@ -448,6 +459,14 @@ def _learn(
     choice = choose_map(*labels, groups=of_fit, seed=seed)
     out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
     return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out)
+
+
+def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:
+    """Return the model and the prompt that all rows were sampled with, as far as they are known."""
+    origins = [row.sampled_by.to_json() for row in rows]
+    names = ("model", "revision", "prompt_hash", "temperature")
+    common = {name: {one.get(name) for one in origins} for name in names}
+    return {name: value for name, (value, *more) in common.items() if value is not None and not more}
 
 
 def _is_own(row: Row) -> bool:

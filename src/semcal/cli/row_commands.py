@@ -39,7 +39,7 @@ from semcal.cli.row_streams import (
     open_rows,
     show_first_prompt,
 )
-from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
+from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
@@ -50,6 +50,7 @@ from semcal.steps import Step
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
@@ -85,6 +86,7 @@ class SampleOptions:
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
+    schema: Path | None = opt.SCHEMA
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -106,8 +108,8 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
     """
     opt.required_model(options.model)
-    models, config = opt.ModelOptions.of(options, server), opt.sampling_config(options)
-    read, total = counted(options.file, open_questions(options.file, options.columns, label="sample"))
+    models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
+    read, total = counted(options.file, read_to_sample(options, schema, "sample"))
     if options.show_prompt:
         language_model = models.open_model()
         return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
@@ -119,8 +121,11 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
         language_model = load().model
         from semcal.models.sample import SampleStep, check_question
 
+        options = opt.structured_options(options, language_model, schema)
         method, asking = opt.open_recalibrator(language_model, options)
-        sampling = Sampling((method,), asking, config)
+        sampling = Sampling(
+            (method,), asking, opt.sampling_config(options), schema=None if schema is None else schema.json
+        )
         kind = as_answer_kind(options.answer or "modal")
         step = SampleStep(sampling, full=True, answer=kind)
         made_by = {
@@ -154,13 +159,23 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
+def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) -> Iterator[Row | InputError]:
+    """Read questions; the references of structured answers are objects, and checked."""
+    if schema is None:
+        return open_questions(options.file, options.columns, label=label)
+    from semcal.fields.rows import check_to_sample
+
+    check = partial(check_to_sample, schema=schema)
+    return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
+
+
 def sample_output(out: Path | None) -> Output | None:
     """What the command writes to, and where it keeps finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
 
 
 def _plan_sampling(
-    read: Iterator[Row | RowError],
+    read: Iterator[Row | InputError],
     models: opt.ModelOptions,
     options: SampleOptions,
 ) -> int:

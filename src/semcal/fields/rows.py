@@ -64,6 +64,13 @@ def check_structured(row: Row, given: Schema | None = None) -> None:
         read_reference(schema, row["answers"])
 
 
+def check_to_sample(row: Row, schema: Schema) -> None:
+    """Raise InputError unless a row has a question, or messages, and a valid reference if any."""
+    _ = row.id, row.question, row.group, row.context
+    if row.json.get("answers") is not None:
+        read_reference(schema, row["answers"])
+
+
 # ---- Fields of samples
 
 

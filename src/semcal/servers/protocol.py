@@ -91,7 +91,7 @@ _A_TURN = 16
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """What a request asks for; nothing of it constrains the answers, whose log-probabilities would not know.
+    """What a request asks for. Only `schema` constrains answers; log-probabilities are not asked for then.
 
     `at_temperature` asks for log-probabilities at T where the server gives them on request (llama.cpp),
     `forced` for this token in place of a drawn one.
@@ -106,6 +106,7 @@ class AnswerRequest:
     token_ids: tuple[int, ...] = ()  # further tokens that are listed (`ServerProfile.chosen_ids`)
     at_temperature: bool = False
     forced: int | None = None
+    schema: Json | None = None  # the answers are JSON documents that are valid under it
 
 
 def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
@@ -125,6 +126,9 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
         "n": None if answer.n == 1 else answer.n,
         "seed": answer.seed,
         "logit_bias": None if answer.forced is None else {str(answer.forced): 100},
+        "response_format": None
+        if answer.schema is None
+        else {"type": "json_schema", "json_schema": {"name": "answer", "schema": answer.schema}},
     }
     if profile.log_probs is not None and answer.log_probs:
         fields |= _log_probs(profile, answer, in_chat=in_chat)
