@@ -584,7 +584,7 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
     if repeated:
         half, most = (f"{tokens - int(f * repeated):,}" for f in (0.5, 0.9))
         lines.append(
-            f"a server that caches prompts charges their repetition as {about}{half} prompt tokens at a discount "
+            f"a server that caches prompts charges repetitions as {about}{half} prompt tokens at a discount "
             f"of 50%, or {most} at 90%"
         )
     passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, characters)
