@@ -64,6 +64,7 @@ from semcal.calibration.signals import (
     add_signals,
     asks_a_model,
     check_any_signals,
+    free_signals,
     signals_named,
     signals_read,
 )
@@ -528,8 +529,10 @@ def calibrate_rows(
     groups = several(ties)
     held_out = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
     if score is None:
-        for t in answering:
-            check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
+        answers_at = [answered_rows({t: rows[t], **rows}, kind) for t in answering]
+        for answers in answers_at:
+            check_any_signals(config.signals, answers)
+        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
         features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
         correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
     else:
