@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -18,11 +17,10 @@ import torch
 import transformers
 from invoking import Terminal, write
 from invoking import run as semcal
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from semcal.cli import console, grid_commands
-from semcal.cli.row_commands import metrics_tables
+from semcal.cli.figures import figure_lines
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_settings import GridSettings, read_settings
 from semcal.measures import MEASURES
@@ -91,35 +89,27 @@ RESULT = {
 }
 
 
-def printed(results: list[dict], width: int) -> list[str]:
-    stream = io.StringIO()
-    for table in metrics_tables(results, width):
-        Console(file=stream, width=width).print(table)
-    return stream.getvalue().splitlines()
-
-
 def test_metrics_with_intervals_fit_80_columns_each_value_on_a_line_with_its_error() -> None:
     spread = {
         "se": {"auroc": 0.05, "gain": 0.0456},
         "interval": {"auroc": [0.61, 1.0], "gain": [-0.1, 0.08]},
     }
-    results = [{"measure": name, **RESULT, **spread} for name in MEASURES]
-    lines = printed(results, 80)
+    lines = figure_lines({name: {**RESULT, **spread} for name in MEASURES}, 80)
     assert max(map(len, lines)) <= 80
-    assert next(line for line in lines if line.startswith("auroc")).split()[1:6] == [
-        *("0.7123", "±", ".050", "[.610,", "1.000]")
+    assert next(line for line in lines if line.startswith("AUROC")).split()[1:6] == [
+        *("0.712", "±", "0.050", "[0.610,", "1.000]")
     ]
     gains = [line for line in lines if line.startswith("gain")]
-    assert sum(line.count("-0.0123 ± .046 [-.100, .080]") for line in gains) == len(MEASURES)
-    heads = [name for line in lines if line.startswith("metric") for name in line.split()[1:]]
+    assert sum(line.count("-0.012 ± 0.046 [-0.100, 0.080]") for line in gains) == len(MEASURES)
+    heads = [name for line in lines if line.strip().startswith(tuple(MEASURES)) for name in line.split()]
     assert heads == list(MEASURES)
 
 
 def test_metrics_without_intervals_stand_in_one_table() -> None:
-    lines = printed([{"measure": name, **RESULT} for name in MEASURES], 80)
-    assert sum(line.startswith("metric") for line in lines) == 1
-    assert len(lines) == 1 + 6 + 2
-    assert max(map(len, lines)) <= 80
+    main, every = (figure_lines(dict.fromkeys(MEASURES, RESULT), 80, every=every) for every in (False, True))
+    assert main[0].split() == every[0].split() == list(MEASURES)
+    assert (len(main), len(every)) == (1 + 5, 1 + 6 + 2)
+    assert max(map(len, every)) <= 80
 
 
 @pytest.mark.parametrize("json_too", [False, True])
