@@ -19,8 +19,9 @@ from invoking import Terminal, write
 from invoking import run as semcal
 from safetensors.torch import load_file, save_file
 
-from semcal.cli import console, grid_commands
+from semcal.cli import console, demo
 from semcal.cli.figures import figure_lines
+from semcal.demo import real
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_settings import GridSettings, read_settings
 from semcal.measures import MEASURES
@@ -124,14 +125,31 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
         ran.append(settings)
         yield Mock(run=list)
 
-    monkeypatch.setattr(grid_commands, "open_grid", open_grid)
+    monkeypatch.setattr(demo, "open_grid", open_grid)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.experiment.report.summary.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--config", "sampling.seed=3", *(("--json",) if json_too else ()))
     code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)
     assert code == 0
-    assert stdout == ('{"made": "up"}\n' if json_too else "words on {'made': 'up'}\n")
-    assert [line.partition(":")[0] for line in stderr.splitlines()] == ["report"]
+    calibration = tmp_path / "demo" / demo.CALIBRATED / "calibration.json"
+    if json_too:
+        assert stdout == '{"made": "up"}\n'
+    else:
+        figures = json.loads(calibration.read_text())
+        threshold, report = figures["threshold"], figures["report"]
+        assert stdout.splitlines()[-1] == "words on {'made': 'up'}"
+        assert all(row["question"] in stdout for row in real.load() if row["id"] in demo.SHOWN)
+        assert f"{threshold['answered']} answered, {threshold['errors']} of them wrong" in stdout
+        for name, key in {"accuracy": "accuracy", "mean confidence": "mean_confidence", "ACE": "ace"}.items():
+            line = next(line for line in stdout.splitlines() if line.startswith(f"{name}  "))
+            cells = [f"{report[column][key]:.3f}" for column in ("base", "calibrated")]
+            assert line.split()[-2:] == cells
+        assert str(calibration) in stdout
+        assert "semcal calibrate real --model" in stdout
+    assert calibration.exists() != json_too
+    assert [line.partition(":")[0] for line in stderr.splitlines() if not line.startswith("demo: ")] == [
+        "report"
+    ]
     (settings,) = ran
     assert (settings.seed, settings.sampling.m) == (3, 4)
     assert settings.methods == ("Base", "SE", "TS", "Calibrated")
@@ -140,8 +158,8 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
 
 def test_the_quick_demo_is_one_calibrated_set_of_300_questions_in_a_folder_of_its_own() -> None:
     code, _, stderr = semcal("demo", "--quick", "--dry-run")
-    first, second = stderr.splitlines()
-    asked = "10 answers at T = 1 to each of 400 labelled questions, and to each of 300 others"
+    _, first, second = stderr.splitlines()
+    asked = "10 answers at T = 1 to each of 400 labeled questions, and to each of 300 others"
     assert (code, first) == (0, f"atlas-trivia: {asked}")
     assert second.startswith("writes runs/demo-quick/results.json")
     settings = read_settings(settings_file(quick=True))

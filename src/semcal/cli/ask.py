@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -321,7 +321,7 @@ def _page(record: Json, *, titled: bool = False) -> str:
         if raw
         else {"confidence": f"{confidence}, the share of samples ({record['measure']}, not calibrated)"}
     )
-    decision = _decision(record)
+    decision = decision_of(record)
     lines = {
         "answer": _named(record["answer"]),
         **({} if record["answer"] is None else stated),
@@ -362,7 +362,7 @@ def _named(text: str | None) -> str:
     return f"({NO_ANSWER})" if text is None else text or "(empty answer)"
 
 
-def _decision(record: Json) -> str | None:
+def decision_of(record: Mapping[str, Any]) -> str | None:
     """Return the decision with its reason; None without a threshold."""
     share, p, threshold = "", record["confidence"], record["threshold"]
     if record["answer"] is None:
@@ -383,7 +383,7 @@ def _decision(record: Json) -> str | None:
     return f"{verdict[0]}: {line}"
 
 
-def _strictest(record: Json) -> str:
+def _strictest(record: Mapping[str, Any]) -> str:
     band = record["thresholds"][0]
     if band["threshold"] is None:
         return f"a threshold for risk {band['risk']:g}, which has none"
