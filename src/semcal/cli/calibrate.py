@@ -16,7 +16,18 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
-from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
+from semcal.cli.console import (
+    Output,
+    info,
+    open_unfinished,
+    paragraph,
+    progress,
+    show,
+    spending,
+    terminal_width,
+    warn,
+)
+from semcal.cli.figures import ON_ACE, figure_lines
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
@@ -26,11 +37,13 @@ from semcal.files import dumps, own_files, read_rows
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork, keeping_replies
+from semcal.text.columns import aligned
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.configuration import CalibrationConfig
     from semcal.calibration.production import ProductionLabels
+    from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
@@ -567,58 +580,53 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
-    """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
+    """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
-    thresholds = [one.sentence for one in calibration.all_thresholds]
-    if calibration.thresholds:
-        thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
-    held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""
-    lines = [
-        *(thresholds or ["No threshold: semcal ask never abstains. Pass --risk to set a threshold."]),
-        report.why,
-        *report.advice[:1],
-        "",
-        f"{report.n:,} labeled questions{held_out}; {calibration.m} samples each, at each temperature",
-    ]
-    if report.no_answer_samples:
-        lines.append(
-            f"no answer: {report.no_answer_samples:,} samples, {report.no_answer:,} further questions (wrong)"
-        )
-    names = {
-        "accuracy": "accuracy",
-        "mean_confidence": "confidence",
-        "ace": "ACE",
-        "ace_floor": "noise floor",
-    }
-    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-    columns = [name for name in names if name in report.base]
-    lines.append("".join([f"{'':<12}", *(f"{names[name]:>12}" for name in columns)]))
-    at_one = [] if report.base_at_one is None else [("Base, T = 1", report.base_at_one)]
-    for label, figures in [("Base", report.base), *at_one, ("Calibrated", report.calibrated)]:
-        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
-        lines.append("".join([f"{label:<12}", *(f"{cell:>12}" for cell in cells)]))
-    lines += [
-        "Calibrated is out of fold: each fold chooses its own temperature and map. Base is the share of "
-        "samples.",
-        *([] if report.answered_at is None else [report.answered_at]),
-        "",
-    ]
-    table = {
-        "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
-        "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
-        "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
-    }
-    lines += ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
-    lines += ["These shares are of the labeled questions, out of fold; only --risk makes a promise.", ""]
-    lines.append(f"{len(calibration.examples)} of the graded answers:")
+    prose = [report.why, *([] if report.answered_at is None else [report.answered_at]), *report.advice[:1]]
+    lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
+    if report.at_thresholds:
+        table = {
+            "threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
+            "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
+            "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
+        }
+        lines += aligned([[head, *cells] for head, cells in table.items()])
+        lines += ["These shares are of the labeled questions, without a promise for others.", ""]
+    lines.append("Graded answers, to check the grading:")
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
-        reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
-        lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
-    lines += ["", f"written to {path}; use it with semcal ask --calibration {path.parent}"]
-    if calibration.samples is not None and not calibration.ancestors:
-        lines.append(
-            "for another --risk, --equivalence, --grader or --m: semcal calibrate "
-            f"{path.parent / SAMPLES} … --out ANOTHER"
-        )
+        reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
+        text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
+        lines.append(paragraph(text, indent=" " * 9))
+    of_rows = calibration.provenance is None
+    following = "measure ROWS" if of_rows else "ask QUESTION --model MODEL"
+    lines += ["", f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
     return "\n".join(lines)
+
+
+def threshold_lines(calibration: Calibration) -> list[str]:
+    """Return the promise of each threshold, and its answers to the questions that it was tested on."""
+    lines = []
+    held_out = "held-out " if calibration.report.apart else ""
+    for one in calibration.all_thresholds:
+        lines.append(paragraph(one.sentence))
+        if one.threshold is not None:
+            tested = (
+                f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
+            )
+            lines.append(f"{tested} wrong.")
+    if calibration.thresholds:
+        lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
+    return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
+
+
+def report_lines(report: CalibrationReport) -> list[str]:
+    """Return the figures of the share of samples and of the calibrated probability, out of fold."""
+    at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
+    columns = {"share of samples": report.base, **at_one, "calibrated": report.calibrated}
+    n = report.n + report.no_answer
+    lines = figure_lines({name: {"n": n, **figures} for name, figures in columns.items()}, terminal_width())
+    if report.no_answer_samples:
+        without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
+        lines.append(paragraph(f"{without}; these questions count as wrong."))
+    return [*lines, paragraph(f"Each question is judged by a map learned from other questions. {ON_ACE}")]

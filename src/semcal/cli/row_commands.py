@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,17 +16,19 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import (
     Output,
-    as_shown,
     debug,
     info,
     nli_cost,
     open_unfinished,
+    paragraph,
     progress,
     show,
     spending,
+    terminal_width,
     unfinished,
     warn,
 )
+from semcal.cli.figures import ON_ACE, figure_lines, slice_lines
 from semcal.cli.row_streams import (
     BadRows,
     RowResults,
@@ -48,8 +49,6 @@ from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_
 from semcal.steps import Step
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
@@ -464,12 +463,12 @@ def _audit(
         judgements = judge_rows(audited, grader)
         update(len(judgements))
     agreement = audit(judgements, seed=options.seed)
-    _show_or_write(
-        [{"grader": options.grader, **agreement}],
-        [{"measure": options.grader, **agreement}],
-        options.out,
-        as_json=options.json,
-    )
+    lines = [{"grader": options.grader, **agreement}]
+
+    def show_table() -> None:
+        show("\n".join(figure_lines({options.grader: agreement}, terminal_width(), every=True)))
+
+    _show_or_write(lines, options.out, as_json=options.json, show_table=show_table)
     return bad.exit_code()
 
 
@@ -497,7 +496,12 @@ class MetricsOptions:
     json: bool = opt.JSON
 
 
-def metrics(options: MetricsOptions) -> int:
+def metrics(
+    options: MetricsOptions,
+    verbose: bool = Option(
+        False, "-v", "--verbose", help="Show all metrics in the table: the main ones by default."
+    ),
+) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
     Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
@@ -546,119 +550,37 @@ def metrics(options: MetricsOptions) -> int:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: of questions that share a passage or group, which are not independent, one counts")
-    _show_or_write(results, results, options.out, as_json=options.json)
+    _show_or_write(
+        results,
+        options.out,
+        as_json=options.json,
+        show_table=partial(show_metrics, results, by=options.by, every=verbose),
+    )
     return bad.exit_code()
 
 
 def _show_or_write(
-    lines: list[CommandRow], columns: list[CommandRow], out: Path | None, *, as_json: bool
+    lines: list[CommandRow], out: Path | None, *, as_json: bool, show_table: Callable[[], None]
 ) -> None:
-    """Print results as a table for people, or write them as lines of JSON."""
+    """Print a table for people, or write lines of JSON."""
     if not as_json and out is None and sys.stdout.isatty():
-        show_metrics(columns)
+        show_table()
         return
     with writing(out) as handle:
         handle.writelines(dumps(line) + "\n" for line in lines)
 
 
-def show_metrics(results: list[CommandRow]) -> None:
-    """Print metrics for people; a result's `measure` is the head of its column."""
-    from rich.console import Console
-
-    console = Console()
-    tables = metrics_tables(results, console.width) + [slice_table(one) for one in results if "by" in one]
-    for number, table in enumerate(tables):
-        console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)
-    for result in results:
+def show_metrics(results: list[CommandRow], *, by: str | None = None, every: bool = False) -> None:
+    """Print metrics for people: thresholds, then a table with a column for each measure, then slices."""
+    named = {str(result.get("measure", "value")): result for result in results}
+    for name, result in named.items():
         if "risk" in result:
-            sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
-            show(sentence)
-
-
-def _shown(value: Any) -> str:
-    if value is None or value != value:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    if isinstance(value, list):
-        return "[" + ", ".join("–" if item is None else f"{item:.3f}" for item in value) + "]"
-    return str(value)
-
-
-def metrics_tables(results: list[CommandRow], width: int) -> list[Table]:
-    """Metrics down, measures across: as many tables as it takes for each to fit a width of characters."""
-    rows = _rows(max(results, key=len))
-    cells = [[_metric(result, *row) for row in rows] for result in results]
-    names = [key if inner is None else f"{key} {inner}" for key, inner in rows]
-    heads = [str(result.get("measure", "value")) for result in results]
-    first = max(map(len, ["metric", *names]))
-    widths = [max(map(len, [head, *column])) + 1 for head, column in zip(heads, cells)]
-    tables, part = [], [0]
-    for number in range(1, len(results) + 1):
-        if number < len(results) and first + sum(widths[i] for i in [*part, number]) <= width:
-            part.append(number)
-        else:
-            tables.append(_table(names, [heads[i] for i in part], [cells[i] for i in part]))
-            part = [number]
-    return tables
-
-
-#: What a table of slices shows of each, by its head.
-OF_SLICES = {"n": "n", "said": "mean_confidence", "right": "accuracy", "said − right": "excess"}
-OF_SLICES |= {"95 %": "excess_interval", "ACE": "ace", "by chance": "ace_floor", "holds": "calibrated"}
-OF_ANSWERED = {"answered": "answered", "wrong": "risk", "95 % of wrong": "risk_interval", "kept": "kept"}
-
-
-def slice_table(result: CommandRow) -> Table:
-    """What holds in each slice, a line each; "?" where there are too few questions to say."""
-    parts = result["by"]
-    heads = OF_SLICES | (OF_ANSWERED if any(part["answered"] is not None for part in parts) else {})
-    verdicts = {True: "yes", False: "NO", None: "?"}
-    columns = [
-        [verdicts[part[key]] if key in ("calibrated", "kept") else _rounded(part[key]) for part in parts]
-        for key in heads.values()
-    ]
-    return _table(
-        [part["value"] for part in parts], list(heads), columns, first=result.get("measure", "value")
-    )
-
-
-def _rounded(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_short, value))}]"
-    return str(value) if isinstance(value, int) else _short(value)
-
-
-def _rows(result: CommandRow) -> list[tuple[str, str | None]]:
-    """The metrics, and of those that are mappings each key."""
-    return [
-        (key, inner)
-        for key, value in result.items()
-        if key not in ("measure", "se", "interval", "risk", "by")
-        for inner in (value if isinstance(value, dict) else (None,))
-    ]
-
-
-def _metric(result: CommandRow, key: str, inner: str | None) -> str:
-    """A value, with its standard error and interval where there are some: 0.0940 ±.0150 [.064, .124]."""
-    value = result.get(key) if inner is None else (result.get(key) or {}).get(inner)
-    error, interval = (result.get(kind, {}).get(key) for kind in ("se", "interval"))
-    if inner is not None or interval is None:
-        return _shown(value)
-    return f"{_shown(value)} ± {_short(error)} [{_short(interval[0])}, {_short(interval[1])}]"
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None or value != value else re.sub(r"^(-?)0\.", r"\1.", f"{value:.3f}")
-
-
-def _table(names: list[str], heads: list[str], columns: list[list[str]], first: str = "metric") -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, head in enumerate([first, *heads]):
-        table.add_column(Text(as_shown(head)), justify="right" if number else "left", overflow="fold")
-    for row in zip(names, *columns):
-        table.add_row(*(Text(as_shown(cell)) for cell in row))
-    return table
+            show(": ".join([name] * ("measure" in result) + [result["risk"]["sentence"]]))
+    if any("risk" in result for result in results):
+        show()
+    show("\n".join(figure_lines(named, terminal_width(), every=every)))
+    for name, result in named.items():
+        if "by" in result:
+            show("\n".join(["", *([name] if len(named) > 1 else []), *slice_lines(result, by or "value")]))
+    if not every:
+        show("\n" + paragraph(f"{ON_ACE} Pass -v for all metrics."))
