@@ -244,8 +244,8 @@ def test_a_log_of_another_version_or_program_is_refused_as_it_is(tmp_path: Path)
     before = contents(tmp_path)
     for name, words in (
         ("log.sqlite", "layout 0"),
-        ("other.sqlite", "no log of replies"),
-        ("prices.sqlite", "no log of replies"),
+        ("other.sqlite", "expected a log of replies"),
+        ("prices.sqlite", "expected a log of replies"),
     ):
         for others in ((), (whole,)):
             code, _, said = semcal("monitor", *others, tmp_path / name, "--risk", 0.9)

@@ -1,4 +1,4 @@
-"""Commands that read rows and write them: `sample`, `import`, `cluster`, `measure`, `grade` and `metrics`."""
+"""Commands that read and write rows: `sample`, `import`, `cluster`, `measure`, `grade` and `metrics`."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ MEASURED = ("id", "clusters", "log_likelihoods")
 GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
 AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group")
 ASSESSED = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
-#: Rows that are clustered together.
+#: Number of rows in a block for clustering.
 BLOCK = 256
-#: From so many questions on, draws that are all alike are warned of.
+#: Minimum number of questions for the warning of identical samples.
 FEWEST = 5
 
 CommandRow = dict[str, Any]
@@ -99,10 +99,10 @@ class SampleOptions:
 def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """Sample answers to questions, with their likelihoods.
 
-    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
-    with their tokens and log-probabilities, samples (the answers in them; null if there is none) and
-    log_likelihoods (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood
-    of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
+    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds generations
+    with their tokens and log-probabilities, samples (the answers in them; null for no answer) and
+    log_likelihoods (length-normalized, natural logarithm). --answer greedy or given adds the log-likelihood
+    of that answer. With --out, an interrupted command resumes and gives identical results.
     """
     opt.required_model(options.model)
     models, config = opt.ModelOptions.of(options, server), opt.sampling_config(options)
@@ -154,7 +154,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
 
 
 def sample_output(out: Path | None) -> Output | None:
-    """What the command writes to, and where it keeps finished blocks."""
+    """Return the output of the command and the folder of its finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
 
 
@@ -163,7 +163,7 @@ def _plan_sampling(
     models: opt.ModelOptions,
     options: SampleOptions,
 ) -> int:
-    """Print how many answers sampling would take, and if the model can be had what they take."""
+    """Print the planned number of answers and, if the model is available, the tokens and the time."""
     m = options.m
     with BadRows() as bad:
         questions = [row.to_question() for row in good_rows(read, bad)]
@@ -172,7 +172,7 @@ def _plan_sampling(
             try:
                 model = models.open_model()
             except (ModelError, ServerError) as error:
-                warn(f"tokens and time are not known: {error}")
+                warn(f"tokens and time are unknown: {error}")
                 return bad.exit_code()
             method, asking = opt.open_recalibrator(model, options)
             sampling = Sampling((method,), asking, opt.sampling_config(options))
@@ -184,26 +184,29 @@ def _plan_sampling(
 class ImportOptions:
     """The options of `semcal import`."""
 
-    format: str = Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")
-    file: str = Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output.")
+    format: str = Argument(metavar="FORMAT", help="Format of the file: lm-eval, inspect or openai-batch.")
+    file: str = Argument(
+        metavar="FILE",
+        help="File to import: samples_*.jsonl, an .eval or .json log, or the output of a batch.",
+    )
     requests: str | None = Option(
-        None, metavar="FILE", help="The requests of an OpenAI batch, which hold questions and settings."
+        None, metavar="FILE", help="File of the requests of an OpenAI batch (questions and settings)."
     )
     questions: str | None = Option(
-        None, metavar="FILE", help="Questions {id?, question, answers}, by id or text."
+        None, metavar="FILE", help="File of questions {id?, question, answers}, matched by id or text."
     )
     answer: str | None = Option(
         None,
         metavar="KIND",
-        help="Also the log's own answer: given ('answer', and 'correct' where the log says so), or greedy "
-        "('greedy', a batch's q#greedy).",
+        help="Also import the answer of the log: given ('answer', and 'correct' if known), or greedy "
+        "('greedy', q#greedy of a batch): none by default.",
     )
     answer_format: str | None = Option(
         None,
         "--answer-format",
         metavar="FORMAT",
-        help="How the answer in a reply is found: by default as the log has extracted it, else by auto; or "
-        "as of semcal sample.",
+        help="Rule that finds the answer in a reply, as in semcal sample: by default the answer that the log "
+        "extracted, else auto.",
     )
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -211,11 +214,12 @@ class ImportOptions:
 
 
 def import_rows(options: ImportOptions) -> int:
-    """Turn sampled answers that another program recorded into rows for semcal cluster.
+    """Turn the samples of another program's log into rows for semcal cluster.
 
-    Writes {id, question, answers, generations, samples}; samples are answers, as of semcal sample. Adds
-    log_likelihoods only where the file says at which T and how they were computed. With --answer given also
-    rows {id, question, answers, answer, correct} of answers without draws, for calibrate --answer given.
+    Writes {id, question, answers, generations, samples}; samples hold answers, as in semcal sample.
+    log_likelihoods are added only if the file states T and the method of computation. --answer given adds
+    rows {id, question, answers, answer, correct} of answers without samples, for semcal calibrate --answer
+    given.
     """
     from semcal.data.recorded import FORMATS, read_recorded
     from semcal.models.clustering import check_clusterable
@@ -254,8 +258,8 @@ def import_rows(options: ImportOptions) -> int:
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
     if several == repeated >= FEWEST:
         info(
-            f"import: all draws of each of {repeated} questions are the same text, and every confidence is "
-            "1; were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
+            f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
+            "that they were not sampled at T = 0 or with one seed (lm-eval: --model_args seed=-1)."
         )
     return code
 
@@ -279,11 +283,11 @@ class ClusterOptions:
 
 
 def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
-    """Group the sampled answers of each question by meaning.
+    """Cluster the sampled answers of each question by meaning.
 
-    Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and
-    clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
-    temperatures (temperatures: [number], one a sample) are grouped apart.
+    Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and clusters:
+    lists of sample indices, in the order of first appearance of the meanings. Samples at several temperatures
+    (temperatures: [number], one for each sample) are clustered separately.
     """
     from semcal.calibration.problems import suggest_labels
     from semcal.models.clustering import ClusterStep, check_clusterable
@@ -310,9 +314,11 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
     if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
         info(f"cluster: {suggestion}")
     if costs["none"]:
-        info(f"cluster: {costs['none']} of {costs['draws']} samples have no answer: one meaning a question")
+        info(
+            f"cluster: {costs['none']} of {costs['draws']} samples have no answer; they count as one meaning"
+        )
     if not needs_no_model(equivalence_name):
-        cached = f", {costs['hits']} of them known from {options.cache}" if options.cache else ""
+        cached = f", {costs['hits']} of them from the cache {options.cache}" if options.cache else ""
         info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
     return code
 
@@ -336,9 +342,9 @@ def measure(options: MeasureCommandOptions) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
-    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
-    With --calibration also answer, the probability that it is right, threshold and abstained; the answer is
-    what the calibration was learnt for, which --answer names.
+    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods, only E-SC is
+    computed. --calibration adds answer, the probability that it is right, threshold and abstained. The
+    calibration determines the kind of answer; --answer checks it.
     """
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
@@ -365,10 +371,10 @@ def measure(options: MeasureCommandOptions) -> int:
             compatibility.check_equivalence(chosen, judge)
         step = calibrations.CalibrationStep(chosen, options.t_alpha, options.g_alpha, judge)
     elif options.answer is not None:
-        raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
+        raise UsageError("--answer requires a calibration; pass --calibration DIR, or omit it")
 
     def check_once(row: Row) -> None:
-        """Say once of rows that tell equally much of their origin what cannot be checked."""
+        """Check the row, and print each note on unknown origins once."""
         check(row)
         for told in untold & {(bool(row.get("sampled_by")), bool(row.get("clustered_by")))}:
             text = compatibility.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
@@ -393,7 +399,7 @@ def measure(options: MeasureCommandOptions) -> int:
         ids = listed(unlikely)
         info(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
     if mixed:
-        info(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
+        info(f"measure: samples at several temperatures (ids {listed(mixed)}); those at {at} are measured")
     if without:
         ids = f"{len(without)} (ids {listed(without)})"
         info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")
@@ -406,13 +412,13 @@ class GradeOptions:
 
     file: str = opt.ROWS
     grader: str = opt.GRADER
-    rouge: bool = Option(False, "--rouge", help="Also accept ROUGE-L > 0.3.")
+    rouge: bool = Option(False, "--rouge", help="Also accept answers with ROUGE-L > 0.3.")
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
     audit: bool = Option(
         False,
         "--audit",
-        help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
+        help="Compare the grader with people, in rows {prediction, answers, human: true or false}.",
     )
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
@@ -424,13 +430,13 @@ class GradeOptions:
 
 
 def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
-    """Say whether answers are right, and by which rule.
+    """Grade answers, and state the rule that decided.
 
-    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
-    with samples, clusters and top_cluster: the most frequent wording of the top cluster of each measure.
-    Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
-    With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
-    95 % intervals; answers to one question (or of one context or group) are resampled together.
+    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be correct), or with
+    samples, clusters and top_cluster: then the most frequent wording of the top cluster of each measure is
+    graded. Adds correct and rule, by measure for clusters, and answer_correct after measure --calibration.
+    --audit prints the agreement of the grader with people, Cohen's kappa and the confusion matrix, with 95%
+    intervals. Answers to one question (or of one context or group) are resampled together.
     """
     from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
 
@@ -455,7 +461,7 @@ def _audit(
     grader: Grader,
     options: GradeOptions,
 ) -> int:
-    """Compare a grader with people's labels, and print how far they agree."""
+    """Compare a grader with the labels of people, and print the agreement."""
     from semcal.grading.grade import audit, judge_rows
 
     with BadRows() as bad, progress("grade", options.limit) as update:
