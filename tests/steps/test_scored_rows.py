@@ -1,9 +1,9 @@
-"""Rows with a score and without samples: calibrated in Python and on the command line, measured and watched."""
+"""Rows with a score and without samples: calibrated, measured, served and watched."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,15 @@ from semcal.calibration.features import ColumnFeature, candidates_for
 from semcal.calibration.score_column import ScoreColumn, score_features
 from semcal.errors import InputError, UsageError
 from semcal.metrics.probability_maps import ProbabilityMap
+from semcal.models.fakes import FakeLanguageModel
+from semcal.reply_log import ReplyLog
 from semcal.rows import Row
+from semcal.serve.engine import ScoreSource
+from semcal.serve.watch import PromiseWatch
+from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
+from tests.serve.serving import running
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 Json = dict[str, Any]
@@ -199,3 +205,48 @@ def test_commands_name_bad_rows_and_go_on(tmp_path: Path) -> None:
     code, measured, stderr = command("measure", again, "--calibration", tmp_path / "out")
     assert (code, measured) == (1, [])
     assert "'calibration'" in stderr
+
+
+def test_a_request_brings_the_score_and_gets_the_probability(tmp_path: Path) -> None:
+    calibration = semcal.Calibrator(risks=0.3).fit_rows(world())
+    (expected,) = calibration.apply([{"score": 1.0}])
+    log = ReplyLog(tmp_path / "log.db")
+    watch = PromiseWatch.of(calibration)
+    with running(cast("SemanticUQ", ScoreSource(calibration)), log=log, watch=watch) as server:
+        reply = server.post("/v1/semcal/check", {"row": {"score": 1.0}})
+        assert reply.status_code == 200, reply.text
+        part = reply.json()["semcal"]
+        assert part["confidence"] == expected.probability
+        assert (part["score"], part["abstained"], part["m"]) == (expected.score, False, 0)
+        labels = [{"id": reply.json()["id"], "correct": True}]
+        for _ in range(2):  # equal scores of other questions count
+            reply = server.post("/v1/semcal/check", {"row": {"score": 1.0}})
+            labels.append({"id": reply.json()["id"], "correct": False})
+        taken = server.post("/v1/semcal/labels", labels).json()["data"]
+        assert [one["counts"] for one in taken] == [True] * 3
+        assert watch.tests["risk"].n == 3
+        for row in ({}, {"score": None}, {"score": "high"}, {"options": 3}):
+            assert server.post("/v1/semcal/check", {"row": row}).status_code == 400
+        for body in ({"question": "Who?", "answer": "Ana"}, {"row": {"score": 1.0}, "answer": "Ana"}):
+            refused = server.post("/v1/semcal/check", body)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "row")
+        chat = server.chat("Who wrote it?")
+        assert (chat.status_code, chat.json()["error"]["code"]) == (400, "wrong_calibration")
+
+
+def test_the_monitor_reads_scores_with_their_calibration(tmp_path: Path) -> None:
+    semcal.Calibrator(risks=0.3).fit_rows(world()).save_pretrained(tmp_path)
+    calm = write(tmp_path / "calm.jsonl", world(500, seed=5))
+    code, lines, _ = command("monitor", calm, "--calibration", tmp_path)
+    assert code == 0
+    assert {line["watch"] for line in lines} == {"risk", "calibration", "questions"}
+    wrong = [{**row, "correct": row["correct"] and k % 2} for k, row in enumerate(world(500, seed=5))]
+    code, lines, _ = command("monitor", write(tmp_path / "wrong.jsonl", wrong), "--calibration", tmp_path)
+    assert code == 1
+    assert next(line for line in lines if line["watch"] == "calibration")["alarm"]
+
+
+def test_a_model_is_not_asked_with_a_calibration_of_a_score() -> None:
+    calibration = semcal.Calibrator().fit_rows(world(60))
+    with pytest.raises(UsageError, match="calibration"):
+        semcal.SemanticUQ(FakeLanguageModel({}), calibration=calibration)

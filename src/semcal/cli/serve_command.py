@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from typer import Option
 
@@ -177,12 +177,19 @@ def _settings(options: ServeOptions) -> ServeSettings:
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
     """The model with its calibration."""
+    from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
 
     if options.model is None and options.calibration is None:
         info("serve: the embedded model of an invented world answers; name yours with --model")
         options = replace(options, model=opt.ATLAS, calibration=opt.ATLAS)
-    if options.model is None or options.calibration is None:
+    calibration = None if options.calibration is None else opt.open_calibration(options.calibration)
+    score = None if calibration is None else calibration.score
+    if score is not None and (options.model or options.fallback):
+        raise UsageError(
+            f"--model: the calibration is of the score {score.name!r}, which requests bring; omit it"
+        )
+    if calibration is None or options.calibration is None or (options.model is None and score is None):
         raise UsageError(
             "give --model and --calibration: a probability is that of one model; `semcal calibrate "
             "LABELLED --model MODEL --out DIR` learns it"
@@ -198,9 +205,12 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     label_log = None if options.label_log is None else ReplyLog(options.label_log)
     if log is not None and label_log is not None:  # which may lack what this log holds already
         label_log.take_over(log.path)
-    calibration = opt.open_calibration(options.calibration)
     prompt = {"few_shot": options.few_shot, "system": options.system, "template": options.template}
-    uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
+    uq = (
+        cast("SemanticUQ", ScoreSource(calibration))
+        if score is not None
+        else _with_calibration(options, server, calibration, options.fallback, **prompt)
+    )
     for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
