@@ -65,10 +65,10 @@ def as_model(model: object) -> Sampler:
         return load_model(model)
     if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"model: expected a language model; it is {kind_of(model)}. Pass a name, a directory or a model "
+            f"model: expected a language model; got {kind_of(model)}. Pass a name, a directory or a model "
             "of semcal.load_model; wrap a model in memory with "
-            "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and give your own sampler "
-            "`capabilities` (semcal.models.Capabilities)"
+            "semcal.models.CausalLanguageModel(model, tokenizer, name=...), or add `capabilities` "
+            "(semcal.models.Capabilities) to your own sampler"
         )
     return cast("Sampler", model)
 
@@ -146,7 +146,7 @@ def as_equivalence(equivalence: object) -> Equivalence:
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f"equivalence: expected an equivalence; it is {kind_of(equivalence)}. Pass "
+            f"equivalence: expected an equivalence, got {kind_of(equivalence)}. Pass "
             '"default", "exact", the name or directory of an NLI model, or the result of '
             "semcal.load_equivalence"
         )
@@ -161,7 +161,7 @@ def load_cluster_config(config: ClusterConfig) -> ClusterConfig:
 def checked_draws(m: Any, answer: AnswerKind = "modal") -> int:
     """Return the number of samples `m`; UsageError unless `m` is a whole number of 2 or more.
 
-    One sample is enough for an `answer` that is not chosen from the samples.
+    For an `answer` that is not chosen from the samples, one sample is enough.
     """
     number = int(as_option(m, "m", "a whole number of samples, such as 10", whole=True))
     if number < (FEWEST if answer == "modal" else 1):

@@ -45,7 +45,7 @@ def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> No
     `settings` maps names, such as "m" or "--m", to values, or to None if they were left out. The prompt may
     be set if the calibration is of stored samples, and `abstain_below` if it has no threshold.
     """
-    free = {"few_shot", "system", "template"} if calibration.provenance is None else set()
+    free = {"few_shot", "system", "template", "vary"} if calibration.provenance is None else set()
     free |= {"abstain_below"} if calibration.threshold is None else set()
     names = [
         name
