@@ -473,7 +473,8 @@ class Calibration(_Contents):
         if self.samples is not None:
             write_if_new(folder / SAMPLES, self.samples)
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
-        contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
+        bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest, labeled=LabeledAnswers())
+        contents = {**asdict(bare), "labeled": vars(self.labeled)}
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
         for name in ("thresholds", "columns", "signals", "ancestors", "merge_refusals", "score"):

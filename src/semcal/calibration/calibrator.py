@@ -325,6 +325,11 @@ class Calibrator:
                 raise UsageError(
                     "m, temperatures, m_curve: rows with a score have no samples. Leave them out"
                 )
+            for row in rows:
+                try:
+                    check_scored(row, score)
+                except InputError as error:
+                    raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
             return calibrate_scores(rows, score, self.config, seed=seed)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
@@ -635,19 +640,15 @@ def calibrate_scores(
 ) -> Calibration:
     """Learn the probability that an answer is correct from a score of labeled rows without samples.
 
-    Each row has `id`, the score, and `correct`; or `options` or an `answer`, and reference `answers`. Errors
-    and warnings are those of `calibrate_rows`. UsageError for signals, which are of a model.
+    Each row, accepted by `check_scored`, has `id`, the score, and `correct`; or `options` or an `answer`, and
+    reference `answers`. Errors and warnings are those of `calibrate_rows`. UsageError for signals, which are
+    of a model.
     """
     config = config or CalibrationConfig()
     if config.signals:
         raise UsageError("signals: they are of a model, and rows with a score have none. Leave them out")
     if config.answer == "greedy":
         raise UsageError("answer: 'greedy' is of samples, and rows with a score have none. Leave it out")
-    for row in rows:
-        try:
-            check_scored(row, score)
-        except InputError as error:
-            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
     exact = ExactMatch()
     grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
     config = replace(config, answer="given", grader=grader, score=score.name)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from semcal.calibration.production import ProductionLabels
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
+    from semcal.calibration.score_column import ScoreColumn
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import Sampler
@@ -114,6 +115,13 @@ class CalibrateOptions:
         help="Numeric column of the rows that is used as a feature, with the direction of its effect; may be "
         "repeated.",
     )
+    score: str | None = Option(
+        None,
+        "--score",
+        metavar="NAME[:rising|:falling]",
+        help="Numeric column of the rows that is calibrated in place of samples: by default probability or "
+        "score, if the rows have no samples. Its direction is learned by default.",
+    )
     signal: list[str] | None = Option(
         None,
         "--signal",
@@ -171,12 +179,16 @@ class CalibrateOptions:
 
         delta = 0.05 if self.delta is None else self.delta
         features, signals = tuple(self.feature or ()), tuple(self.signal or ())
-        return CalibrationConfig(self.kind, features, signals, tuple(self.risk or ()), delta, grader)
+        return CalibrationConfig(
+            self.kind, features, signals, tuple(self.risk or ()), delta, grader, self.score
+        )
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for options that require a model to sample from, or a log of labels."""
         if self.audited and not self.add:
             raise UsageError("--audited requires the labels of a log; pass the log with --add")
+        if self.model is not None and self.score is not None:
+            raise UsageError("--score is a column of rows, and --model samples answers; omit one of them")
         if self.model is not None and not has_samples:
             return
         rejected = ["max_new_tokens", "answer_format", "fresh"]
@@ -221,7 +233,7 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
     highest cross-validated gain, or from no map if none beats the share. With --risk, two in five questions
-    are held out for the threshold.
+    are held out for the threshold. Of rows without samples, a score is calibrated (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
     command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
@@ -378,7 +390,9 @@ def _from_samples(
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
 
-    rows = _read_samples(options, bad)
+    rows, score = _read_rows(options, bad)
+    if score is not None:
+        return _from_scores(rows, score, options, models)
     origin = _origin(rows, options, models)
     if options.dry_run:
         warn(f"would calibrate on the samples of {len(rows):,} questions")
@@ -420,28 +434,56 @@ def _from_samples(
     return LearningTask(learn, cluster.judge, grader)
 
 
-def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
+def _from_scores(
+    rows: Sequence[Row], score: ScoreColumn, options: CalibrateOptions, models: opt.ModelOptions
+) -> LearningTask | None:
+    """Return the task for rows with a score; None with --dry-run."""
+    from semcal.calibration.calibrator import calibrate_scores
+    from semcal.models.equivalence import ExactMatch
+
+    for name in ("m", "temperatures", "m_curve", "equivalence", "merge_refusals"):
+        if getattr(options, name) and not opt.is_from_file(name):
+            raise UsageError(f"{option_name(name)} is of samples, and the rows hold a score; omit it")
+    if options.dry_run:
+        warn(f"would calibrate the score {score.name!r} of {len(rows):,} rows")
+        return None
+    grader = None if options.grader == "rules" else models.open_grader(options.grader)
+    learn = partial(calibrate_scores, rows, score, options.configuration(grader), seed=options.seed or 0)
+    return LearningTask(lambda **_: learn(), ExactMatch(), grader or "rules")
+
+
+def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
+    """Return the rows that can be used, and the column of their score; None if they hold samples."""
     from semcal.calibration.samples import check_labelled_samples
+    from semcal.calibration.score_column import check_scored, find_score
 
     further = _further_check(options)
+    read = open_rows(
+        options.file, options.columns, lambda _: None, fields=FIELDS, label="calibrate", tables=True
+    )
+    lines = list(islice(read, options.limit))
+    score = find_score([line for line in lines if isinstance(line, Row)], options.score)
 
     def check(row: Row) -> None:
-        check_labelled_samples(row, options.kind)
+        if score is None:
+            check_labelled_samples(row, options.kind)
+        else:
+            check_scored(row, score)
         further(row)
 
-    read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
-    rows = list(good_rows(islice(read, options.limit), bad))
+    rows = list(good_rows(checked(lines, check), bad))
     if not rows:
         raise InputError(
             f"{options.file}: no row can be used, since stored samples need id, question, samples and "
-            "answers; pass --model to sample answers to labeled questions"
+            "answers, and a score needs id, correct and score; pass --model to sample answers to labeled "
+            "questions"
         )
-    if options.equivalence is None and any(row.has("clusters") for row in rows):
+    if score is None and options.equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
             f"--equivalence is missing: the rows of {options.file} are already clustered, and later samples "
             "must be clustered in the same way; pass the equivalence of the rows (exact, or the NLI model)"
         )
-    return rows
+    return rows, score
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
@@ -580,6 +622,7 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
+<<<<<<< HEAD
     """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
     prose = [report.why, *([] if report.answered_at is None else [report.answered_at]), *report.advice[:1]]
@@ -601,6 +644,64 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     of_rows = calibration.provenance is None
     following = "measure ROWS" if of_rows else "ask QUESTION --model MODEL"
     lines += ["", f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
+=======
+    """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
+    report, command = calibration.report, "ask" if calibration.m else "measure"
+    samples = f"; {calibration.m} samples each, at each temperature" if calibration.m else ""
+    thresholds = [one.sentence for one in calibration.all_thresholds]
+    if calibration.thresholds:
+        thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
+    held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""
+    lines = [
+        *(thresholds or [f"No threshold: semcal {command} never abstains. Pass --risk to set a threshold."]),
+        report.why,
+        *report.advice[:1],
+        "",
+        f"{report.n:,} labeled questions{held_out}{samples}",
+    ]
+    if report.no_answer_samples:
+        lines.append(
+            f"no answer: {report.no_answer_samples:,} samples, {report.no_answer:,} further questions (wrong)"
+        )
+    names = {
+        "accuracy": "accuracy",
+        "mean_confidence": "confidence",
+        "ace": "ACE",
+        "ace_floor": "noise floor",
+    }
+    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+    columns = [name for name in names if name in report.base]
+    lines.append("".join([f"{'':<12}", *(f"{names[name]:>12}" for name in columns)]))
+    at_one = [] if report.base_at_one is None else [("Base, T = 1", report.base_at_one)]
+    for label, figures in [("Base", report.base), *at_one, ("Calibrated", report.calibrated)]:
+        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
+        lines.append("".join([f"{label:<12}", *(f"{cell:>12}" for cell in cells)]))
+    lines += [
+        "Calibrated is out of fold: each fold chooses its own temperature and map. Base is "
+        f"{report.base_in_words}.",
+        *([] if report.answered_at is None else [report.answered_at]),
+        "",
+    ]
+    table = {
+        "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
+        "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
+        "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
+    }
+    lines += ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
+    lines += ["These shares are of the labeled questions, out of fold; only --risk makes a promise.", ""]
+    if calibration.examples:
+        lines.append(f"{len(calibration.examples)} of the graded answers:")
+    for example in calibration.examples:
+        mark = "right" if example.correct else "wrong"
+        reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
+        lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
+    lines += ["", f"written to {path}; use it with semcal {command} --calibration {path.parent}"]
+    if calibration.samples is not None and not calibration.ancestors:
+        lines.append(
+            "for another --risk, --equivalence, --grader or --m: semcal calibrate "
+            f"{path.parent / SAMPLES} … --out ANOTHER"
+        )
+>>>>>>> w-score
     return "\n".join(lines)
 
 

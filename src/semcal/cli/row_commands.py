@@ -342,9 +342,16 @@ def measure(options: MeasureCommandOptions) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
+<<<<<<< HEAD
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods, only E-SC is
     computed. --calibration adds answer, the probability that it is right, threshold and abstained. The
     calibration determines the kind of answer; --answer checks it.
+=======
+    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
+    With --calibration also answer, the probability that it is right, threshold and abstained; the answer is
+    what the calibration was learnt for, which --answer names. A calibration of a score reads rows with that
+    score, and adds the probability alone.
+>>>>>>> w-score
     """
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
@@ -353,6 +360,7 @@ def measure(options: MeasureCommandOptions) -> int:
     check, at = check_measurable, "T = 1 (or else the first)"
     step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
     untold: set[tuple[bool, bool]] = set()
+    scored = False
     if options.calibration is not None:
         from semcal.calibration import calibration as calibrations
         from semcal.calibration import compatibility
@@ -366,7 +374,9 @@ def measure(options: MeasureCommandOptions) -> int:
         fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
-        if chosen.answer_kind != "modal":
+        if scored := chosen.score is not None:
+            untold.clear()
+        elif chosen.answer_kind != "modal":
             judge = as_equivalence(compatibility.equivalence_of(chosen))
             compatibility.check_equivalence(chosen, judge)
         step = calibrations.CalibrationStep(chosen, options.t_alpha, options.g_alpha, judge)
@@ -389,6 +399,8 @@ def measure(options: MeasureCommandOptions) -> int:
     with RowResults("measure", options.out, limit=options.limit) as results:
         for block in results.blocks(rows, step, cut=2048):
             results.write(block)
+            if scored:
+                continue
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
             mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
             tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in block.rows]
