@@ -622,7 +622,6 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
-<<<<<<< HEAD
     """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
     prose = [report.why, *([] if report.answered_at is None else [report.answered_at]), *report.advice[:1]]
@@ -635,73 +634,16 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         }
         lines += aligned([[head, *cells] for head, cells in table.items()])
         lines += ["These shares are of the labeled questions, without a promise for others.", ""]
-    lines.append("Graded answers, to check the grading:")
+    if calibration.examples:
+        lines.append("Graded answers, to check the grading:")
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
         reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
         text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
         lines.append(paragraph(text, indent=" " * 9))
-    of_rows = calibration.provenance is None
+    of_rows = calibration.provenance is None or not calibration.m
     following = "measure ROWS" if of_rows else "ask QUESTION --model MODEL"
     lines += ["", f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
-=======
-    """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
-    report, command = calibration.report, "ask" if calibration.m else "measure"
-    samples = f"; {calibration.m} samples each, at each temperature" if calibration.m else ""
-    thresholds = [one.sentence for one in calibration.all_thresholds]
-    if calibration.thresholds:
-        thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
-    held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""
-    lines = [
-        *(thresholds or [f"No threshold: semcal {command} never abstains. Pass --risk to set a threshold."]),
-        report.why,
-        *report.advice[:1],
-        "",
-        f"{report.n:,} labeled questions{held_out}{samples}",
-    ]
-    if report.no_answer_samples:
-        lines.append(
-            f"no answer: {report.no_answer_samples:,} samples, {report.no_answer:,} further questions (wrong)"
-        )
-    names = {
-        "accuracy": "accuracy",
-        "mean_confidence": "confidence",
-        "ace": "ACE",
-        "ace_floor": "noise floor",
-    }
-    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-    columns = [name for name in names if name in report.base]
-    lines.append("".join([f"{'':<12}", *(f"{names[name]:>12}" for name in columns)]))
-    at_one = [] if report.base_at_one is None else [("Base, T = 1", report.base_at_one)]
-    for label, figures in [("Base", report.base), *at_one, ("Calibrated", report.calibrated)]:
-        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
-        lines.append("".join([f"{label:<12}", *(f"{cell:>12}" for cell in cells)]))
-    lines += [
-        "Calibrated is out of fold: each fold chooses its own temperature and map. Base is "
-        f"{report.base_in_words}.",
-        *([] if report.answered_at is None else [report.answered_at]),
-        "",
-    ]
-    table = {
-        "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
-        "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
-        "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
-    }
-    lines += ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
-    lines += ["These shares are of the labeled questions, out of fold; only --risk makes a promise.", ""]
-    if calibration.examples:
-        lines.append(f"{len(calibration.examples)} of the graded answers:")
-    for example in calibration.examples:
-        mark = "right" if example.correct else "wrong"
-        reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
-        lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
-    lines += ["", f"written to {path}; use it with semcal {command} --calibration {path.parent}"]
-    if calibration.samples is not None and not calibration.ancestors:
-        lines.append(
-            "for another --risk, --equivalence, --grader or --m: semcal calibrate "
-            f"{path.parent / SAMPLES} … --out ANOTHER"
-        )
->>>>>>> w-score
     return "\n".join(lines)
 
 

@@ -342,16 +342,10 @@ def measure(options: MeasureCommandOptions) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
-<<<<<<< HEAD
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods, only E-SC is
     computed. --calibration adds answer, the probability that it is right, threshold and abstained. The
-    calibration determines the kind of answer; --answer checks it.
-=======
-    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
-    With --calibration also answer, the probability that it is right, threshold and abstained; the answer is
-    what the calibration was learnt for, which --answer names. A calibration of a score reads rows with that
-    score, and adds the probability alone.
->>>>>>> w-score
+    calibration determines the kind of answer; --answer checks it. A calibration of a score reads rows with
+    that score, and adds the probability alone.
     """
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable

@@ -193,12 +193,8 @@ def _settings(options: ServeOptions) -> ServeSettings:
 
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
-<<<<<<< HEAD
     """Return the model with its calibration."""
-=======
-    """The model with its calibration."""
     from semcal.serve.engine import ScoreSource
->>>>>>> w-score
     from semcal.serve.service import Service
 
     if options.model is None and options.calibration is None:
