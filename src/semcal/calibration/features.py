@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -189,6 +190,23 @@ class ColumnFeature:
 
 
 @dataclass(frozen=True)
+class Ordering:
+    """A feature that orders answers for a threshold, and its direction; no label has chosen it."""
+
+    name: str
+    falling: bool = False  # smaller values are surer
+
+    def scores(self, values: Mapping[str, Floats]) -> Floats:
+        """Return scores (N,), larger for surer answers; -inf if unknown."""
+        scores = self.signed(values[self.name])
+        return np.where(np.isnan(scores), -math.inf, scores)
+
+    def signed(self, value: Any) -> Any:
+        """Return a value as a score, or a score as a value."""
+        return -value if self.falling else value
+
+
+@dataclass(frozen=True)
 class AnswerFeatures:
     """The answers to N questions and the features of each."""
 
@@ -204,6 +222,13 @@ class AnswerFeatures:
         """The names of the features whose larger values never raise the probability."""
         falling = falling_features(self.further)
         return [name for name in self.values if name != self.base and stem_of(name) in falling]
+
+    @property
+    def ordering(self) -> Ordering | None:
+        """The ordering for a threshold: the share of samples; the likelihood if the share never varies."""
+        share = SHARES[0] in self.values and np.ptp(self.values[SHARES[0]]) > 0
+        name = SHARES[0] if share or "likelihood" not in self.values else "likelihood"
+        return Ordering(name, name in self.falling) if name in self.values else None
 
     @property
     def optional(self) -> list[str]:
