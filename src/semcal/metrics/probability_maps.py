@@ -510,15 +510,11 @@ def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) 
         rivals = [
             score
             for score in trials
-<<<<<<< HEAD
-            if score.candidate.tier == tier and all(_beats(score, rival, groups) for rival in (*plain, best))
-=======
             if score.candidate.tier == tier
             and all(
                 score.gain > rival.gain if tier < 0 else _beats(score, rival, groups)
-                for rival in (none, constant, best)
+                for rival in (*plain, best)
             )
->>>>>>> w-fields
         ]
         highest = max((rival.gain for rival in rivals), default=0.0)
         best = next((rival for rival in rivals if rival.gain >= highest - TIE), best)

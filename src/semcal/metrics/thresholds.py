@@ -162,8 +162,9 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
         about = ""
         if tested.groups is not None:
             about = OF_GROUPS[tested.test == "betting"]
+        coverage = tested.answered / questions
         return (
-            f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
+            f"threshold {tested.threshold:.4g}: answers {coverage:.0%} of questions"
             f"; at most {limit} of those answers are wrong{about} ({100 * (1 - tested.delta):.3g}% confidence)"
         )
     none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
