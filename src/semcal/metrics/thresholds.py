@@ -164,8 +164,8 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
             about = OF_GROUPS[tested.test == "betting"]
         coverage = tested.answered / questions
         return (
-            f"threshold {tested.threshold:.4g}: answers {coverage:.0%} of questions"
-            f"; at most {limit} of those answers are wrong{about} ({100 * (1 - tested.delta):.3g}% confidence)"
+            f"threshold {tested.threshold:.4g}: answers {coverage:.0%} of questions; at most {limit} of those "
+            f"answers are wrong{about} ({100 * (1 - tested.delta):.3g}% confidence)"
         )
     none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
     if tested.questions_needed is not None:
