@@ -569,7 +569,12 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 def _in_words(calibration: Calibration, path: Path) -> str:
     """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
     report = calibration.report
-    thresholds = [one.sentence for one in calibration.all_thresholds]
+    thresholds = [line for one in calibration.all_thresholds for line in (one.sentence, one.outlook) if line]
+    if calibration.ordering is not None:
+        thresholds.append(
+            f"All {calibration.all_thresholds[0].n:,} labels test the threshold: answers are ordered by "
+            f"{calibration.ordering}, which no label chose."
+        )
     if calibration.thresholds:
         thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
     held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""

@@ -37,6 +37,8 @@ FIRST, FIRST_OF_MEMBERS = 0.2, 0.3
 BETTING, GROUPS_ASIDE = 8, 10
 #: Largest number of scores that are tested by betting, and stakes as multiples of the likeliest best one.
 MOST_TESTED, STAKES = 40, np.array([0.35, 0.6, 1.0, 1.5])
+#: Largest number of scores that are tested without groups, at evenly spaced ranks.
+MOST_SCORES = 1000
 #: Halvings of the interval that holds the bound of a betting test.
 BISECTIONS = 12
 #: The two promises for groups: for the exact test on one question of each, and for bets on all of them.
@@ -162,9 +164,10 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
         about = ""
         if tested.groups is not None:
             about = OF_GROUPS[tested.test == "betting"]
+        sure = f"{100 * (1 - tested.delta):.3g}% confidence"
         return (
             f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
-            f"; at most {limit} of those answers are wrong{about} ({100 * (1 - tested.delta):.3g}% confidence)"
+            f"; at most {limit} of those answers are wrong{about} ({sure})"
         )
     none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
     if tested.questions_needed is not None:
@@ -363,6 +366,9 @@ def label_free_threshold(
         values, outcomes = values[chosen], outcomes[chosen]
     scores, n = np.unique(values[np.isfinite(values)]), len(values)
     scores = scores if len(scores) else np.zeros(1)
+    if len(scores) > MOST_SCORES:
+        ranks = np.linspace(0, 1, MOST_SCORES)
+        scores = np.unique(np.quantile(values[np.isfinite(values)], ranks, method="nearest"))
     rank = min(math.ceil(max(promise.fewest, FIRST * n)), n)
     start = max(float(np.sort(values)[-rank]), float(scores[0]))
     found = risk_controlled_threshold(
