@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,13 @@ from numpy.typing import NDArray
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import Calibration, GradedExample, LabeledAnswers, Threshold
+from semcal.calibration.calibration import (
+    Calibration,
+    GradedExample,
+    LabeledAnswers,
+    Threshold,
+    Uncertified,
+)
 from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
 from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import (
@@ -26,6 +33,7 @@ from semcal.calibration.features import (
     answered_rows,
     candidates_for,
     features_of,
+    order_by,
 )
 from semcal.calibration.problems import (
     problems_of_features,
@@ -135,6 +143,11 @@ if TYPE_CHECKING:
 
 #: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
+#: learned probability orders answers well enough to hold labels out for it.
+MOST_LABEL_FREE = 1000
+#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples.
+RISKS, TIMES, RESAMPLES = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20
 #: Decimals of the probabilities that are stored for labeled answers.
 DECIMALS = 6
 #: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
@@ -532,7 +545,12 @@ def calibrate_rows(
     answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
     ties = [question_ties(row.json) for row in labeled]
     groups = several(ties)
-    held_out = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
+    # Each choice that labels make between orderings, of a temperature or a direction, halves the level.
+    n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
+    n_units, reads_score_alone = n if groups is None else int(groups.max()) + 1, score and not config.features
+    label_free = added is None and (bool(reads_score_alone) or n_units * n_orderings < MOST_LABEL_FREE)
+    is_split = bool(config.risks) and not label_free
+    held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
     if score is None:
         answers_at = [answered_rows({t: rows[t], **rows}, kind) for t in answering]
         for answers in answers_at:
@@ -566,7 +584,8 @@ def calibrate_rows(
     place = learned.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    problems = (*problems_of_rows(labeled, ties, groups, held_out), *problems_of_features(features))
+    testing = held_out if is_split or not config.risks else np.ones(len(held_out), dtype=bool)
+    problems = (*problems_of_rows(labeled, ties, groups, testing), *problems_of_features(features))
     problems += () if added is None else added.problems
     first_lines = [] if score else [*problems_of_labels(answer_rows, judge or cluster.address)]
     if m == 1:
@@ -610,29 +629,41 @@ def calibrate_rows(
     )
     if not config.risks:
         return calibration
-    scores, fitted_scores = (learned.map.scores(part_of(features.values, part)) for part in (tested, fitted))
+    ordering = features.ordering if label_free else None
+    used = has_answer if ordering else tested
+    values = part_of(features.values, used)
+    order = learned.map.scores(values) if ordering is None else order_by(ordering, values)
     thresholds = set_thresholds(
-        scores,
-        correct[tested],
+        order,
+        correct[used],
         config.risks,
         config.delta,
-        fitted=(fitted_scores, learned.out_of_fold),
-        groups=None if groups is None else groups[tested],
+        fitted=None
+        if ordering
+        else (learned.map.scores(part_of(features.values, fitted)), learned.out_of_fold),
+        groups=None if groups is None else groups[used],
         seed=seed,
+        n_orderings=n_orderings,
+        shown=learned.map.scores(values),
     )
-    # Coverage counts all held-out questions, also those without an answer.
-    n_held_out = int(held_out.sum()) if groups is None else len(np.unique(groups[held_out]))
+    level = config.delta / len(config.risks) / (n_orderings if ordering else 1)
+    outlook: dict[str, Any] = {"groups": None if groups is None else groups[used], "seed": seed}
+    thresholds = tuple(with_outlook(one, order, correct[used], level, **outlook) for one in thresholds)
+    # Coverage counts all questions that are tested, also those without an answer.
+    n_tested = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
     thresholds = tuple(
-        replace(
+        threshold
+        if threshold.test == "betting"
+        else replace(
             threshold,
-            n=n_held_out,
+            n=n_tested,
             questions_needed=threshold.questions_needed
-            and -(-threshold.questions_needed * n_held_out // threshold.n),
+            and -(-threshold.questions_needed * n_tested // threshold.n),
         )
         for threshold in thresholds
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks, ordering=ordering)
 
 
 def calibrate_scores(
@@ -741,24 +772,84 @@ def set_threshold(
     risk: float,
     delta: float,
     *,
-    fitted: tuple[Floats, Floats],
+    fitted: tuple[Floats, Floats] | None,
     groups: Groups | None = None,
     seed: int = 0,
 ) -> Threshold:
-    """Return the smallest threshold for which N held-out questions show that the risk holds.
+    """Return the smallest threshold for which N labeled questions show that the risk holds.
 
-    The tests start at the likeliest threshold by scores and out-of-fold probabilities of the M `fitted`
-    questions.
+    Without groups, the tests of held-out questions start at the likeliest threshold by scores and out-of-fold
+    probabilities of the M `fitted` questions. If `fitted` is None, no label chose the scores.
     """
-    fitted_scores, p = fitted
-    questions = len(correct) if groups is None else len(np.unique(groups))
-    start = likeliest_start(fitted_scores, 1 - p, questions, risk_limit=risk, delta=delta)
-    test = metrics.risk_controlled_threshold(
-        scores, correct, risk_limit=risk, delta=delta, start=start, groups=groups, seed=seed
-    )
+    if fitted is None or groups is not None:
+        test = metrics.label_free_threshold(
+            scores, correct, risk_limit=risk, delta=delta, groups=groups, seed=seed
+        )
+    else:
+        start = likeliest_start(fitted[0], 1 - fitted[1], len(correct), risk_limit=risk, delta=delta)
+        test = metrics.risk_controlled_threshold(
+            scores, correct, risk_limit=risk, delta=delta, start=start, seed=seed
+        )
     bound = None if np.isnan(test.upper_bound) else test.upper_bound
     counts = test.questions, test.answered, test.errors
-    return Threshold(test.threshold, risk, delta, *counts, bound, test.questions_needed, test.least_risk)
+    found = Threshold(test.threshold, risk, delta, *counts, bound, groups=test.groups, test=test.test)
+    if test.threshold is not None:
+        return found
+    return replace(found, questions_needed=test.questions_needed, least_risk=test.least_risk)
+
+
+def with_outlook(
+    threshold: Threshold,
+    scores: Floats,
+    correct: Floats,
+    level: float,
+    *,
+    groups: Groups | None = None,
+    seed: int = 0,
+) -> Threshold:
+    """Add what can be certified to a risk without a threshold, from N labeled questions tested at `level`.
+
+    With an error rate μ, the correct answers and as many wrong ones as the risk r allows are at most
+    (1 − μ) / (1 − r) of the questions. The number of questions that is needed is found by resampling.
+    """
+    if threshold.threshold is not None:
+        return threshold
+    risk, every, n = threshold.risk_limit, np.arange(len(correct)), len(correct)
+    of_group = every if groups is None else np.unique(groups, return_inverse=True)[1]
+    members = np.split(np.argsort(of_group, kind="stable"), np.cumsum(np.bincount(of_group))[:-1])
+    rng = np.random.default_rng([seed, 7])
+
+    def shows(risk: float, drawn: Sequence[NDArray[np.intp]]) -> bool:
+        at = np.concatenate(drawn)
+        names = None if groups is None else np.repeat(np.arange(len(drawn)), list(map(len, drawn)))
+        test = metrics.label_free_threshold(
+            scores[at], correct[at], risk_limit=risk, delta=level, groups=names, seed=seed
+        )
+        return test.threshold is not None
+
+    def is_likely(times: float) -> bool:
+        size = round(times * len(members))
+        return (
+            2
+            * sum(
+                shows(risk, [members[i] for i in rng.integers(len(members), size=size)])
+                for _ in range(RESAMPLES)
+            )
+            > RESAMPLES
+        )
+
+    times = next((times for times in TIMES if is_likely(times)), None)
+    order = np.argsort(-scores, kind="stable")
+    wrong = np.cumsum(1 - correct[order])
+    is_last = np.append(np.diff(scores[order]) != 0, True) & np.isfinite(scores[order])
+    kept = np.flatnonzero(is_last & (wrong <= risk * np.arange(1, n + 1)))[-1:].tolist()
+    return replace(
+        threshold,
+        questions_needed=None if times is None else math.ceil(times * len(members)),
+        least_risk=next((r for r in RISKS if r > risk and shows(r, members)), None),
+        refused=max(0.0, float((1 - correct.mean() - risk) / (1 - risk))),
+        kept=Uncertified(float(scores[order[kept[0]]]), kept[0] + 1, int(wrong[kept[0]])) if kept else None,
+    )
 
 
 def set_thresholds(
@@ -767,25 +858,38 @@ def set_thresholds(
     risks: Sequence[float],
     delta: float,
     *,
-    fitted: tuple[Floats, Floats],
+    fitted: tuple[Floats, Floats] | None,
     groups: Groups | None = None,
     seed: int = 0,
+    n_orderings: int = 1,
+    shown: Floats | None = None,
 ) -> tuple[Threshold, ...]:
     """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
 
-    Each of k risks is tested at `delta` / k. If a smaller risk holds from a lower threshold, the larger risk
-    takes this threshold as well, so that no threshold exceeds a stricter one.
+    Each of k risks is tested at `delta` / k; if `fitted` is None and labels chose the ordering from several,
+    at this level divided by their number. If a smaller risk holds from a lower threshold, the larger risk
+    takes this threshold as well, so that no threshold exceeds a stricter one. Without `fitted`, a threshold
+    is `threshold_score`, and `threshold` is the smallest of the scores `shown` (N,) of the given answers.
     """
-    options = {"fitted": fitted, "groups": groups, "seed": seed}
+    level = delta / len(risks)
+    tested_at = level if fitted is not None else level / n_orderings
     thresholds: list[Threshold] = []
     for risk in risks:
-        found = set_threshold(scores, correct, risk, delta / len(risks), **options)  # type: ignore[arg-type]
+        found = set_threshold(scores, correct, risk, tested_at, fitted=fitted, groups=groups, seed=seed)
         stricter = thresholds[-1] if thresholds else found
         held = [one.threshold for one in (found, stricter) if one.threshold is not None]
         if held and found.threshold != min(held):
             found = replace(stricter, risk_limit=risk)
-        thresholds.append(found)
-    return tuple(thresholds)
+        thresholds.append(replace(found, delta=level))
+    if fitted is not None:
+        return tuple(thresholds)
+    assert shown is not None
+    return tuple(
+        replace(one, threshold_score=at, threshold=float(shown[scores >= at].min()))
+        if (at := one.threshold) is not None
+        else one
+        for one in thresholds
+    )
 
 
 def _further(

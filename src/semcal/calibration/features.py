@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -190,23 +189,6 @@ class ColumnFeature:
 
 
 @dataclass(frozen=True)
-class Ordering:
-    """A feature that orders answers for a threshold, and its direction; no label has chosen it."""
-
-    name: str
-    falling: bool = False  # smaller values are surer
-
-    def scores(self, values: Mapping[str, Floats]) -> Floats:
-        """Return scores (N,), larger for surer answers; -inf if unknown."""
-        scores = self.signed(values[self.name])
-        return np.where(np.isnan(scores), -math.inf, scores)
-
-    def signed(self, value: Any) -> Any:
-        """Return a value as a score, or a score as a value."""
-        return -value if self.falling else value
-
-
-@dataclass(frozen=True)
 class AnswerFeatures:
     """The answers to N questions and the features of each."""
 
@@ -224,11 +206,13 @@ class AnswerFeatures:
         return [name for name in self.values if name != self.base and stem_of(name) in falling]
 
     @property
-    def ordering(self) -> Ordering | None:
-        """The ordering for a threshold: the share of samples; the likelihood if the share never varies."""
-        share = SHARES[0] in self.values and np.ptp(self.values[SHARES[0]]) > 0
-        name = SHARES[0] if share or "likelihood" not in self.values else "likelihood"
-        return Ordering(name, name in self.falling) if name in self.values else None
+    def ordering(self) -> str | None:
+        """The feature that orders answers for a threshold before labels are read; larger values are surer.
+
+        It is the base; if the base never varies, as the share of one sample, it is the likelihood.
+        """
+        usable = [name for name in (self.base, "likelihood") if name in self.values]
+        return next((name for name in usable if np.ptp(self.values[name]) > 0), next(iter(usable), None))
 
     @property
     def optional(self) -> list[str]:
@@ -277,6 +261,11 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
         probabilities=tuple(name for name in columns if by_name[name].is_share),
         further=tuple(further),
     )
+
+
+def order_by(name: str, values: Mapping[str, Floats]) -> Floats:
+    """Return a feature (N,) as scores that are compared with a threshold; -inf if unknown."""
+    return np.nan_to_num(values[name], nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 def answered_rows(rows: RowsAt, kind: AnswerKind) -> list[AnsweredRow]:

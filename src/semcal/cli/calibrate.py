@@ -652,12 +652,17 @@ def threshold_lines(calibration: Calibration) -> list[str]:
     lines = []
     held_out = "held-out " if calibration.report.apart else ""
     for one in calibration.all_thresholds:
-        lines.append(paragraph(one.sentence))
+        lines += [paragraph(line) for line in (one.sentence, one.outlook) if line]
         if one.threshold is not None:
             tested = (
                 f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
             )
             lines.append(f"{tested} wrong.")
+    if calibration.ordering is not None:
+        ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
+        lines.append(
+            paragraph(f"All {calibration.all_thresholds[0].n:,} labels test the threshold: {ordered}.")
+        )
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
@@ -37,7 +38,9 @@ FIRST, FIRST_OF_MEMBERS = 0.2, 0.3
 BETTING, GROUPS_ASIDE = 8, 10
 #: Largest number of scores that are tested by betting, and stakes as multiples of the likeliest best one.
 MOST_TESTED, STAKES = 40, np.array([0.35, 0.6, 1.0, 1.5])
-#: Halvings of the interval that holds the bound of a betting test.
+#: Largest number of scores that are tested without groups, at evenly spaced ranks.
+MOST_SCORES = 1000
+#: Halvings of the interval that contains the bound of a betting test.
 BISECTIONS = 12
 #: The two promises for groups: for the exact test on one question of each, and for bets on all of them.
 OF_GROUPS = (
@@ -123,15 +126,21 @@ class _Promise:
 
     def _least_number(self, answered: Floats, errors: Floats, spent: Floats, n: int) -> int | None:
         """Smallest number at which a threshold passes at its coverage and error rate, with `spent` errors."""
-        allowed = np.arange(LARGEST_ERRORS)
-        right = np.ceil(scipy.special.nbdtrik(1 - self.delta, allowed + 1, self.risk) - 1e-9)
-        least = allowed + 1 + right  # answered, for so many errors
+        allowed, least = np.arange(LARGEST_ERRORS), _least_answered(self.risk, self.delta)
         needed = [
             least[enough[0]] * n / count
             for count, wrong, least_errors in zip(answered, errors, spent)
             if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= least_errors)))
         ]
         return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
+
+
+@lru_cache
+def _least_answered(risk: float, delta: float) -> Floats:
+    """Return the least number of answers that prove a risk with 0, 1, … errors."""
+    errors = np.arange(LARGEST_ERRORS)
+    right = np.ceil(scipy.special.nbdtrik(1 - delta, errors + 1, risk) - 1e-9)
+    return np.asarray(errors + 1 + right)
 
 
 class _Tested(Protocol):
@@ -162,10 +171,10 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
         about = ""
         if tested.groups is not None:
             about = OF_GROUPS[tested.test == "betting"]
-        coverage = tested.answered / questions
+        sure = f"{100 * (1 - tested.delta):.3g}% confidence"
         return (
-            f"threshold {tested.threshold:.4g}: answers {coverage:.0%} of questions; at most {limit} of those "
-            f"answers are wrong{about} ({100 * (1 - tested.delta):.3g}% confidence)"
+            f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
+            f"; at most {limit} of those answers are wrong{about} ({sure})"
         )
     none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
     if tested.questions_needed is not None:
@@ -364,6 +373,9 @@ def label_free_threshold(
         values, outcomes = values[chosen], outcomes[chosen]
     scores, n = np.unique(values[np.isfinite(values)]), len(values)
     scores = scores if len(scores) else np.zeros(1)
+    if len(scores) > MOST_SCORES:
+        ranks = np.linspace(0, 1, MOST_SCORES)
+        scores = np.unique(np.quantile(values[np.isfinite(values)], ranks, method="nearest"))
     rank = min(math.ceil(max(promise.fewest, FIRST * n)), n)
     start = max(float(np.sort(values)[-rank]), float(scores[0]))
     found = risk_controlled_threshold(
@@ -402,28 +414,26 @@ def _bet_on_groups(
         for rows in (answered, answered * (1 - outcomes))
     )
 
-    def rejects(risk: float, at: slice) -> NDArray[np.bool_]:
-        """Return whether bets on the groups not set aside reject an error rate of `risk` or more."""
-        losses, largest = errors[at] - risk * counts[at], (1 - risk) * most
+    def rejects(risks: Floats) -> NDArray[np.bool_]:
+        """Return whether bets on the groups not set aside reject risks (R,) at the first R thresholds."""
+        risk = risks[:, None]
+        losses, largest = errors[: len(risks)] - risk * counts[: len(risks)], (1 - risk) * most
         seen = np.arange(1, n_groups)
         mean, square = (np.cumsum(x, 1)[:, :-1] / seen for x in (losses, losses**2))
-        best = np.clip(-mean / (square + 1e-12), 0.02 / largest, 0.95 / largest)
-        stakes = np.minimum(STAKES[:, None, None] * best, 0.97 / largest)[:, :, first - 1 :]
+        best = np.clip(-mean / (square + 1e-12), 0.02 / largest, 0.95 / largest)[:, first - 1 :]
+        stakes = np.minimum(STAKES[:, None, None] * best, 0.97 / largest)
         capital = np.log1p(-stakes * losses[:, first:]).sum(2)
         mean_capital = scipy.special.logsumexp(capital, axis=0) - math.log(len(STAKES))
         return np.asarray(mean_capital >= -math.log(promise.delta))
 
-    def bound(at: int) -> float:
-        """Return the smallest error rate that the bets reject at a threshold."""
-        low, high = (0.0, promise.risk) if passes[at] else (promise.risk, 1.0)
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if rejects(middle, slice(at, at + 1))[0] else (middle, high)
-        return high
-
-    passes = rejects(promise.risk, slice(None))
+    passes = rejects(np.full(len(grid), promise.risk))
     passed = len(grid) if passes.all() else int(passes.argmin())
-    bounds = np.array([bound(at) for at in range(min(passed + 1, len(grid)))])
+    of_tested = passes[: passed + 1]
+    low, high = np.where(of_tested, 0.0, promise.risk), np.where(of_tested, promise.risk, 1.0)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_rejected = rejects(middle)
+        low, high = np.where(is_rejected, low, middle), np.where(is_rejected, middle, high)
     questions = int((~aside).sum())
     n_answered, n_errors = (int(of[passed - 1, first:].sum()) if passed else 0 for of in (counts, errors))
     return RiskControlledThreshold(
@@ -433,9 +443,9 @@ def _bet_on_groups(
         answered=n_answered,
         errors=n_errors,
         coverage=n_answered / questions,
-        upper_bound=float(bounds[passed - 1]) if passed else float("nan"),
+        upper_bound=float(high[passed - 1]) if passed else float("nan"),
         tested_thresholds=grid[: passed + 1],
-        tested_bounds=bounds,
+        tested_bounds=high,
         questions=questions,
         questions_needed=None,
         aside=int(aside.sum()),

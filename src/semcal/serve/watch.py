@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.distribution import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog
@@ -119,9 +119,14 @@ class PromiseWatch:
         if calibration is not None:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
-            # Of several risks with one threshold the strictest counts, which comes last.
-            thresholds = reversed(calibration.all_thresholds)
-            risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
+            # Of several risks with one threshold the strictest counts, or the largest if a feature decides
+            # and only the probabilities are equal.
+            known: dict[float, Threshold] = {}
+            for at in reversed(calibration.all_thresholds):
+                if at.threshold is not None:
+                    before = known.get(at.threshold, at)
+                    known[at.threshold] = at if before.threshold_score == at.threshold_score else before
+            risks = {threshold: at.risk_limit for threshold, at in known.items()}
             labeled = calibration.labeled
             p, correct = np.array(labeled.probability, float), np.array(labeled.correct, float)
         groups: dict[WatchName, Any] = {}
