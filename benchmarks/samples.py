@@ -2,10 +2,10 @@
 
     SEMCAL_DATA=FOLDER python -m benchmarks samples [--splits N]
 
-The calibration of each model is learned from all its TriviaQA questions. So many random NQ questions are
-labeled, and the others measure the probabilities that are not moved, moved (`Calibrator.move`) and learned
-from these labels alone: ACE with its noise floor, and gain, each the mean over the splits. The interval is the
-95% interval of the mean ACE of the moved probabilities over the splits. Answers are compared by normal form,
+The calibration of each model is learned from all its TriviaQA questions. Random NQ questions are labeled, and
+the other NQ questions measure the probabilities that are not moved, moved (`Calibrator.move`) and learned
+from these labels alone. The figures are ACE with its noise floor, and gain, as means over the splits. The
+interval is the 95% interval of the mean ACE of the moved probabilities. Answers are compared by normal form,
 and graded by equal normal forms ("exact") or by all rules ("rules").
 """
 

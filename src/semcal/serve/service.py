@@ -240,7 +240,7 @@ class Service:
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
         self._check_size(request.messages or (), *(text for text in texts if text))
         if not (request.answer or "").strip():
-            raise ApiError(400, "the answer is empty; there is nothing to check")
+            raise ApiError(400, "'answer' is missing or empty; send the answer to check", param="answer")
         if request.messages is None:
             query = coverage.plain(request.question or "", request.context)
         elif request.context is None:
