@@ -15,6 +15,7 @@ from scipy.special import expit, logit
 import semcal
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.watch import PromiseWatch
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.metrics.probability_maps import NEAR_ONE, Move
 from semcal.models.clustering import ClusterConfig
@@ -175,3 +176,29 @@ def test_labels_of_one_kind_move_the_probability_without_an_extreme(right: bool)
     p = np.array([answer.probability for answer in moved.apply(rows)])
     assert p.mean() > 0.9 if right else p.mean() < 0.1
     assert ((p > 0) & (p < 1)).all()
+
+
+def shifted(n: int, seed: int) -> list[Json]:
+    """Rows without labels whose scores are lower than those of `scored`."""
+    return [{"id": row["id"], "score": row["score"] - 1} for row in scored(n, seed)]
+
+
+def test_rows_without_labels_show_that_the_scores_have_changed(tmp_path: Path) -> None:
+    semcal.Calibrator().fit_rows(scored(400, 0)).save_pretrained(tmp_path)
+    alike = [{"id": row["id"], "score": row["score"]} for row in scored(400, 1)]
+    for rows, differ in ((alike, False), (shifted(200, 2), True)):
+        file = write(tmp_path / "rows.jsonl", rows)
+        code, measured, stderr = command("measure", file, "--calibration", tmp_path)
+        assert (code, len(measured)) == (0, len(rows))
+        assert ("--from" in stderr) == differ
+
+
+def test_the_watch_says_that_scores_have_changed_without_an_alarm() -> None:
+    calibration = semcal.Calibrator().fit_rows(scored(400, 0))
+    watch = PromiseWatch.of(calibration)
+    assert watch.shift is None
+    for answer in calibration.apply(shifted(200, 2)):
+        assert answer.probability is not None
+        watch.observe(answer.probability)
+    assert watch.shift is not None
+    assert not watch.alarm  # labels alone show that a promise is broken
