@@ -19,9 +19,9 @@ from invoking import semcal, write
 
 from semcal import reply_log as log_module
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli.app import app
 from semcal.reply_log import LabelledReply, Reply, ReplyLog, reading_logs
-from semcal.serve.watch import PromiseWatch
 
 
 def rows_of(n: int = 300, *, excess: float = 0.0, seed: int = 1) -> list[dict[str, Any]]:

@@ -16,13 +16,13 @@ from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, candidates_for
 from semcal.calibration.score_column import ScoreColumn, score_features
+from semcal.calibration.watch import PromiseWatch
 from semcal.errors import InputError, UsageError
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import ReplyLog
 from semcal.rows import Row
 from semcal.serve.engine import ScoreSource
-from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write

@@ -123,6 +123,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     """
     single = _single(options)
     from semcal.calibration.compatibility import equivalence_of
+    from semcal.calibration.watch import find_shift
     from semcal.uncertainty import AskStep
 
     if options.model is None:
@@ -169,11 +170,15 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
                     handle.writelines(render(row) + "\n" for row in block.rows)
             _report_costs(costs, state, several=False)
             return 0
+        found: list[float | None] = []
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
             for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
+                found += [row["confidence"] for row in block.rows if "measure" in row]
         _report_costs(costs, state, several=True)
+        if calibration is not None and (shift := find_shift(calibration, found)):
+            info(f"ask: {shift}")
         return results.bad.exit_code()
 
 

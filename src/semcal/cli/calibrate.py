@@ -90,6 +90,13 @@ class CalibrateOptions:
         callback=opt.share,
         help="Allowed probability that the limit of --risk is exceeded: 0.05 by default.",
     )
+    from_calibration: Path | None = Option(
+        None,
+        "--from",
+        metavar="DIR",
+        help="Calibration that is moved to new data: FILE holds 30 to 200 labeled rows of the new data, with "
+        "samples or the score as in DIR.",
+    )
     add: list[Path] | None = Option(
         None,
         "--add",
@@ -207,6 +214,13 @@ BESIDE_ADD = {
 }
 
 
+#: Options that are allowed beside --from.
+BESIDE_FROM = {
+    *("file", "out", "from_calibration", "risk", "delta", "grader", "equivalence", "columns", "limit"),
+    *("overwrite", "json", "device", "nli_device", "dtype", "cache", "dry_run", "seed", "answers_among"),
+}
+
+
 @dataclass(frozen=True)
 class Addition:
     """A calibration to learn again, and the labels to add."""
@@ -238,8 +252,10 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
     command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
     or m without sampling again. With --add LOG, a calibration DIR is learned again with labels from
-    production.
+    production. With --from DIR, a calibration is moved to new data with few labels.
     """
+    if options.from_calibration is not None:
+        _check_kept(options, BESIDE_FROM, "cannot change when --from moves a calibration")
     options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
@@ -248,7 +264,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         options = replace(options, grader="exact")
     models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
     with BadRows() as bad:
-        if options.model is None or has_samples:
+        if options.from_calibration is not None:
+            learning = _moved(options, models, bad, options.from_calibration)
+        elif options.model is None or has_samples:
             learning = _from_samples(options, models, bad, addition)
         else:
             learning = _from_model(options, models, bad)
@@ -312,12 +330,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     from semcal.calibration.compatibility import equivalence_of
     from semcal.calibration.production import labels_for, read_logs
 
-    for field in fields(options):
-        usual = getattr(field.default, "default", None)
-        is_kept = field.name in BESIDE_ADD or opt.is_from_file(field.name)
-        if not is_kept and getattr(options, field.name) != usual:
-            name = option_name(field.name)
-            raise UsageError(f"{name} cannot change when --add learns a calibration again; omit it")
+    _check_kept(options, BESIDE_ADD, "cannot change when --add learns a calibration again")
     options = opt.without_settings(options, "answers_among", "equivalence", "risk", "delta")
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
@@ -341,9 +354,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         grader="rules" if grader == "RuleGrader" else grader,
         risk=options.risk or [threshold.risk_limit for threshold in thresholds] or None,
         delta=options.delta or sum(threshold.delta for threshold in thresholds) or None,
-        feature=[
-            f"{column.name}:{'falling' if column.falling else 'rising'}" for column in calibration.columns
-        ],
+        feature=_features_of(calibration),
         signal=list(calibration.signals),
     )
     if options.audited and not learned.risk:
@@ -370,6 +381,19 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         remedy = "omit --audited to set the threshold on the calibration's own questions"
         raise InputError(f"{labels.problems[0]}; {remedy}")
     return learned, Addition(calibration, labels)
+
+
+def _features_of(calibration: Calibration) -> list[str]:
+    return [f"{column.name}:{'falling' if column.falling else 'rising'}" for column in calibration.columns]
+
+
+def _check_kept(options: CalibrateOptions, beside: set[str], why: str) -> None:
+    """Raise UsageError for an option that is not allowed `beside` --add or --from."""
+    for field in fields(options):
+        usual = getattr(field.default, "default", None)
+        is_kept = field.name in beside or opt.is_from_file(field.name)
+        if not is_kept and getattr(options, field.name) != usual:
+            raise UsageError(f"{option_name(field.name)} {why}; omit it")
 
 
 def _report_missing(labels: ProductionLabels) -> None:
@@ -450,6 +474,44 @@ def _from_scores(
     grader = None if options.grader == "rules" else models.open_grader(options.grader)
     learn = partial(calibrate_scores, rows, score, options.configuration(grader), seed=options.seed or 0)
     return LearningTask(lambda **_: learn(), ExactMatch(), grader or "rules")
+
+
+def _moved(
+    options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, folder: Path
+) -> LearningTask | None:
+    """Return the task that moves a calibration; None with --dry-run."""
+    from semcal.calibration.calibrator import Calibrator
+    from semcal.calibration.compatibility import equivalence_of
+    from semcal.models.equivalence import ExactMatch
+
+    calibration = opt.open_calibration(str(folder))
+    if options.out.resolve() == folder.resolve():
+        raise UsageError(f"--out {folder} is the calibration to move; choose another directory")
+    judge: Equivalence = ExactMatch()
+    if calibration.score is None:
+        name = str(equivalence_of(calibration, options.equivalence))
+        models = replace(models, equivalence=name)
+        judge = models.open_equivalence()
+    kept = replace(
+        options,
+        answer=calibration.answer_kind,
+        score=None if calibration.score is None else calibration.score.name,
+        equivalence=calibration.equivalence,
+        feature=_features_of(calibration),
+    )
+    rows, _ = _read_rows(kept, bad)
+    if options.dry_run:
+        warn(f"would move the calibration {folder} to {len(rows):,} labeled rows")
+        return None
+    grader = None if options.grader == "rules" else models.open_grader(options.grader)
+    learn = partial(
+        Calibrator(options.configuration(grader)).move,
+        calibration,
+        [row.json for row in rows],
+        equivalence=judge if calibration.score is None else None,
+        seed=options.seed or 0,
+    )
+    return LearningTask(learn, judge, grader or "rules")
 
 
 def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
@@ -670,11 +732,20 @@ def threshold_lines(calibration: Calibration) -> list[str]:
 
 def report_lines(report: CalibrationReport) -> list[str]:
     """Return the figures of the share of samples and of the calibrated probability, out of fold."""
+    base = "share of samples" if report.base_name == "E-SC" else report.base_name
     at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
-    columns = {"share of samples": report.base, **at_one, "calibrated": report.calibrated}
+    columns = {base: report.base, **at_one, "calibrated": report.calibrated}
+    if report.moved is not None:
+        columns = {base: report.base, "not moved": report.moved.unmoved, "moved": report.calibrated}
+        columns["from scratch"] = report.moved.scratch
     n = report.n + report.no_answer
     lines = figure_lines({name: {"n": n, **figures} for name, figures in columns.items()}, terminal_width())
     if report.no_answer_samples:
         without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
         lines.append(paragraph(f"{without}; these questions count as wrong."))
-    return [*lines, paragraph(f"Each question is judged by a map learned from other questions. {ON_ACE}")]
+    judged = "Each question is judged by a map learned from other questions."
+    if report.moved is not None:
+        judged = (
+            "The moved map and the map from scratch are learned from other questions than they are judged on."
+        )
+    return [*lines, paragraph(f"{judged} {ON_ACE}")]

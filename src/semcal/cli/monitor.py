@@ -24,8 +24,8 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.metrics.sequential import SequentialTest
-    from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -62,7 +62,7 @@ def command(
     p the share p is right) and, with --calibration, questions (whether probabilities are as on its questions;
     a warning, no alarm). The exit code is 1 if there is an alarm.
     """
-    from semcal.serve.watch import PromiseWatch
+    from semcal.calibration.watch import PromiseWatch
 
     if plot is not None:
         from semcal.plotting import check_figure_path

@@ -347,6 +347,7 @@ def measure(options: MeasureCommandOptions) -> int:
     calibration determines the kind of answer; --answer checks it. A calibration of a score reads rows with
     that score, and adds the probability alone.
     """
+    from semcal.calibration.watch import MOST_OBSERVED, find_shift
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
 
@@ -388,11 +389,14 @@ def measure(options: MeasureCommandOptions) -> int:
 
     unlikely: list[str] = []
     mixed: list[str] = []
+    found: list[float | None] = []  # probabilities
     without: list[str] = []
     rows = open_rows(options.file, options.columns, check_once, fields=fields, label="measure", tables=True)
     with RowResults("measure", options.out, limit=options.limit) as results:
         for block in results.blocks(rows, step, cut=2048):
             results.write(block)
+            if options.calibration is not None and len(found) < MOST_OBSERVED:
+                found += [row["probability"] for row in block.rows]
             if scored:
                 continue
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
@@ -400,6 +404,8 @@ def measure(options: MeasureCommandOptions) -> int:
             tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in block.rows]
             without += [shown(row["id"]) for row, top in zip(block.rows, tops) if not row.has_answer(top)]
     code = results.bad.exit_code()
+    if options.calibration is not None and (shift := find_shift(chosen, found)):
+        info(f"measure: {shift}")
     if unlikely:
         rows_have = "row has" if len(unlikely) == 1 else "rows have"
         ids = listed(unlikely)

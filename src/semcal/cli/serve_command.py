@@ -27,9 +27,9 @@ from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.serve.configuration import ServeSettings
     from semcal.serve.service import Service
-    from semcal.serve.watch import PromiseWatch
     from semcal.uncertainty import SemanticUQ
 
 #: Number of examples of each of two sets on the page, and of rows to choose them from.
@@ -298,10 +298,12 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
 
 def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
     """Return the watch on the promise, with the labels in the log of the calibration's own replies."""
-    from semcal.serve.watch import PromiseWatch
+    from semcal.calibration.watch import PromiseWatch
 
     watch = PromiseWatch.of(calibration)
     watch.read(log, (calibration.id,))
+    if watch.shift is not None:
+        info(f"serve: {watch.shift}")
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; docs/monitor.md lists remedies")
     return watch

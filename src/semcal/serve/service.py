@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from semcal import __version__
 from semcal.calibration.production import is_in_share
+from semcal.calibration.watch import PromiseWatch
 from semcal.data.question import Question
 from semcal.errors import (
     BudgetError,
@@ -39,7 +40,6 @@ from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
 from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
 from semcal.serve.requests import CHAT, CHECK, ChatRequest, CheckRequest, Label, Message, Options, Query
-from semcal.serve.watch import PromiseWatch
 from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
@@ -240,7 +240,7 @@ class Service:
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
         self._check_size(request.messages or (), *(text for text in texts if text))
         if not (request.answer or "").strip():
-            raise ApiError(400, "the answer is empty; there is nothing to check")
+            raise ApiError(400, "'answer' is missing or empty; send the answer to check", param="answer")
         if request.messages is None:
             query = coverage.plain(request.question or "", request.context)
         elif request.context is None:
@@ -394,7 +394,10 @@ class Service:
             await self._log(self.log, self._logged(answered), waiting.until)
         verdict = answered.verdict
         if self.watch is not None and verdict.probability is not None:
+            before = self.watch.shift
             self.watch.observe(verdict.probability)
+            if before is None and self.watch.shift is not None:
+                note("questions", warning=self.watch.shift)
         self.metrics.cost.inc(max(0.0, answered.outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - waiting.start)
         self.metrics.requests.labels("abstained" if verdict.abstained else "answered").inc()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +35,8 @@ COMPARED = {
     "0.9 to 1": (1, 0.25, 0.9, 1.0),
 }
 RANGES = {"all": (0.0, 1.0), **BANDS, **{name: (low, high) for name, (*_, low, high) in COMPARED.items()}}
+#: Answers of a file whose probabilities are compared with the calibration's.
+MOST_OBSERVED = 5000
 #: Labeled answers that are counted together in the watch on questions: at least so many, in at most 20 bins.
 LIKE, MOST_LIKE = 10, 20
 WatchName = Literal["risk", "calibration", "questions"]
@@ -203,6 +206,18 @@ class PromiseWatch:
                 vars(self.tests[name]).update(vars(test))
 
     @property
+    def shift(self) -> str | None:
+        """The advice if the probabilities are distributed otherwise than the calibration's; None if not."""
+        test = self.tests.get("questions")
+        if test is None or test.alarm_at is None:
+            return None
+        return (
+            f"from answer {test.alarm_at:,} on, the probabilities are distributed otherwise than for the "
+            "labeled questions of the calibration, and may not hold here. Label 30 to 200 of these rows, and "
+            "move the calibration to them (semcal calibrate LABELED --from DIR --out NEW)"
+        )
+
+    @property
     def alarm(self) -> bool:
         """Whether a promise was shown not to hold."""
         return any(test.alarm for name, test in self.tests.items() if name != "questions")
@@ -227,3 +242,11 @@ class PromiseWatch:
             {**line, "limit": 1 / test.alpha, "every": test.every, "log_e": [0.0, *test.course]}
             for line, test in zip(self.lines, self.tests.values())
         ]
+
+
+def find_shift(calibration: Calibration, probabilities: Iterable[float | None]) -> str | None:
+    """Return the advice of `PromiseWatch.shift` for the first probabilities of a file, or None."""
+    watch = PromiseWatch.of(calibration)
+    for probability in islice((p for p in probabilities if p is not None), MOST_OBSERVED):
+        watch.observe(probability)
+    return watch.shift
