@@ -250,7 +250,7 @@ WRONG_CALLS = {
         lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"),
         "few_shot: no such file: 'Who is it",
     ),
-    "progress as a text": (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress must be True"),
+    "progress as a text": (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress is 'yes'"),
     "a number as the name of a model": (
         lambda: semcal.load_model(3),
         "the language model is 3; give a checkpoint",
