@@ -115,7 +115,7 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     command = ("ask", "Who?", "--model", other, "--calibration", tmp_path / "limited")
     code, rows, stderr = semcal(*command)
     assert (code, rows) == (2, [])
-    assert "the calibration was fitted on" in stderr
+    assert "calibration: fitted on" in stderr
     code, rows, stderr = semcal(*command, "--force")
     assert (code, len(rows)) == (0, 1)
     assert threshold(0.5).sentence not in stderr
