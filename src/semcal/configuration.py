@@ -12,6 +12,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.data.arguments import Questions
     from semcal.data.template import TemplateLike
+    from semcal.data.variants import VaryLike
     from semcal.grading.rules import Grader
     from semcal.inputs import EquivalenceLike
     from semcal.models.engine.draw import Truncation
@@ -26,6 +27,7 @@ class PromptKeywords(TypedDict, total=False):
     few_shot: Questions | None
     system: str | None
     template: TemplateLike | None
+    vary: VaryLike
 
 
 class SamplingKeywords(TypedDict, total=False):
@@ -57,6 +59,7 @@ class CalibrationKeywords(TypedDict, total=False):
     risks: float | Sequence[float] | None
     delta: float | None
     grader: Grader | str | None
+    score: str | None
 
 
 def configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:

@@ -232,8 +232,11 @@ def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
         )
 
 
-def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
-    """Return rows of samples from a file, dicts or a DataFrame; rows without ids are numbered."""
+def as_sample_rows(samples: object, name: str = "samples", *, scored: bool | None = False) -> list[Row]:
+    """Return rows of samples from a file, dicts or a DataFrame; rows without ids are numbered.
+
+    With `scored` rows need no samples, and None allows rows without samples if no row has some.
+    """
     argument = Argument(samples, name)
     if isinstance(samples, str | Path):
         argument.check_path()
@@ -241,7 +244,10 @@ def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     else:
         source = argument.rows(argument.items("dicts"))
     columns, source = peek(source, {column: COMMON_NAMES.get(column, ()) for column in SAMPLED}, {})
-    rows = [_sampled(argument.usable(line), argument) for line in rename(source, columns)]
+    lines = [argument.usable(line) for line in rename(source, columns)]
+    if scored is None:
+        scored = not any("samples" in line.data for line in lines)
+    rows = [_sampled(line, argument, scored=scored) for line in lines]
     if not rows:
         raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else name}")
     named = sum(row.has("id") for row in rows)
@@ -253,8 +259,10 @@ def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     return rows
 
 
-def _sampled(line: JsonLine, argument: Argument) -> Row:
+def _sampled(line: JsonLine, argument: Argument, *, scored: bool) -> Row:
     try:
+        if scored:
+            return Row(listed_cells(line.data))
         if "samples" not in line.data:
             raise InputError(
                 f"'samples' is missing; the keys are {', '.join(line.data)[:200]}. Put all samples of a "

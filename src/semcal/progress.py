@@ -96,16 +96,20 @@ def note_work(progress: Callable[[int], None] | None, done: float, left: float) 
 
 
 class Advance:
-    """Report finished items to `progress` after `before` earlier ones, each number once."""
+    """Report finished items to `progress`, after `before` others, each number once.
 
-    def __init__(self, progress: Callable[[int], None] | None, before: int = 0) -> None:
-        self._progress, self._before, self._told = progress, before, before
+    An item counts `weight`, for items that are worked on in several passes.
+    """
+
+    def __init__(self, progress: Callable[[int], None] | None, before: float = 0, weight: float = 1) -> None:
+        self._progress, self._before, self._weight, self._told = progress, before, weight, int(before)
 
     def __call__(self, n_done: int) -> None:
-        """Take the number of finished items after the earlier ones."""
-        if self._progress is not None and self._before + n_done > self._told:
-            self._told = self._before + n_done
-            self._progress(self._told)
+        """Report `n_done` finished items after the others."""
+        done = int(self._before + n_done * self._weight + 1e-9)  # whole items in spite of rounding
+        if self._progress is not None and done > self._told:
+            self._told = done
+            self._progress(done)
 
 
 def duration(seconds: float) -> str:
