@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,12 @@ def test_python_that_the_docs_show_imports_what_is_there() -> None:
     ]
     ours = [one for one in found if one[1].startswith("semcal")]
     assert len(ours) > 10
-    assert [one for one in ours if not hasattr(import_module(one[1]), one[2])] == []
+    assert [one for one in ours if not is_there(one[1], one[2])] == []
+
+
+def is_there(module: str, name: str) -> bool:
+    """Whether a module has the name, or a package a module of the name."""
+    return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
 
 
 def test_options_that_the_docs_show_are_there() -> None:
@@ -105,9 +111,3 @@ def test_options_that_the_docs_show_are_there() -> None:
     for page, command, words in shown:
         assert command in options, f"{page}: semcal {command}"
         assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options[command], f"{page}: {command}{words}"
-
-
-def test_every_command_is_described() -> None:
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    for command in app.registered_commands:
-        assert f"`{command.name}`" in text or f"semcal {command.name}" in text

@@ -142,7 +142,7 @@ def command_line() -> str:
         "",
         WRITTEN,
         "",
-        "Rules of all commands: [Commands](../commands.md). Keys of `--config`: [Settings](config.md).",
+        "See also [Rules of all commands](../commands.md), [Settings](config.md) and [Rows](../rows.md).",
         "",
     ]
     return "\n".join([*head, *(_command(name, command) for name, command in commands().items())])
