@@ -3,10 +3,10 @@
     python -m tools.page_outputs            # write today's outputs into the pages
     python -m tools.page_outputs --check    # fail if a page shows an output of another day
 
-Every block of language `console` holds commands, which begin with `$ `, and their output on a terminal of 100
-columns. The commands of all pages run in one empty folder, each command once. So they name only the questions of
-the package (`real`, `atlas`) and files that commands of their page have written. A last line `…` stands for the
-rest of an output.
+Every block of language `console` holds commands, which begin with `$ `, and their output on a terminal of 80
+columns. The commands of all pages run in one empty folder, each command once. So they name only the questions
+of the package (`real`, `atlas`) and files that commands of their page have written. A last line `…` stands for
+the rest of an output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-COLUMNS = 100
+COLUMNS = 80
 CUT = "…"
 BLOCK = re.compile(r"^```console\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 #: A command, whose lines end in a backslash except the last, and the rest.

@@ -1,4 +1,4 @@
-"""Ask `semcal serve` by the clients that are installed, and compare what they see with docs/serve-interface.md.
+"""Ask `semcal serve` by installed clients, and compare what they see with docs/serve-interface.md.
 
     semcal serve --abstain refusal &
     python -m tools.try_clients http://127.0.0.1:8000/v1
@@ -236,7 +236,7 @@ def _of_chunks(chunks: Sequence[Any], *, headers: bool) -> Seen:
     return Seen(text or None, _has_semcal(chunks[0]), headers, refusal or None)
 
 
-#: Rows of the table in docs/serve-interface.md: the module that must be there, its distribution, and how it asks.
+#: Rows of the table in docs/serve-interface.md: the module, its distribution, and the function that asks.
 CLIENTS: dict[str, tuple[str, str, Callable[[Server, str], Seen]]] = {
     "openai, sync": ("openai", "openai", openai_client),
     "openai, async": ("openai", "openai", openai_async),
