@@ -244,7 +244,7 @@ def llms() -> str:
             "\n## Commands\n",
             *(f"- [semcal {name}](_sources/reference/cli.md.txt): {text}" for name, text in _commands()),
             "\n## Python\n",
-            *(f"- [semcal.{name}](_sources/python.md.txt): {text}" for name, text in _names()),
+            *(f"- [semcal.{name}](_sources/reference/api.md.txt): {text}" for name, text in _names()),
             "",
         ]
     )

@@ -148,7 +148,7 @@ class Asker:
         self.batch = BATCH if self._client is None else 1
 
     def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, AnswerOutcome | Exception]:
-        """Return the answers to distinct questions of one kind by their ids, or the reason for a missing answer."""
+        """Return the answers to distinct questions of one kind by id, or the reason for a missing answer."""
         if self._uq.calibration is not None and self._uq.calibration.score is not None:
             scored = [scored_row(Row({"id": "", **(job.samples or {})})) for job in jobs]
             answers = scored_answers(scored, self._uq.calibration)
