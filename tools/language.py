@@ -44,7 +44,7 @@ _IRREGULAR = Path(__file__).with_name("irregular_verb_forms.txt").read_text("utf
 
 
 class Text(NamedTuple):
-    """One text that people read: its place, its kind (docstring, function, help, message, page), its words."""
+    """One text that people read: its place, its kind (docstring, function, help, message, page) and words."""
 
     place: str
     kind: str

@@ -40,18 +40,19 @@ TERMS = {
     "ATS": "Attentive temperature scaling: a small network computes a temperature for each token.",
     "Base": "The model without changes, at temperature 1.",
     "calibrated": "A confidence is calibrated if a share p of the answers with confidence p is correct.",
-    "Calibrated": "The answers of {term}`Base`, each with the probability that it is correct, which "
-    "`semcal calibrate` has learned from labels.",
-    "calibration": "The result of `semcal calibrate`: a map from samples to the probability that an answer is "
-    "correct, and possibly a {term}`threshold`. It is valid for one model and one prompt.",
+    "Calibrated": "The answers of {term}`Base`, each with the probability that it is correct, which `semcal "
+    "calibrate` has learned from labels.",
+    "calibration": "The result of `semcal calibrate`: a map from samples to the probability that an answer "
+    "is correct, and possibly a {term}`threshold`. It is valid for one model and one prompt.",
     "closed book": "A question without a passage. The model answers from memory.",
     "coverage": "The share of questions that get an answer because their confidence reaches the threshold.",
     "entailment": "One text entails another if the other must be true whenever the first is true.",
-    "equivalence": "The rule that decides whether two answers have the same {term}`meaning`: rules on the text, an "
-    "{term}`NLI` model, or a language model.",
-    "held-out": "Held-out questions are labeled questions that were not used to learn the probability. They set "
-    "the threshold.",
-    "label": "The verdict that an answer is correct or wrong, or a reference answer from which the verdict follows.",
+    "equivalence": "The rule that decides whether two answers have the same {term}`meaning`: rules on the "
+    "text, an {term}`NLI` model, or a language model.",
+    "held-out": "Held-out questions are labeled questions that were not used to learn the probability. They "
+    "set the threshold.",
+    "label": "The verdict that an answer is correct or wrong, or a reference answer from which the verdict "
+    "follows.",
     "likelihood": "The exponential of the mean log-probability of the tokens of an answer.",
     "meaning": "A set of answers to one question that say the same. In code it is called a cluster.",
     "mean confidence": "The average of the confidences. A calibrated model has a mean confidence near its "
@@ -59,8 +60,8 @@ TERMS = {
     "NLI": "Natural language inference: to decide whether one text entails or contradicts another one.",
     "noise floor": "The expected {term}`ACE` (or other error) of a calibrated model on the same number of "
     "questions. It is above 0 because of chance. Its 95th percentile is the limit for a test.",
-    "normal form": "The text of an answer without irrelevant differences: case, articles, and the spelling of "
-    "numbers and dates.",
+    "normal form": "The text of an answer without irrelevant differences: case, articles, and the spelling "
+    "of numbers and dates.",
     "open book": "A question with a passage that contains the answer.",
     "Platt": "Platt scaling: a weight and a bias for the logit of each token of the vocabulary.",
     "recalibrator": "A change of the model's token probabilities: {term}`SE`, {term}`TS`, {term}`ATS` or "
@@ -68,12 +69,14 @@ TERMS = {
     "reference answer": "A correct answer to a question, written by people.",
     "sample": "One sampled answer. `m` is the number of samples per question.",
     "SE": "Sampling at temperature 0.5, as in the first work on semantic entropy.",
-    "selective risk": "The share of wrong answers among the answers that are given. The risk of a calibration is "
-    "the promised upper limit.",
-    "semantic entropy": "The entropy of the distribution over the meanings of a question, in nats. It is 0 if all "
-    "samples have one meaning.",
-    "server": "A program that answers requests in the form of OpenAI: vLLM, SGLang, llama.cpp, Ollama, TGI, OpenAI.",
-    "share of samples": "The number of samples with a meaning, divided by the number of all samples: {term}`E-SC`.",
+    "selective risk": "The share of wrong answers among the answers that are given. The risk of a "
+    "calibration is the promised upper limit.",
+    "semantic entropy": "The entropy of the distribution over the meanings of a question, in nats. It is 0 "
+    "if all samples have one meaning.",
+    "server": "A program that answers requests in the form of OpenAI: vLLM, SGLang, llama.cpp, Ollama, TGI, "
+    "OpenAI.",
+    "share of samples": "The number of samples with a meaning, divided by the number of all samples: "
+    "{term}`E-SC`.",
     "threshold": "The smallest confidence with which an answer is given.",
     "TS": "Temperature scaling: one temperature, fitted on questions with reference answers.",
 }

@@ -23,8 +23,8 @@ def as_numbers(values: Any, name: str) -> Floats:
     """Return an array of float64 of any shape; `name` is for messages.
 
     `values` are numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or
-    requiring grad), pandas objects; None becomes NaN. InputError for texts, complex numbers, dates, masked
-    values, numbers beyond float64, rows of different lengths.
+    requiring grad), pandas objects. None becomes NaN. InputError is raised for texts, complex numbers, dates,
+    masked values, numbers beyond float64 and rows of different lengths.
 
     >>> as_numbers([[True, 0.5], [1, None]], "confidence")
     array([[1. , 0.5],
@@ -52,7 +52,7 @@ def as_numbers(values: Any, name: str) -> Floats:
         raise InputError(f"{name} holds an invalid number ({reason}); expected numbers") from error
 
 
-_KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m": "spans of time"}
+_KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m": "durations"}
 _DECIMALS = ("Decimal", "bfloat16")
 
 
@@ -63,7 +63,6 @@ def _element_type(array: NDArray[Any]) -> str:
 
 
 def _plain(values: Any, name: str) -> Any:
-    """Convert tensors, and masked arrays without masks, to arrays, also in lists."""
     if np.ma.is_masked(values):
         raise InputError(
             f"{name} holds masked values. Leave these questions out (values.compressed()), or fill them."
@@ -80,7 +79,6 @@ def _plain(values: Any, name: str) -> Any:
 
 
 def _check_objects(array: NDArray[Any], name: str) -> None:
-    """Raise InputError for objects other than numbers, even if numpy could convert them."""
     for value in array.ravel():
         is_number = isinstance(value, (numbers.Real, np.bool_)) or type(value).__name__ in _DECIMALS
         if value is not None and not is_number:
@@ -98,7 +96,7 @@ def as_option(
 ) -> float:
     """Return an option that is one number strictly between two others.
 
-    UsageError, which ends in `expected`, if it is not a number, not whole as required, or outside.
+    UsageError, which ends with `expected`, is raised for other values, and with `whole` for fractions.
 
     >>> as_option("ten", "bins", "a positive whole number, such as 15", low=0, whole=True)
     Traceback (most recent call last):
@@ -121,5 +119,5 @@ def as_generator(seed: Any) -> np.random.Generator:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"seed is {shown(seed)}; expected a whole number from 0 on, or a numpy.random.Generator"
+            f"seed is {shown(seed)}; expected a whole number of 0 or more, or a numpy.random.Generator"
         ) from error

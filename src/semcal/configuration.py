@@ -1,4 +1,4 @@
-"""Build configuration objects from keywords, which are the options of public functions."""
+"""Build configuration objects from the keywords of public functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.data.arguments import Questions
     from semcal.data.template import TemplateLike
+    from semcal.data.variants import VaryLike
     from semcal.grading.rules import Grader
     from semcal.inputs import EquivalenceLike
     from semcal.models.engine.draw import Truncation
@@ -26,6 +27,7 @@ class PromptKeywords(TypedDict, total=False):
     few_shot: Questions | None
     system: str | None
     template: TemplateLike | None
+    vary: VaryLike
 
 
 class SamplingKeywords(TypedDict, total=False):
@@ -48,7 +50,7 @@ class ClusterKeywords(TypedDict, total=False):
 
 
 class CalibrationKeywords(TypedDict, total=False):
-    """The fields of `CalibrationConfig`; `risk` is another name of `risks`."""
+    """The fields of `CalibrationConfig`; `risk` is an alias of `risks`."""
 
     answer: AnswerKind | None
     features: Sequence[str] | None
@@ -57,12 +59,13 @@ class CalibrationKeywords(TypedDict, total=False):
     risks: float | Sequence[float] | None
     delta: float | None
     grader: Grader | str | None
+    score: str | None
 
 
 def configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:
     """Return the given configuration, or build one from the options that are its fields.
 
-    The used options are removed from `options`; None stands for the default. UsageError if both the
+    The used options are removed from `options`; None means the default. UsageError is raised if both the
     configuration and one of its fields are given.
     """
     chosen = {name: options.pop(name) for name in options_of(kind) if name in options}
@@ -75,7 +78,9 @@ def configured(kind: type[_Config], config: _Config | None, options: dict[str, A
         )
     if chosen:
         names = ", ".join(chosen)
-        raise UsageError(f"{names}: given beside a {kind.__name__}. Set these fields in the {kind.__name__}")
+        raise UsageError(
+            f"{names}: given together with a {kind.__name__}. Set these fields in the {kind.__name__}"
+        )
     return config
 
 

@@ -1,4 +1,4 @@
-"""SQLite files of this package: their layouts, transactions, and readers beside a writer."""
+"""SQLite files of this package: layouts, transactions, and readers beside a writer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Errors of SQLite that do not mean a damaged file; all others do.
+#: Errors of SQLite that do not mean a damaged file; all other errors do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
     *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
@@ -35,7 +35,7 @@ class DatabaseLayout:
 
     def refusal(self, path: Path) -> StoreError:
         """Return the error for a file of another program."""
-        return StoreError(f"{path} is no {self.noun}, but of another program; {self.remedy}")
+        return StoreError(f"{path} belongs to another program, expected a {self.noun}; {self.remedy}")
 
 
 def make_folder(path: Path, name: str) -> None:
@@ -43,16 +43,17 @@ def make_folder(path: Path, name: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot make the folder of {name} {path}: {error}") from error
+        raise StoreError(f"cannot create the folder of {name} {path}: {error}") from error
 
 
 def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
-    """Return a connection for one thread at a time. A power cut may lose the last writes, not the file.
+    """Return a connection for one thread at a time. A power cut may lose the last writes, but not the file.
 
-    The connection waits `patience` seconds while other processes write. Only its owner can read a new file.
-    Only SQLite opens an existing file, because closing another descriptor drops all locks of this process.
+    The connection waits `patience` seconds while other processes write. A new file is readable by its owner
+    only. Only SQLite opens an existing file, because closing another descriptor drops all locks of this
+    process.
     """
-    with suppress(OSError):  # it exists, or the error of SQLite is clearer
+    with suppress(OSError):  # the file exists, or the error of SQLite is clearer
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = NORMAL")
@@ -60,7 +61,7 @@ def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
 
 
 def reader(path: Path) -> Callable[[], sqlite3.Connection]:
-    """Return a function that opens connections for reading, which leave no files beside the database.
+    """Return a function that opens read-only connections, which leave no files beside the database.
 
     The file is read once, before the first connection: closing a descriptor drops this process's locks.
     """
@@ -73,9 +74,9 @@ def reader(path: Path) -> Callable[[], sqlite3.Connection]:
 
 
 def prepare(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
-    """Create the tables if there are none, and check that all is whole.
+    """Create the tables if there are none, and check that the database is whole.
 
-    StoreError for a database of another program or version, sqlite3.DatabaseError for a damaged one.
+    StoreError is raised for a database of another program or version, sqlite3.DatabaseError for damage.
     """
     if not tables_of(database):
         write_ahead(database)
@@ -96,11 +97,11 @@ def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> N
     if owner != layout.owner:
         raise layout.refusal(path)
     if schema != layout.schema:
-        raise StoreError(f"{path} has layout {schema}, this version reads {layout.schema}; {layout.remedy}")
+        raise StoreError(f"{path} has layout {schema}, expected {layout.schema}; {layout.remedy}")
     found = [(kind, name, statement.strip()) for kind, name, statement in tables_of(database)]
     made = [(text.split()[1].lower(), name, text.strip()) for name, text in layout.tables.items()]
     if found != made:
-        raise sqlite3.DatabaseError("its tables are not those that were made")
+        raise sqlite3.DatabaseError("its tables differ from the layout")
     (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if state != "ok":
         raise sqlite3.DatabaseError(" ".join(state.split()))
@@ -125,13 +126,13 @@ def is_database(path: Path) -> bool:
 
 @contextmanager
 def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> Iterator[None]:
-    """Raise errors of SQLite as StoreError: the file cannot be used, or is damaged; with the remedy.
+    """Raise errors of SQLite as a StoreError with the remedy.
 
-    `foreign` is the remedy for a file that is not a database, by default the same.
+    `foreign` is the remedy for a file that is not a database; it defaults to `remedy`.
     """
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # OperationalError also for texts that are not UTF-8
         code = _code(error)
         if code in UNUSABLE:
             raise StoreError(
@@ -144,7 +145,7 @@ def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> It
 
 
 def close_whole(database: sqlite3.Connection) -> None:
-    """Close with all data in the main file, also if two processes close at once."""
+    """Move all data into the main file and close, also if two processes close at once."""
     with suppress(sqlite3.Error):
         database.execute("PRAGMA busy_timeout = 1000")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -152,7 +153,7 @@ def close_whole(database: sqlite3.Connection) -> None:
 
 
 def tables_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
-    """Return type, name and statement of everything that a database declares."""
+    """Return type, name and statement of each object that a database declares."""
     return database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
 
 
@@ -165,7 +166,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def write_ahead(database: sqlite3.Connection) -> None:
-    """Allow readers beside a writer (WAL), waiting for locks, which SQLite does not do here."""
+    """Allow readers beside a writer (WAL). Wait for locks, because SQLite does not wait here."""
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:

@@ -4,17 +4,17 @@ SemcalError
 ├── UsageError            a wrong option or argument (exit code 2)
 ├── InputError            a value that cannot be used (also a ValueError)
 │   ├── RowError          one row of a file, with its line number and id
-│   └── QuestionError     one question that a model cannot be asked, with its id
+│   └── QuestionError     a question that a model cannot answer, with its id
 ├── ModelError            a checkpoint that cannot be loaded or used
 ├── FitError              a fit without enough data to learn from
-├── StoreError            a file of ours that is damaged, belongs to something else or cannot be fetched
-├── ServerError           a server that cannot be reached, or does not do what is needed
-├── BudgetError           requests stopped before more tokens or money was spent than allowed
-├── WorkerError           a worker process that died, more than once, at the same piece of work
+├── StoreError            a file that is damaged, belongs to another program or cannot be fetched
+├── ServerError           a server that cannot be reached, or lacks a needed capability
+├── BudgetError           requests stopped at the limit of tokens or money
+├── WorkerError           a worker process that died repeatedly on the same job
 └── MissingExtraError     an optional package that is not installed (also an ImportError)
 
 SemcalWarning (a UserWarning)
-└── UndefinedWarning      a number that is undefined for these data and is therefore null
+└── UndefinedWarning      a number that is undefined for these data, and therefore null
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ __all__ = [
     "shown",
 ]
 
-#: Optional package → the extra of semcal that brings it.
+#: Optional package → the extra of semcal that installs it.
 EXTRAS = {"torch": "models", "transformers": "models", "safetensors": "models", "matplotlib": "figures"}
-#: Longest text of a value in a message.
+#: Maximum length of a value in a message.
 WIDTH = 60
-#: What shapes words and does not move the cursor: soft hyphen, joiners, marks of direction.
+#: Characters that shape words and do not move the cursor: soft hyphen, joiners, marks of direction.
 _JOINERS = frozenset("\u00ad\u061c\u200c\u200d\u200e\u200f")
 #: Blanks, and letters that are newer than this Python, such as emoji.
 _HARMLESS = ("Zs", "Cn")
 
 
 class SemcalError(Exception):
-    """Base of every error that semcal raises."""
+    """Base class of all errors that semcal raises."""
 
 
 class UsageError(SemcalError):
@@ -63,7 +63,7 @@ class UsageError(SemcalError):
 
 
 class InputError(SemcalError, ValueError):
-    """A value that cannot be used; the message names it and what to do."""
+    """A value that cannot be used; the message names the value and the remedy."""
 
 
 class RowError(InputError):
@@ -91,7 +91,7 @@ class RowError(InputError):
 
 
 class QuestionError(InputError):
-    """One question that a model cannot be asked."""
+    """A question that a model cannot answer."""
 
     def __init__(self, question_id: str, reason: str) -> None:
         super().__init__(f"question {question_id!r}: {reason}")
@@ -111,17 +111,17 @@ class FitError(SemcalError):
 
 
 class StoreError(SemcalError):
-    """A file of ours that is damaged, belongs to something else or cannot be fetched."""
+    """A file that is damaged, belongs to another program or cannot be fetched."""
 
 
 class WorkerError(SemcalError):
-    """A worker process that died, more than once, at the same piece of work."""
+    """A worker process that died repeatedly on the same job."""
 
 
 class ServerError(SemcalError):
-    """A server that cannot be reached, or does not do what is needed; the message names its URL.
+    """A server that cannot be reached, or lacks a needed capability; the message names its URL.
 
-    `status` is that of the HTTP reply, where a path was asked for in vain.
+    `status` is the status of the HTTP reply, if a path was not found.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -130,11 +130,11 @@ class ServerError(SemcalError):
 
 
 class BudgetError(SemcalError):
-    """Requests stopped before more tokens or money was spent than allowed; what was answered is kept."""
+    """Requests stopped at the limit of tokens or money; finished answers are kept."""
 
 
 class MissingExtraError(SemcalError, ImportError):
-    """An optional package that is not installed; the `extra` of semcal brings it, if there is one.
+    """An optional package that is not installed; the `extra` of semcal, if any, installs it.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class MissingExtraError(SemcalError, ImportError):
 
 @contextmanager
 def naming_extra(needed_by: str) -> Iterator[None]:
-    """Turn the failed import of a package of `EXTRAS` into a MissingExtraError; `needed_by` begins it."""
+    """Turn a failed import of a package in `EXTRAS` into a MissingExtraError that begins with `needed_by`."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -167,15 +167,15 @@ def naming_extra(needed_by: str) -> Iterator[None]:
 
 
 class SemcalWarning(UserWarning):
-    """Base of every warning that semcal gives."""
+    """Base class of all warnings that semcal issues."""
 
 
 class UndefinedWarning(SemcalWarning):
-    """A number that is undefined for these data and is therefore null (NaN)."""
+    """A number that is undefined for these data, and therefore null (NaN)."""
 
 
 class _Short(Repr):
-    """A `repr` of limited length: for millions of digits, lists in lists, a whole book."""
+    """A `repr` of limited length, also for huge numbers, nested lists and long texts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,11 +204,11 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    """Return a text from outside with each letter that does not print replaced by U+FFFD.
+    """Return an untrusted text with each unprintable character replaced by U+FFFD.
 
-    Replaced are control characters (what escape sequences start with, C1 too), except those in `keep`, halves
-    of characters, overrides, embeddings and isolates of direction, and letters for private use. Blanks of any
-    width, joiners of Arabic, Indic and emoji sequences, and letters unknown to this Python stay.
+    Unprintable are control characters (including C1) except those in `keep`, lone surrogates, overrides,
+    embeddings and isolates of direction, and characters for private use. Blanks of any width, joiners of
+    Arabic, Indic and emoji sequences, and characters unknown to this Python stay.
 
     Examples
     --------

@@ -7,7 +7,7 @@ have no meaning.
 JSON Lines hold one object per line; a bad line is reported and not fatal. JSON has no infinities: −inf is
 the string "-inf", and an undefined number is null. Python's json accepts too much (NaN, duplicate keys, any
 depth, lone surrogates): `parse` reads a text, and `fault` checks the result. Other file formats are
-recognized by ending or first bytes, and the error says how to convert them.
+recognized by ending or first bytes, and the error names the conversion.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def is_stream(path: Path) -> bool:
 
 @contextmanager
 def atomic_write(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file for bytes that appears whole, flushed to disk, at the end of the block, or not at all.
+    """Open a binary file that appears whole and flushed to disk at the end of the block, or not at all.
 
     A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
-    removed. An OSError names `path`. Only its owner can read a `private` file.
+    removed. An OSError names `path`. A `private` file is readable by its owner only.
     """
     with part_folder(path) as folder, (folder / path.name).open("xb") as handle:
         if private:
@@ -139,7 +139,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[None]:
     """Hold the lock file `path`, whose name ends in `LOCK`, during the block, and remove it at the end.
 
-    If another process holds it for `patience` seconds, UsageError says `busy`. A lock ends with its process.
+    If another process holds the lock for `patience` seconds, a UsageError with the message `busy` is raised.
+    A lock ends with its process.
     """
     lock = _lock(path)
     if not _acquire(lock, patience):
@@ -152,7 +153,7 @@ def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[
 
 
 def remove_leftovers(folder: Path, *, deep: bool = False) -> None:
-    """Remove leftovers of killed processes from a folder, and from those below it if `deep`."""
+    """Remove leftovers of killed processes from a folder, and with `deep` from its subfolders."""
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
         if _LEFTOVER.fullmatch(path.name):
             _remove_if_dead(path)
@@ -164,7 +165,7 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def clear_folder(folder: Path) -> None:
-    """Remove everything in a folder but its lock."""
+    """Remove everything in a folder except its lock."""
     for path in own_files(folder):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -182,7 +183,7 @@ def _new_part(path: Path) -> tuple[Path, FileLock]:
         folder = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
         folder.mkdir()
         lock = _lock(folder / LOCK)
-        with suppress(FileNotFoundError):  # it was removed as a leftover before it was locked
+        with suppress(FileNotFoundError):  # the folder was removed as a leftover before it was locked
             if _acquire(lock, PATIENCE):
                 return folder, lock
 
@@ -380,10 +381,10 @@ def parse(text: str) -> tuple[Any, bool]:
 
 
 def fault(content: Any) -> str | None:
-    """Return the reason why a parsed value cannot be used or written again, None if it can.
+    """Return the reason why a parsed value cannot be used or written, None for a valid value.
 
     >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
-    "'log_likelihoods' holds NaN, which is no value of JSON: write null for a number that is not known"
+    "'log_likelihoods' holds NaN, which is not valid JSON: write null for an unknown number"
     >>> fault(parse('{"id": 1, "id": 2}')[0])
     "the key 'id' occurs twice in one object: rename or remove one"
     """
@@ -405,7 +406,7 @@ def _fault_of_one(key: str | None, value: Any) -> str | None:
     if isinstance(value, _TooLong):
         reason = f"a whole number of {len(value)} digits: write it as a text, in quotes"
     elif isinstance(value, float) and math.isnan(value):
-        reason = "NaN, which is no value of JSON: write null for a number that is not known"
+        reason = "NaN, which is not valid JSON: write null for an unknown number"
     elif isinstance(value, str) and (half := HALF.search(value)):
         reason = f"{half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
     else:
@@ -449,10 +450,10 @@ class JsonLine:
 def row_of(line: int, value: Any, *, odd: bool = True) -> JsonLine | RowError:
     """Return a parsed value as a row, or a `RowError` if it is not one.
 
-    `odd` is true if the value may hold what JSON cannot (see `fault`).
+    `odd` is true if the value may be invalid JSON (see `fault`).
 
     >>> row_of(3, {"id": "b2", "confidence": float("nan")})
-    RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is no value of JSON: write null for ...
+    RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is not valid JSON: write null for an ...
     """
     if not isinstance(value, dict):
         return RowError(line, f"expected a JSON object, got {type(value).__name__}")
@@ -525,7 +526,7 @@ def parse_float(value: Any) -> float | None:
 
 
 def read_object(path: Path, *, remedy: str) -> JsonObject:
-    """Read a file with one JSON object; StoreError, which ends in `remedy`, for a damaged file."""
+    """Read a file that holds one JSON object. A StoreError for a damaged file ends with `remedy`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
@@ -546,7 +547,7 @@ def write_sealed(path: Path, content: Mapping[str, object]) -> None:
 def read_sealed(path: Path) -> JsonObject | None:
     """Read a file of `write_sealed`, None if it is missing, unreadable or damaged."""
     try:
-        content = read_object(path, remedy="it is not read")
+        content = read_object(path, remedy="run again to write it anew")
     except (OSError, StoreError):
         return None
     return content if content.pop("checksum", None) == json_checksum(content) else None
@@ -598,13 +599,13 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
 
     The source is a file (gzip if it ends in .gz) or "-" for standard input. InputError if the file is missing
-    or a damaged gzip file, its name or first bytes show another format, or a line does not end.
+    or a damaged gzip file, its name or first bytes show another format, or a line has no end.
     """
     with _opened(source) as handle:
         for number, raw in enumerate(_lines(handle, source), start=1):
             if raw is None:
                 yield RowError(
-                    number, f"longer than {LONGEST} bytes: leave out what is so long, or cut the passage"
+                    number, f"longer than {LONGEST} bytes: leave out the long value, or shorten the passage"
                 )
                 continue
             if number == 1:

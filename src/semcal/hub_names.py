@@ -1,7 +1,7 @@
 """Names of models and recalibrators: a name in the package, a directory, or an id on the Hugging Face hub.
 
-Only a hub id uses the network. The error for an unknown name suggests the nearest known name; a hub id is an
-error at once if the hub cannot be reached.
+Only a hub id uses the network. The error for an unknown name suggests the nearest known name. A hub id fails
+at once if the hub cannot be reached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
-#: Seconds to wait for a connection to the hub; its own client tries for half a minute.
+#: Seconds to wait for a connection to the hub; the hub's client would wait for half a minute.
 TIMEOUT = 3.0
 
 
@@ -124,13 +124,13 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
         raise kind.error(f"{line}; otherwise {kind.advice}")
     if isinstance(name, Path) or not (is_hub_id(name) or _in_cache(name, kind, revision)):
         raise kind.error(f"no such directory: {name}; {hint}{kind.advice}")
-    reason = unreachable() if "/" in name else "its owner is not named"
+    reason = unreachable() if "/" in name else "the name has no owner"
     if reason is None:
         return Location(name, name, on_hub=True)
     if not _in_cache(name, kind, revision):
         raise kind.error(
-            f"no {kind.what} {name!r}: it is no directory here, nor in the cache of the hub's client, "
-            f"and {reason}; {_hint(path, kind)}give the path of a directory, or fetch it where there is a "
+            f"{kind.what} {name!r}: found neither as a directory nor in the cache of the hub's client, "
+            f"and {reason}; {_hint(path, kind)}give the path of a directory, or fetch it on a machine with a "
             f"network (hf download {name})"
         )
     return Location(name, name, on_hub=True, cached=True)
@@ -146,7 +146,7 @@ def _server_line(name: str, hint: str) -> str | None:
         return f"{name} is a model of OpenAI: write --model openai:https://api.openai.com/v1#{name}"
     if model == name and (hint or not re.fullmatch(r"\w[\w.:-]*", name)):
         return None
-    missing = f"no such directory: {name}" if name.isalpha() else f"{name} is no directory here"
+    missing = f"no such directory: {name}" if name.isalpha() else f"no directory {name} here"
     return f"{missing}; for a model of Ollama, {_LOCAL}:11434/v1#{model}"
 
 
@@ -217,7 +217,7 @@ def unreachable() -> str | None:
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set, so the hub is not asked"
+        return "HF_HUB_OFFLINE is set, so the hub is not used"
     address = urlsplit(constants.ENDPOINT)
     host = address.hostname or ""
     if address.scheme in getproxies() and not proxy_bypass(host):

@@ -65,10 +65,10 @@ def as_model(model: object) -> Sampler:
         return load_model(model)
     if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"model: expected a language model; it is {kind_of(model)}. Pass a name, a directory or a model "
+            f"model: expected a language model; got {kind_of(model)}. Pass a name, a directory or a model "
             "of semcal.load_model; wrap a model in memory with "
-            "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and give your own sampler "
-            "`capabilities` (semcal.models.Capabilities)"
+            "semcal.models.CausalLanguageModel(model, tokenizer, name=...), or add `capabilities` "
+            "(semcal.models.Capabilities) to your own sampler"
         )
     return cast("Sampler", model)
 
@@ -146,7 +146,7 @@ def as_equivalence(equivalence: object) -> Equivalence:
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f"equivalence: expected an equivalence; it is {kind_of(equivalence)}. Pass "
+            f"equivalence: expected an equivalence, got {kind_of(equivalence)}. Pass "
             '"default", "exact", the name or directory of an NLI model, or the result of '
             "semcal.load_equivalence"
         )
@@ -161,7 +161,7 @@ def load_cluster_config(config: ClusterConfig) -> ClusterConfig:
 def checked_draws(m: Any, answer: AnswerKind = "modal") -> int:
     """Return the number of samples `m`; UsageError unless `m` is a whole number of 2 or more.
 
-    One sample is enough for an `answer` that is not chosen from the samples.
+    For an `answer` that is not chosen from the samples, one sample is enough.
     """
     number = int(as_option(m, "m", "a whole number of samples, such as 10", whole=True))
     if number < (FEWEST if answer == "modal" else 1):
@@ -232,8 +232,11 @@ def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
         )
 
 
-def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
-    """Return rows of samples from a file, dicts or a DataFrame; rows without ids are numbered."""
+def as_sample_rows(samples: object, name: str = "samples", *, scored: bool | None = False) -> list[Row]:
+    """Return rows of samples from a file, dicts or a DataFrame; rows without ids are numbered.
+
+    With `scored` rows need no samples, and None allows rows without samples if no row has some.
+    """
     argument = Argument(samples, name)
     if isinstance(samples, str | Path):
         argument.check_path()
@@ -241,7 +244,10 @@ def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     else:
         source = argument.rows(argument.items("dicts"))
     columns, source = peek(source, {column: COMMON_NAMES.get(column, ()) for column in SAMPLED}, {})
-    rows = [_sampled(argument.usable(line), argument) for line in rename(source, columns)]
+    lines = [argument.usable(line) for line in rename(source, columns)]
+    if scored is None:
+        scored = not any("samples" in line.data for line in lines)
+    rows = [_sampled(line, argument, scored=scored) for line in lines]
     if not rows:
         raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else name}")
     named = sum(row.has("id") for row in rows)
@@ -253,8 +259,10 @@ def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     return rows
 
 
-def _sampled(line: JsonLine, argument: Argument) -> Row:
+def _sampled(line: JsonLine, argument: Argument, *, scored: bool) -> Row:
     try:
+        if scored:
+            return Row(listed_cells(line.data))
         if "samples" not in line.data:
             raise InputError(
                 f"'samples' is missing; the keys are {', '.join(line.data)[:200]}. Put all samples of a "

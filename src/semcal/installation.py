@@ -22,7 +22,7 @@ def versions() -> dict[str, str | None]:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions and machine as plain data."""
+    """Return versions of packages and data of the machine as plain data."""
     return {
         "versions": versions(),
         "platform": platform.platform(),

@@ -1,4 +1,4 @@
-"""Confidences of clustered rows (spec sections 2, 3), and metrics of graded rows (spec sections 6, 8)."""
+"""Confidence measures of clustered rows (spec sections 2, 3) and metrics of graded rows (sections 6, 8)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from semcal.text.normal_form import normal_form
 
 Name = TypeVar("Name", bound=Hashable)
 Figures: TypeAlias = dict[str, Any]
-"""The metrics of one measure; None where undefined, and by metric within `se` and `interval`."""
+"""The metrics of one measure, None if undefined; `se` and `interval` hold a value for each metric."""
 OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
-#: The slice of rows that lack the column.
+#: The slice of rows without the column.
 NO_VALUE = "(none)"
-#: What the output says of a risk-controlled threshold.
+#: The fields of a risk-controlled threshold in the output.
 OF_THRESHOLD = (
     *("delta", "threshold", "answered", "coverage", "errors", "upper_bound", "questions_needed", "sentence"),
 )
@@ -47,11 +47,11 @@ REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """The parameter a of T-SC and of G-SC, the temperature that is measured, and what ties go to."""
+    """The parameters of T-SC and G-SC, the measured temperature, and the rule for ties."""
 
     t_alpha: float = 0.5
     g_alpha: float = 0.5
-    temperature: float | None = None  # of rows with several: by default T = 1, or else the first
+    temperature: float | None = None  # for rows with several; by default T = 1, or else the first
     ties: str = "likelier"  # or "first"
 
 
@@ -59,7 +59,7 @@ DEFAULTS = MeasureOptions()
 
 
 def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] | None) -> int:
-    """Settle a tie as `semcal.measures.confidence` does: return the number of the likelier group."""
+    """Return the index of the more likely group, by the rule for ties of `semcal.measures.confidence`."""
     values = [[log_likelihoods[i] for i in group] for group in groups] if log_likelihoods else []
     peak = max((u for group in values for u in group), default=-math.inf)
     if peak == -math.inf:
@@ -74,9 +74,10 @@ def representative(
     log_likelihoods: Sequence[float] | None,
     sharper: Sequence[str] = (),
 ) -> str | None:
-    """Return the commonest wording of a cluster; of equally common ones the likelier. None is no answer.
+    """Return the most frequent wording of a cluster; None means no answer.
 
-    Without likelihoods that whose normal form more of the `sharper` draws have, and then the first.
+    Ties go to the more likely wording. Without likelihoods, ties go to the wording whose normal form is more
+    frequent in `sharper`, the samples at lower temperatures, and then to the first wording.
     """
     places: dict[str | None, list[int]] = {}
     for i in sorted(cluster):
@@ -90,9 +91,9 @@ def representative(
 
 
 def wordings(row: Row) -> list[str | None]:
-    """Return the commonest wording of each cluster: the answer that is given, and graded, if it is on top.
+    """Return the most frequent wording of each cluster, which is the answer if the cluster is on top.
 
-    That of the samples without an answer is None.
+    The cluster of samples without an answer has the wording None.
     """
     temperatures, wordings = row.temperatures, []
     for cluster in row.clusters:
@@ -115,14 +116,14 @@ def check_measurable(row: Row) -> None:
 
 
 def sharper_draws(rows: RowsAt, temperature: float | None) -> list[list[str]]:
-    """The draws of each question at temperatures below this one, which counts as 1 where it is not known."""
+    """Return the samples of each question below this temperature; an unknown temperature counts as 1."""
     limit = 1.0 if temperature is None else temperature
     below = [part for t, part in rows.items() if t is not None and t < limit]
     return [[text for row in rows_of for text in row.texts] for rows_of in zip(*below)]
 
 
 def measure_at(rows: RowsAt, options: MeasureOptions = DEFAULTS) -> dict[float | None, list[Row]]:
-    """Measure the rows of each temperature; draws at sharper ones settle ties where likelihoods cannot."""
+    """Measure the rows of each temperature; samples at lower temperatures settle ties without likelihoods."""
     return {t: measure_rows(part, options, sharper=sharper_draws(rows, t)) for t, part in rows.items()}
 
 
@@ -134,13 +135,14 @@ def measure_rows(
 ) -> list[Row]:
     """Add the seven measures to clustered rows, all rows at once.
 
-    Rows have `id`, `clusters` and `log_likelihoods` (null where they are not known: such a row gets E-SC
-    alone). They get `confidences` (per cluster), `confidence`, `top_cluster` and `semantic_entropy` (nats),
-    each by measure; null where a measure is undefined, and for clusters of other draws; and `tied: n` where
-    n > 1 meanings share the first place of E-SC. Ties go to the likelier cluster; without likelihoods to that
-    whose normal forms more of the `sharper` draws of the row (or of its `temperatures`) have; else, or with
-    ties "first", to the first. Samples without an answer (null) are one cluster, which has no likelihood and
-    wins no tie but with "first".
+    Rows have `id`, `clusters` and `log_likelihoods`; a row whose likelihoods are null gets E-SC alone. Each
+    row gets `confidences` (per cluster), `confidence`, `top_cluster` and `semantic_entropy` (nats) by
+    measure. A value is null if the measure is undefined, or if the cluster holds samples at other
+    temperatures. `tied: n` is added if n > 1 meanings share the first place of E-SC. Ties go to the more
+    likely cluster. Without likelihoods, ties go to the cluster whose normal forms are more frequent in
+    `sharper`, the row's samples at lower temperatures. Otherwise, or with ties "first", ties go to the first
+    cluster. Samples without an answer (null) are one cluster, which has no likelihood and wins ties only with
+    "first".
 
     >>> row = Row({"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None})
     >>> measure_rows([row])[0].top_clusters
@@ -156,14 +158,14 @@ def measure_rows(
 
 @dataclass(frozen=True)
 class _Part:
-    """The draws of a row that are measured."""
+    """The samples of a row at the measured temperature."""
 
     row: Row
-    numbers: Sequence[int] | None  # of their clusters among those of the row; None for all
+    numbers: Sequence[int] | None  # indices of their clusters in the row; None for all
     sharper: Sequence[str]
 
     def widen(self, measures: Measures, count: int) -> Measures:
-        """Measures of these clusters as those of all `count`: null for the others."""
+        """Return the measures for all `count` clusters of the row, null for clusters without measures."""
         if (numbers := self.numbers) is None:
             return measures
         places = {k: place for place, k in enumerate(numbers)}
@@ -194,7 +196,7 @@ def _part_of(row: Row, options: MeasureOptions, sharper: Sequence[str]) -> _Part
 def _measures(
     rows: Sequence[Row], sharper: Sequence[Sequence[str]], options: MeasureOptions
 ) -> list[Measures]:
-    """The measures of rows of one temperature: first those with likelihoods, then the others."""
+    """Measure rows of one temperature: first the rows with likelihoods, then the others."""
     by_row = [Measures({}, {}, {}, {}, _tied(row)) for row in rows]
     likely = [row.log_likelihoods for row in map(_named, rows)]
     is_likely = [max(u or (), default=-math.inf) > -math.inf for u in likely]
@@ -217,14 +219,13 @@ def _measures(
         for name, result in results.items():
             _fill([by_row[i] for i in places], name, result)
     for row, u, has_likelihoods in zip(by_row, likely, is_likely):
-        if u and not has_likelihoods:  # no sample has an answer: what reads likelihoods is undefined
+        if u and not has_likelihoods:  # no sample has an answer: measures that need likelihoods are undefined
             for columns in (row.confidences, row.confidence, row.top_cluster, row.semantic_entropy):
                 columns |= dict.fromkeys(MEASURES.keys() - columns.keys())  # type: ignore[operator]
     return by_row
 
 
 def _fill(measures: Sequence[Measures], name: str, result: SemanticConfidence) -> None:
-    """Write a measure into those of each question; None where it is undefined."""
     columns = result.per_question(), result.confidence, result.entropy, result.top_cluster
     for row, p, largest, entropy, top in zip(measures, *columns):
         defined = not np.isnan(largest)
@@ -244,7 +245,7 @@ def _tied(row: Row) -> int | None:
 
 
 def _named(row: Row) -> Row:
-    """The row; what is wrong with its log-likelihoods names it."""
+    """Return the row; an error in its log-likelihoods names the row."""
     try:
         _ = row.log_likelihoods
     except InputError as error:
@@ -253,9 +254,9 @@ def _named(row: Row) -> Row:
 
 
 def _with_form(row: Row, texts: Sequence[str]) -> list[float]:
-    """What settles ties: one more than the number of some texts with a normal form of each cluster.
+    """Return one more than the number of texts with a normal form of each cluster, to settle ties.
 
-    The samples without an answer have 0, so that they win none.
+    The cluster of samples without an answer has 0, so that it wins no tie.
     """
     count, counts = Counter(map(normal_form, texts)), []
     for cluster in row.clusters:
@@ -266,7 +267,7 @@ def _with_form(row: Row, texts: Sequence[str]) -> list[float]:
 
 @dataclass(frozen=True)
 class MeasureStep:
-    """Measures clustered rows: `measure_rows`."""
+    """Step that measures clustered rows with `measure_rows`."""
 
     name: ClassVar[str] = "measure"
     needs: ClassVar[tuple[str, ...]] = ()
@@ -277,7 +278,7 @@ class MeasureStep:
         return vars(self.options)
 
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
-        """Measure."""
+        """Return the measured rows."""
         return measure_rows(rows, self.options)
 
 
@@ -286,17 +287,17 @@ class MeasureStep:
 
 @dataclass
 class Scores:
-    """What the metrics of one measure are computed from: a value for each row that counts."""
+    """The values from which the metrics of one measure are computed, one for each defined row."""
 
     confidence: list[float] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
-    entropy: list[float | None] = field(default_factory=list)  # nats, None where a row has none
-    score: list[float | None] = field(default_factory=list)  # the share, by which a constant is ordered
-    ties: list[Ties] = field(default_factory=list)  # what a row shares with others of its group
-    slices: list[str] = field(default_factory=list)  # the value of the column that they are told apart by
+    entropy: list[float | None] = field(default_factory=list)  # nats, None if missing
+    score: list[float | None] = field(default_factory=list)  # share of samples, for equal confidences
+    ties: list[Ties] = field(default_factory=list)  # the passage and group of the row
+    slices: list[str] = field(default_factory=list)  # the value of the column that defines slices
     abstained: list[bool | None] = field(default_factory=list)  # None without a threshold
-    limits: set[float] = field(default_factory=set)  # the risks that thresholds of rows promise
-    undefined: int = 0  # rows whose confidence or correctness is null, which do not count
+    limits: set[float] = field(default_factory=set)  # the promised risks of the rows' thresholds
+    undefined: int = 0  # number of rows whose confidence or correctness is null
 
     def add(
         self,
@@ -307,7 +308,7 @@ class Scores:
         score: Any,
         sliced: tuple[str, bool | None, float | None] | None = None,
     ) -> None:
-        """Count one row."""
+        """Add one row."""
         if confidence is None or correct is None:
             self.undefined += 1
             return
@@ -323,7 +324,7 @@ class Scores:
 
     @property
     def order(self) -> list[float]:
-        """What is ranked and compared with thresholds: the confidence; under a constant the score."""
+        """The values for ranking and thresholds: the confidence, or the score if all of them are equal."""
         scores = [score for score in self.score if score is not None]
         constant = len(scores) == len(self.confidence) and len(set(self.confidence)) == 1
         return scores if constant else self.confidence
@@ -334,7 +335,9 @@ def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
     by_measure = dict(value) if isinstance(value, Mapping) else {None: value}
     if key in OF_ANSWER and row.has(*OF_ANSWER.values()):
         if CALIBRATED in by_measure:
-            raise InputError(f"{key!r} holds {CALIBRATED!r}, which is what 'probability' is listed as")
+            raise InputError(
+                f"{key!r} holds {CALIBRATED!r}, the name reserved for 'probability'. Rename this measure."
+            )
         by_measure[CALIBRATED] = row[OF_ANSWER[key]]
         if key == "confidence" and row.json.get("answer", "") is None:
             by_measure[CALIBRATED] = 0.0  # no answer is never correct
@@ -342,9 +345,9 @@ def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
 
 
 def _of_own_answer(row: Row) -> Row:
-    """The row with whether its answer is right, if it tells that by people's verdict alone (`correct`).
+    """Return the row with `answer_correct`, if only the verdict of people (`correct`) states it.
 
-    Measures say of an answer that is not read of the draws what share of them means the same.
+    If the answer does not come from the samples, each measure's confidence is the share of its meaning.
     """
     if not isinstance(names := row.json.get("confidence"), Mapping):
         return row
@@ -365,11 +368,11 @@ def _of_own_answer(row: Row) -> Row:
 def check_assessable(row: Row) -> None:
     """Raise InputError unless the row holds confidence and correct, flat or by measure.
 
-    A row may hold `probability` and `answer_correct` besides.
+    A row may also hold `probability` and `answer_correct`.
     """
     for key in ("confidence", "correct"):
         if not row.has(key):
-            raise InputError(f"no {key!r}; run `semcal measure` and `semcal grade` first, or add it")
+            raise InputError(f"{key!r}: missing. Run `semcal measure` and `semcal grade` first, or add it.")
     row = _of_own_answer(row)
     confidence, correct = _by_measure(row, "confidence"), _by_measure(row, "correct")
     if confidence.keys() != correct.keys():
@@ -395,33 +398,33 @@ def _finite(value: Any, name: str) -> None:
 
 
 def _field(key: str, measure: str | None) -> str:
-    """The field of a row, for messages."""
+    """Return the name of a field of a row for messages."""
     if measure == CALIBRATED:
         return repr(OF_ANSWER.get(key, key))
     return repr(key) if measure is None else f"{key!r} of {measure}"
 
 
 def slice_of(row: Row, column: str) -> str:
-    """The value of a column, by which rows are told apart; "(none)" where a row has none.
+    """Return the value of the column that defines slices, or "(none)" if the row has none.
 
-    InputError unless it is a text, a number or a truth value.
+    InputError unless the value is a text, a number or a truth value.
     """
     value = row.json.get(column)
     if value is None:
         return NO_VALUE
     if not isinstance(value, str | int | float):
-        raise InputError(f"{column!r} must be a text or a number to tell rows apart by, got {shown(value)}")
+        raise InputError(f"{column!r} must be a text or a number, got {shown(value)}")
     return value if isinstance(value, str) else dumps(value)
 
 
 def scores_by_measure(
     rows: Iterable[Row | Json], chosen: Sequence[str] | None = None, *, by: str | None = None
 ) -> dict[str | None, Scores]:
-    """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
+    """Collect confidence, correctness and entropy by measure, of rows that `check_assessable` accepts.
 
-    Flat rows go under None, `probability` and `answer_correct` (or people's verdict in `correct`) under
-    "Calibrated". With `chosen` only these
-    measures; UsageError if one is in no row. With `by` also the value of that column.
+    Flat rows have the key None. `probability` and `answer_correct` (or the verdict of people in `correct`)
+    have the key "Calibrated". With `chosen`, only these measures are returned; UsageError if no row has one
+    of them. With `by`, the value of that column is collected too.
     """
     by_measure: dict[str | None, Scores] = {}
     for row in map(_of_own_answer, as_rows(rows)):
@@ -442,7 +445,7 @@ def scores_by_measure(
 
 
 def _promise_of(row: Row, measure: str | None) -> tuple[bool | None, float | None]:
-    """Whether the answer of a row abstains, and the risk that its threshold promises, as far as it says."""
+    """Return whether the answer of a row abstains, and the risk that its threshold promises, if known."""
     abstained, bands = row.json.get("abstained"), row.json.get("thresholds")
     if measure not in (None, CALIBRATED) or not isinstance(abstained, bool):
         return None, None
@@ -461,15 +464,15 @@ def assess(
     risk: float | None = None,
     delta: float = 0.05,
 ) -> dict[Name, Figures]:
-    """Compute every metric of each measure; where no row is defined only `n`, which is 0.
+    """Compute every metric of each measure; the only metric is `n` = 0 if no row is defined.
 
-    That is `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the paper's SE_conf) where
-    every row has an entropy; `selective_accuracy` by rejection rate. With `ci` also `se` and `interval`
-    (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
-    field `group` are resampled as a whole, and `groups` is their number. With `risk` also `risk`, the
-    threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`), for which one row of each
-    group counts. Scores that were told apart by a column get `by`: `semcal.metrics.slices`, and whether each
-    keeps the promise of that threshold, or else of the rows' own.
+    The metrics are those of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
+    paper's SE_conf) if every row has an entropy; and `selective_accuracy` by rejection rate. `ci` adds `se`
+    and `interval` (95%, bias-corrected bootstrap over questions) by metric. Rows that share a passage or a
+    value in the field `group` are resampled as a whole, and `groups` is the number of groups. `risk` adds
+    `risk`, the threshold for this limit (`semcal.metrics.risk_controlled_threshold`), which uses one row of
+    each group. For scores with slices, `by` holds `semcal.metrics.slices` and whether each slice keeps the
+    promise of that threshold, or else of the rows' own thresholds.
     """
     results: dict[Name, Figures] = {}
     for name, values in scores.items():
@@ -512,7 +515,7 @@ def _measured(scores: Scores, bins: int, groups: Groups | None, seed: int) -> Fi
 
 
 def _by_slice(scores: Scores, found: Figures | None, groups: Groups | None, seed: int) -> list[Figures]:
-    """What holds in each slice, by a threshold found here or by those of the rows."""
+    """Compute the metrics of each slice, with the threshold found here or with the thresholds of the rows."""
     answered = None if None in scores.abstained else [not abstained for abstained in scores.abstained]
     limit = next(iter(scores.limits)) if len(scores.limits) == 1 else None
     if found is not None:

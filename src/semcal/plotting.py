@@ -1,6 +1,6 @@
-"""How figures look, how they are written, and the figure of a fit.
+"""The style and the files of figures, and the figure of a fit.
 
-One colour is one method and one marker is one measure, everywhere.
+A color means one method and a marker means one measure in all figures.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
 if TYPE_CHECKING:
     from semcal.recalibration.records import Fitted, GradientSteps, TemperatureFit
 
-#: The colours of the methods that come with the package.
+#: The colors of the methods in the package.
 METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
 RELIABILITY_NOTE = (
-    "How often answers of a given confidence are right. Calibrated answers lie on the diagonal; the grey "
-    "band is where chance alone would put the line of a calibrated confidence nine times in ten. "
-    "Line: isotonic (CORP) estimate. Points: bins of equal width, larger where they hold more questions. "
-    "Below: how often each confidence occurs."
+    "Accuracy of answers by confidence. Calibrated answers lie on the diagonal; the gray band contains the "
+    "line of a calibrated confidence with probability 90%. Line: isotonic (CORP) estimate. Points: bins of "
+    "equal width; larger points hold more questions. Below: frequency of each confidence."
 )
 
-#: matplotlib's settings while a figure is drawn and while it is written.
+#: The settings of matplotlib while a figure is drawn or written.
 STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
     "axes.facecolor": "none",
@@ -51,7 +50,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 9,
-    "axes.titley": 1.0,  # above no ticks, so that no place has to be found for it
+    "axes.titley": 1.0,  # a fixed place costs no search for a free one
     "figure.facecolor": "none",
     "font.size": 8,
     "legend.frameon": False,
@@ -77,22 +76,22 @@ def style() -> Iterator[None]:
 
 
 def method_colour(method: str) -> str:
-    """The colour of a method, grey for one without a colour of its own."""
+    """Return the color of a method, gray for a method without its own color."""
     return RECALIBRATORS[method].colour if method in RECALIBRATORS else OTHER
 
 
 def method_line(method: str) -> LineStyle:
-    """The line style of a method, which differs as well, for print without colour."""
+    """Return the line style of a method, which distinguishes methods in print without color."""
     return RECALIBRATORS[method].line if method in RECALIBRATORS else "-"
 
 
 def measure_marker(measure: str) -> str:
-    """The marker of a measure, a star for one that is not known."""
+    """Return the marker of a measure, a star for an unknown one."""
     return MEASURES[measure].marker if measure in MEASURES else "*"
 
 
 def padded(values: Sequence[float]) -> tuple[float, float]:
-    """Limits of an axis that leave some room around the values."""
+    """Return limits of an axis with some room around the values."""
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
@@ -113,10 +112,10 @@ def panels(
     sharex: bool | Literal["row"] = False,
     sharey: bool | Literal["row"] = False,
 ) -> tuple[Figure, Any]:
-    """A figure with panels, an array of axes [rows, columns], all of one size and at fixed places.
+    """Return a figure with panels of one size at fixed places: an array of axes [rows, columns].
 
-    Sizes are in inches: width and height of a panel; between columns and between rows; at the left, right,
-    top and bottom. No time is spent on finding a layout.
+    Sizes are in inches: width and height of a panel; gaps between columns and between rows; margins at the
+    left, right, top and bottom. No time is spent on a layout.
     """
     left, right, top, bottom = margins
     width = left + columns * panel[0] + (columns - 1) * gaps[0] + right
@@ -135,9 +134,9 @@ def panels(
 
 
 def ruled(axes: Axes, lines: Literal["both", "y"] = "y") -> None:
-    """Small numbers at the ticks of a panel, and faint lines behind what it shows.
+    """Set small numbers at the ticks of panels, and faint lines behind the curves.
 
-    Limits and ticks that panels share are set once for all of them: each time costs a look at every panel.
+    Limits and ticks that panels share are set once for all of them, because each change visits every panel.
     """
     axes.tick_params(labelsize=7)
     axes.grid(axis=lines, color=RULE, linewidth=0.5)
@@ -145,7 +144,7 @@ def ruled(axes: Axes, lines: Literal["both", "y"] = "y") -> None:
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """A legend in a line above the panels, for the lines of one of them."""
+    """Put a legend in one line above the panels, for the lines of one panel."""
     handles, labels = axes.get_legend_handles_labels()
     columns = max(1, len(labels))
     figure.legend(handles, labels, loc="upper center", ncols=columns, handlelength=2.6, borderaxespad=0.1)
@@ -153,7 +152,7 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 # ---- Text that fits --------------------------------------------------------------------------------------
 
-#: Replaces a letter that the font lacks.
+#: Replacement for characters that the font lacks.
 BLANK = "□"
 
 
@@ -163,13 +162,13 @@ def _font(family: str) -> FT2Font:
 
 
 def drawable(text: str, family: str = "DejaVu Sans") -> str:
-    """A text with a box for every letter that a font lacks; line ends stay."""
+    """Return a text with a box for each character that the font lacks; line ends stay."""
     font = _font(family)
     return "".join(c if c == "\n" or font.get_char_index(ord(c)) else BLANK for c in text)
 
 
 def shortened(text: str, width: int) -> str:
-    """One line of at most `width` letters.
+    """Return one line of at most `width` characters.
 
     >>> shortened("the town of Gri", 12), shortened("", 12)
     ('the town of…', '(empty)')
@@ -179,7 +178,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
-    """Lines of at most `width` letters; the text's own line ends stay.
+    """Return lines of at most `width` characters; line ends of the text stay.
 
     >>> wrapped("one two three\\n\\nfour", 8)
     ['one two', 'three', '', 'four']
@@ -197,14 +196,16 @@ FIGURE_SUFFIXES = (".pdf", ".png", ".svg")
 
 
 def check_figure_path(path: Path) -> Path:
-    """Return a path that a figure can be written to; UsageError for another file type."""
+    """Return a path for a figure; UsageError if its file type is not supported."""
     if path.suffix not in FIGURE_SUFFIXES:
-        raise UsageError(f"a plot is written as {', '.join(FIGURE_SUFFIXES)}, got {path}; name such a file")
+        raise UsageError(
+            f"{path}: expected a file name that ends in {', '.join(FIGURE_SUFFIXES)} for the plot. Rename it."
+        )
     return path
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure on white; the same figure gives the same bytes. UsageError for another file type."""
+    """Write a figure on white; equal figures give equal bytes. UsageError for unsupported file types."""
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
     with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
         figure.savefig(
@@ -216,10 +217,10 @@ def write_figure(figure: Figure, path: Path) -> Path:
 @contextmanager
 def _plain_fonts() -> Iterator[None]:
     """Leave OpenType's layout tables out of PDF fonts: unused there, and two thirds of the writing time."""
-    from fontTools import subset  # slow to import, and the page needs none of it
+    from fontTools import subset  # slow to import, and not needed by the page
 
     before = getattr(subset.Options, "_drop_tables_default", None)
-    if before is None:  # it is not public: without it, figures take longer and look the same
+    if before is None:  # a private API: without it, figures take longer and look the same
         yield
         return
     subset.Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
@@ -232,7 +233,7 @@ def _plain_fonts() -> Iterator[None]:
 # ---- A watch --------------------------------------------------------------------------------------------
 
 
-#: Logarithms of e-values are drawn up to this one.
+#: Maximum logarithm of an e-value in the figure.
 MOST = 700.0
 
 
@@ -240,9 +241,9 @@ MOST = 700.0
 def watch_figure(
     log_e: Mapping[str, Sequence[float]], alarms: Mapping[str, int | None], alpha: float
 ) -> Figure:
-    """The e-value of each watch after each of its labels, on a logarithmic scale.
+    """Draw the e-value of each watch after each of its labels, on a logarithmic scale.
 
-    Dashed: 1/α, where the alarm is raised. Ring: where that was.
+    The dashed line is 1/α, where the alarm is raised; a ring marks the alarm.
     """
     figure, grid = panels(len(log_e), 1, panel=(5.2, 1.5), gaps=(0, 0.68), margins=(0.65, 0.15, 0.3, 0.45))
     for (name, values), axes in zip(log_e.items(), grid[:, 0]):
@@ -262,25 +263,25 @@ def watch_figure(
 
 # ---- A fit ------------------------------------------------------------------------------------------------
 
-#: The temperatures shown are at most this factor away from T and from 1.
+#: Maximum factor between the temperatures in the figure and T or 1.
 REACH = 3.0
 TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20)
 
 
 def fit_figure(fitted: Fitted) -> Figure:
-    """How a fit went: its loss against T, or the loss of its steps; UsageError if it kept neither."""
+    """Draw the loss of a fit against T, or the loss of its steps; UsageError if the fit kept neither."""
     if (exact := getattr(fitted, "exact_", None)) is not None:
         return loss_figure(exact)
     if (steps := getattr(fitted, "sgd_", None)) is not None:
         return steps_figure(steps, method=fitted.method)
-    raise UsageError(f"a fit of {fitted.method} has neither steps nor a loss curve to draw")
+    raise UsageError(f"a fit of {fitted.method} has neither steps nor a loss curve. Leave the plot out.")
 
 
 @style()
 def loss_figure(fit: TemperatureFit) -> Figure:
-    """Mean loss per token against T, with the optimum (exact solver), its certificate and 95 % interval.
+    """Draw the mean loss per token against T, with the optimum, its certificate and its 95% interval.
 
-    Line: the loss on the calibration set. Band: interval of T. Rings: T = 1 and the optimum.
+    The line is the loss on the calibration set, the band the interval of T; rings mark T = 1 and the optimum.
     """
     figure = Figure(figsize=(4.2, 3.1), layout="constrained")
     axes = figure.subplots()
@@ -289,7 +290,7 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     t, loss = (np.array(values) for values in (fit.curve.temperature, fit.curve.loss))
     near = (t >= low) & (t <= high)
     if not math.isnan(fit.standard_error):
-        axes.axvspan(*fit.interval(), color=BAND, alpha=0.6, linewidth=0, label="95 % interval")
+        axes.axvspan(*fit.interval(), color=BAND, alpha=0.6, linewidth=0, label="95% interval")
     axes.axvline(fit.temperature, color=colour, linewidth=0.6)
     name = fit.loss if fit.alpha is None else f"{fit.loss}, α = {fit.alpha:g}"
     axes.plot(t[near], loss[near], color=colour, label=name)
@@ -306,15 +307,15 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     axes.set_ylabel(f"mean loss per {unit} (nats), {name}")
     title = f"T = {fit.temperature:.4g}"
     if certificate.at_bound:
-        title += ", at its bound: the loss falls beyond"
+        title += ", at its bound: the loss still decreases there"
     elif not math.isnan(fit.standard_error):
         ends = ", ".join(f"{end:.4g}" for end in fit.interval())
-        title += f" ± {fit.standard_error:.2g}, 95 % [{ends}]"
+        title += f" ± {fit.standard_error:.2g}, 95% interval [{ends}]"
     axes.set_title(title, loc="left")
     figure.supxlabel(
         f"{fit.n_tokens} tokens of {fit.n_questions} questions; {certificate.loss_at_one:.4f} at T = 1, "
-        f"{certificate.loss:.4f} at the optimum.\nThere, in 1/T: slope {certificate.gradient:.1e}, curvature "
-        f"{certificate.curvature:.3g}; a further Newton step in log T: {fit.log_temperature_step:.0e}.",
+        f"{certificate.loss:.4f} at the optimum.\nAt the optimum, in 1/T: slope {certificate.gradient:.1e}, "
+        f"curvature {certificate.curvature:.3g}; next Newton step in log T: {fit.log_temperature_step:.0e}.",
         color=QUIET,
         size=7,
         x=0.02,
@@ -326,10 +327,10 @@ def loss_figure(fit: TemperatureFit) -> Figure:
 
 @style()
 def steps_figure(steps: GradientSteps, *, method: str) -> Figure:
-    """Mean loss per token of each step of a fit by sgd (`recalibrator.sgd_`).
+    """Draw the mean loss per token of each step of a fit by SGD (`recalibrator.sgd_`).
 
-    Dots: averages over equal shares of the steps; line: their running mean over a tenth of the training. A
-    step's loss is that of the few questions it saw, so the dots scatter however good the fit is.
+    Dots are averages over equal shares of the steps; the line is their running mean over a tenth of the
+    training. The loss of a step comes from few questions, so the dots scatter even if the fit is good.
     """
     figure = Figure(figsize=(4.2, 3.1), layout="constrained")
     axes, colour = figure.subplots(), method_colour(method)

@@ -1,4 +1,4 @@
-"""Progress of long work in Python: a bar on a terminal, a line in a notebook, nothing elsewhere."""
+"""Progress of long work in Python: a bar on a terminal, a line in a notebook, otherwise nothing."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from semcal.errors import UsageError, printable, shown
 
 ShowProgress = Callable[[int], None] | bool | None
-"""A function that gets the number of finished items; True to show it where a person watches; or neither."""
+"""A function of the number of finished items; True for a bar on a terminal or in a notebook; or neither."""
 
 
 class ProgressClock:
-    """Shows the number of finished items of `total`, and how long the others will take.
+    """Report the number of finished items of `total`, and the remaining time.
 
-    `show` gets the number, and the seconds that are left: None before the first item is finished. Of work in
-    blocks (`end_block`), whose items are finished nearly together, whole blocks tell the pace; while a block
-    takes longer than those before it, at least half of what all finished items tell is left. Items that an
-    earlier call has finished (`resume`) count as done, and not towards the pace. Of items that take unlike
-    times (`weigh`) the work tells the pace, not their number.
+    `show` gets the number and the remaining seconds, None before the first item is finished. In blocks
+    (`end_block`) items finish nearly together, so the pace comes from whole blocks. If a block takes longer
+    than those before it, the remaining time is at least half of the estimate from all finished items. Items
+    of an earlier call (`resume`) count as finished but not towards the pace. For items of unequal cost
+    (`weigh`) the pace comes from the work instead of the number of items.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ProgressClock:
         self._show(n_done, self.seconds_left())
 
     def end_block(self) -> None:
-        """Take the pace from what is finished now; with nothing finished the work in blocks begins now."""
+        """Compute the pace from the finished items; if there are none, the work in blocks begins now."""
         time_now = self._clock()
         if self.n_done <= self._resumed:
             self._begun = time_now
@@ -49,15 +49,15 @@ class ProgressClock:
         self._show(self.n_done, self.seconds_left())
 
     def resume(self, count: int) -> None:
-        """Take `count` more items that were finished already."""
+        """Add `count` items that were already finished."""
         self._resumed += count
 
     def weigh(self, done: float, left: float) -> None:
-        """Take what was done so far of all work, and what is left of it, in any unit."""
+        """Set the finished and the remaining work, in any unit."""
         self._work = done, left, self._clock()
 
     def seconds_left(self) -> float | None:
-        """Return how long the others will take from now on; None while nobody can tell."""
+        """Return the estimated remaining seconds, None if unknown."""
         if self._total is None or self.n_done <= self._resumed:
             return None
         if self.n_done >= self._total:
@@ -78,38 +78,42 @@ class ProgressClock:
 
 
 def note_resumed(progress: Callable[[int], None] | None, count: int) -> None:
-    """Tell what shows progress, but no user's function, that `count` more items were finished already."""
+    """Report `count` items that were already finished, if `progress` is not a user's function."""
     if progress is not None and hasattr(progress, "resume"):
         progress.resume(count)
 
 
 def note_block(progress: Callable[[int], None] | None) -> None:
-    """Tell what shows progress that work in blocks begins, or that one has ended."""
+    """Report the beginning or the end of a block, if `progress` is not a user's function."""
     if progress is not None and hasattr(progress, "end_block"):
         progress.end_block()
 
 
 def note_work(progress: Callable[[int], None] | None, done: float, left: float) -> None:
-    """Tell what shows progress how much work is done and left, where items take unlike times."""
+    """Report finished and remaining work of unequal items, if `progress` is not a user's function."""
     if progress is not None and hasattr(progress, "weigh"):
         progress.weigh(done, left)
 
 
 class Advance:
-    """Tells `progress` of items that are finished after `before` others, of each number once."""
+    """Report finished items to `progress`, after `before` others, each number once.
 
-    def __init__(self, progress: Callable[[int], None] | None, before: int = 0) -> None:
-        self._progress, self._before, self._told = progress, before, before
+    An item counts `weight`, for items that are worked on in several passes.
+    """
+
+    def __init__(self, progress: Callable[[int], None] | None, before: float = 0, weight: float = 1) -> None:
+        self._progress, self._before, self._weight, self._told = progress, before, weight, int(before)
 
     def __call__(self, n_done: int) -> None:
-        """Take how many of the items after the others are finished."""
-        if self._progress is not None and self._before + n_done > self._told:
-            self._told = self._before + n_done
-            self._progress(self._told)
+        """Report `n_done` finished items after the others."""
+        done = int(self._before + n_done * self._weight + 1e-9)  # whole items in spite of rounding
+        if self._progress is not None and done > self._told:
+            self._told = done
+            self._progress(done)
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them.
+    """Return a duration as a short text.
 
     >>> duration(44.6), duration(200), duration(8000)
     ('45 s', '3:20 min', '2:13 h')
@@ -120,18 +124,18 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{seconds:02} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02} h"
 
 
-#: Seconds between two changes of the line in a notebook.
+#: Seconds between two updates of the line in a notebook.
 INTERVAL = 0.25
 
 
 @contextmanager
 def shown_progress(progress: ShowProgress, label: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """Yield what takes the number of finished items: `progress` itself if a function, else one that shows.
+    """Yield a function of the number of finished items: `progress` itself, or a display.
 
-    With True a bar on a terminal and a line in a notebook; None where nobody watches, or with False.
+    True shows a bar on a terminal and a line in a notebook. None is yielded elsewhere, and with False.
     """
     if progress is not None and not isinstance(progress, bool) and not callable(progress):
-        raise UsageError(f"progress must be True, False or a function of a number, got {shown(progress)}")
+        raise UsageError(f"progress is {shown(progress)}; expected True, False or a function of a number")
     if not isinstance(progress, bool):
         yield progress
     elif progress and total and "ipykernel" in sys.modules:
@@ -145,9 +149,9 @@ def shown_progress(progress: ShowProgress, label: str, total: int) -> Iterator[C
 
 @contextmanager
 def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Iterator[ProgressClock]:
-    """Show a bar on stderr until the block ends; yields what takes the number of finished items.
+    """Show a bar on stderr until the block ends, and yield a function of the number of finished items.
 
-    `noted` makes the text before the bar of the label. It and the time left are made anew while one waits.
+    `noted` turns the label into the text before the bar. This text and the remaining time are refreshed.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
@@ -174,7 +178,7 @@ def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Ite
 
 
 def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A line on stderr that is written over, as output of notebooks allows."""
+    """Show a line on stderr that overwrites itself, as notebooks support."""
     start = last = time.monotonic()
 
     def show(n_done: int, seconds: float | None) -> None:

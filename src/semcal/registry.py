@@ -1,4 +1,4 @@
-"""Checks of names, with "did you mean"; objects by name, and names of a package, imported on use."""
+"""Checks of names with "did you mean"; objects by name; attributes of packages that are imported on use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from semcal.errors import UsageError, naming_extra, shown
 
 
 class Named(Protocol):
-    """What has a name."""
+    """An object with a name."""
 
     @property
     def name(self) -> str:
-        """By which it is registered."""
+        """The name in the registry."""
 
 
 _Named = TypeVar("_Named", bound=Named)
@@ -27,7 +27,7 @@ _Named = TypeVar("_Named", bound=Named)
 def check_name(name: str, names: Iterable[str], *, what: str) -> str:
     """Return `name` if it is one of `names`; else UsageError, with the nearest of them.
 
-    `what` is what it names, for the message: "measure", "method".
+    `what` is the kind of name in the message, such as "measure" or "method".
 
     >>> check_name("ECE", ["ECE", "ACE"], what="metric")
     'ECE'
@@ -53,33 +53,33 @@ def option_name(name: str) -> str:
 
 
 class Registry:
-    """Objects by name, as "module:object" addresses that are imported on use; `what` is for messages."""
+    """Objects by name, with "module:object" addresses that are imported on use; `what` is for messages."""
 
     def __init__(self, what: str, addresses: Mapping[str, str]) -> None:
         self.what = what
         self._addresses = dict(addresses)
 
     def names(self) -> tuple[str, ...]:
-        """Return all known names, in the order of registration."""
+        """Return all names in the order of registration."""
         return tuple(self._addresses)
 
     def load(self, name: str) -> Any:
-        """Import and return the object called `name`; UsageError if there is none."""
+        """Import and return the object with this name; UsageError if the name is unknown."""
         address = self._addresses[check_name(name, self._addresses, what=self.what)]
         module, _, attribute = address.partition(":")
         return getattr(import_module(module), attribute)
 
 
-#: The modules that `load_plugins` was told, for processes that start later.
+#: The arguments of `load_plugins`, for processes that start later.
 PLUGINS: list[str] = []
-#: The entry points of installed packages that register something.
+#: The entry points of installed packages with registrations.
 ENTRY_POINTS = "semcal.plugins"
 
 
 def load_plugins(names: Iterable[str] = ()) -> None:
-    """Import the modules of users that register entries: those of the entry points, then those named.
+    """Import modules that register entries: the modules of entry points, then the named modules.
 
-    A named module may lie in the working directory. UsageError if one cannot be imported.
+    A named module may be in the working directory. UsageError if a module cannot be imported.
     """
     for entry in entry_points(group=ENTRY_POINTS):
         _import_plugin(entry.module, f"the entry point {entry.name!r} of {ENTRY_POINTS}")
@@ -95,14 +95,14 @@ def _import_plugin(name: str, origin: str) -> None:
         import_module(name)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        remedy = "give the name of a module that is installed or lies in the working directory, without .py"
+        remedy = "give the name of a module that is installed or in the working directory, without .py"
         raise UsageError(f"{origin}: {shown(name)} cannot be imported ({reason}); {remedy}") from error
 
 
 class Catalogue(dict[str, _Named]):
-    """Objects that say all about themselves, by name, in the order of registration.
+    """Self-describing objects by name, in the order of registration.
 
-    An unknown name is a UsageError with the nearest known one; so is a name that is registered twice.
+    An unknown name raises a UsageError with the nearest known name; a duplicate name also raises one.
 
     >>> from semcal.metrics import METRICS
     >>> METRICS["auroc"].larger_is_better, METRICS.get("f1")
@@ -121,7 +121,7 @@ class Catalogue(dict[str, _Named]):
     def register(self, entry: _Named) -> _Named:
         """Add an entry under its name and return it."""
         if entry.name in self:
-            raise UsageError(f"there is a {self.what} called {shown(entry.name)} already; take another name")
+            raise UsageError(f"{self.what} {shown(entry.name)}: already registered. Choose another name.")
         self[entry.name] = entry
         return entry
 
@@ -131,10 +131,10 @@ class Catalogue(dict[str, _Named]):
 
 
 def attribute(package: str, addresses: Mapping[str, str], name: str) -> Any:
-    """Import an attribute of a package and set it there, as the body of its `__getattr__`.
+    """Import an attribute of a package and store it in the package, for its `__getattr__`.
 
-    `addresses` maps each name to the submodule that holds it, "" for a submodule of that name, ".other"
-    for a module of the package above; AttributeError for any other name.
+    `addresses` maps each name to the submodule that holds it: "" for a submodule of that name, ".other" for
+    a module of the parent package. AttributeError is raised for other names.
     """
     if name not in addresses:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -1,9 +1,10 @@
 """The log of replies and of their labels: one SQLite file, in WAL mode.
 
-A reply is in the file before its client receives it, so that a kill loses none (a power cut may lose the
-last). Labels are in their order of arrival, which monitoring reads. Only the first label of equal answers to
-equal questions counts, because the others are not independent evidence. The log keeps them: if the operator
-strikes the first, the next one counts. Times are only displayed; the order of rows does not depend on clocks.
+A reply is in the file before its client receives it, so a kill loses no reply (a power cut may lose the
+last one). Labels are stored in their order of arrival, which monitoring reads. Only the first label of equal
+answers to equal questions counts, because later labels are not independent evidence. The log keeps all
+labels: if the operator strikes the first, the next one counts. Times are only displayed; the order of rows
+does not depend on clocks.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CREATE TABLE labels (
     UNIQUE (id, correct, key)
 )
 """,
-    # the labels of one subject are found quickly, however many there are
+    # finds the labels of one subject quickly
     "subjects": "CREATE INDEX subjects ON labels (subject, number) WHERE struck IS NULL",
     "audits": "CREATE INDEX audits ON labels (subject, audited, number) WHERE struck IS NULL",
     "sides": "CREATE INDEX sides ON labels (subject, correct) WHERE struck IS NULL",
@@ -61,7 +62,7 @@ CREATE TABLE strikes (number INTEGER PRIMARY KEY, time REAL NOT NULL, labels INT
 }
 _LAYOUT = databases.DatabaseLayout(
     "log of replies",
-    "give the FILE of semcal serve --log FILE, or a file of its own",
+    "give the FILE of semcal serve --log FILE, or a new file",
     owner=0x736D6C67,  # "smlg" in ASCII
     schema=LAYOUT_NUMBER,
     tables=_TABLES,
@@ -127,7 +128,7 @@ class Reply:
     abstained: bool
     route: str  # the model that answered
     cost: float | None = None  # by the prices of the model server; None if unknown
-    audited: bool = False  # whether it needs a label in any case
+    audited: bool = False  # whether it was selected for a label
     texts: Mapping[str, Any] | None = None  # question and samples, with --log-texts
     calibration: str = ""  # id of the calibration
     content: int | None = None  # hash of question and answer; None if no other reply equals this one
@@ -160,13 +161,13 @@ class LoggedLabel:
     key: str  # beginning of the hash of the sender's key; "" without keys
     correct: bool
     counts: bool  # whether it is the first label of an equal question and answer that is not struck
-    conflicts: bool  # whether another of these labels has the opposite verdict
+    conflicts: bool  # whether another label of this question and answer has the opposite verdict
     struck: bool
 
 
 @dataclass(frozen=True)
 class LabelChoice:
-    """The labels that fulfill all of these conditions; by default all labels."""
+    """Conditions that a chosen label fulfills; by default all labels are chosen."""
 
     ids: Sequence[str] | None = None  # of replies
     key: str | None = None
@@ -175,7 +176,7 @@ class LabelChoice:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The parameters of a statement with `_CHOSEN`."""
+        """Return the parameters of a statement with `_CHOSEN`."""
         return {**vars(self), "ids": None if self.ids is None else dumps(list(self.ids))}
 
 
@@ -204,7 +205,7 @@ class ReplyLog:
         if not read_only:
             databases.make_folder(path, "the log")
         elif not path.is_file():
-            raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
+            raise InputError(f"{path}: the log does not exist. Give the FILE of semcal serve --log FILE.")
         elif not databases.is_database(path):
             raise _LAYOUT.refusal(path)
         with self._as_store_error():
@@ -216,7 +217,7 @@ class ReplyLog:
             (databases.check if read_only else databases.prepare)(self._database, path, _LAYOUT)
 
     def close(self) -> None:
-        """Close with everything in the file itself."""
+        """Move all data into the file itself and close it."""
         with self._lock:
             self._close()
 
@@ -236,7 +237,7 @@ class ReplyLog:
     def merge(
         self, paths: Sequence[Path], on_conflict: Mapping[str, str] = _MERGED, *, without: Sequence[str] = ()
     ) -> None:
-        """Add the rows of other logs, `without` some columns, in order of time and of each log."""
+        """Add the rows of other logs, `without` some columns, ordered by time and then by log."""
         with self._lock, self._as_store_error():
             for table, rule in on_conflict.items():
                 names = [name for _, name, *_ in self._database.execute(f"PRAGMA table_info({table})")][1:]
@@ -248,7 +249,7 @@ class ReplyLog:
                         self._database.executemany(f"{insert} ON CONFLICT {rule}", some)
 
     def reply(self, id: str) -> Reply | None:
-        """Return the reply with an id, None if missing."""
+        """Return the reply with this id, None if missing."""
         found = self.rows(_REPLY, {"id": id})
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""Answers to many questions, with tables, metrics and plots of them; `semcal.score` of stored samples."""
+"""Answers to many questions with their tables, metrics and plots; `semcal.score` of stored samples."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.models.protocols import AnyRecalibrator
 
-#: Rows of answers that a notebook shows.
+#: Number of answers in the table of a notebook.
 SHOWN = 10
-#: Metrics that a notebook shows.
+#: Metrics in the table of a notebook, with their headings.
 FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"}
-FIGURES |= {"ace_floor": "by chance", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-#: Meanings that an explanation names, and the longest text of one.
+FIGURES |= {"ace_floor": "noise floor", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+#: Maximum number of meanings in an explanation, and maximum length of their texts.
 NAMED, LONGEST = 3, 60
 PLOTS = ("reliability", "selective")
 
@@ -77,10 +77,10 @@ PLOTS = ("reliability", "selective")
 class Meaning:
     """One meaning among the sampled answers."""
 
-    text: str | None  # its commonest wording; None is "no answer"
-    share: float | None  # under the measure that chose the answer (with a calibration E-SC)
-    probability: float | None  # that it is right; None without a calibration, or if its labels do not show it
-    samples: tuple[str | None, ...]  # all wordings that were sampled, with repetitions
+    text: str | None  # the most frequent wording; None means "no answer"
+    share: float | None  # by the measure of the answer (with a calibration E-SC)
+    probability: float | None  # that it is correct; None without a calibration, or if unknown
+    samples: tuple[str | None, ...]  # all sampled wordings, with repetitions
 
     def __repr__(self) -> str:
         p = "" if self.probability is None else f", probability={_rounded(self.probability)}"
@@ -88,7 +88,7 @@ class Meaning:
 
 
 class MeasureAnswer(NamedTuple):
-    """The answer that one measure prefers, and its share; both None where the measure is undefined."""
+    """The preferred answer of one measure and its share; both None if the measure is undefined."""
 
     answer: str | None
     confidence: float | None
@@ -96,53 +96,53 @@ class MeasureAnswer(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """What came of one question.
+    """The answer to one question, with its confidence.
 
     Attributes
     ----------
     id, question : str
-        As asked.
+        The id and the text of the question.
     text : str or None
-        The commonest wording of the meaning that is answered. None if in most generations no answer could be
-        found: then `confidence` is None, `abstained` is True and `reason` is "no answer".
+        The most frequent wording of the answer. None if most generations have no answer: then `confidence` is
+        None, `abstained` is True and `reason` is "no answer".
     confidence : float or None
-        Of that answer: with a calibration the probability that it is right, else its share under `measure`.
-        None where the measure is undefined.
+        With a calibration, the probability that the answer is correct; otherwise its share by `measure`. None
+        if the measure is undefined.
     measure : str
-        What `confidence` is: a measure, or "Calibrated".
+        The measure of `confidence`, or "Calibrated".
     abstained : bool or None
-        Whether `confidence` lies below `threshold`, or is undefined; None without a threshold. True as well
-        where the calibration was asked for a threshold and none could be shown to hold.
+        True if `confidence` is below `threshold` or undefined; None without a threshold. Also True if the
+        calibration should have a threshold, but found none that holds.
     threshold : float or None
-        Of several that of the largest risk.
+        The threshold; if there are several, the threshold for the largest risk.
     entropy : float or None
-        Semantic entropy (nats) under the measure that chose the answer (with a calibration E-SC).
+        Semantic entropy (nats) of the measure that chose the answer (with a calibration, E-SC).
     meanings : tuple of Meaning
-        The answer's first, then by share.
+        The meaning of the answer, then the other meanings by share.
     by_measure : mapping of str to MeasureAnswer
-        For each measure its own answer, and the confidence in that.
+        The answer of each measure, and its confidence.
     row : Row
-        Everything else, as `semcal sample | cluster | measure` would have written it (`row.to_json()`).
+        The row as `semcal sample | cluster | measure` would have written it (`row.to_json()`).
     tied : int, optional
-        How many meanings share the first place, where several do: the draws do not agree on any answer.
+        Number of meanings that share the first place, if more than one.
     score : float, optional
-        With a calibration the answer's share of the draws, by which answers are ordered under a constant.
+        With a calibration, the answer's share of samples, which orders answers of equal probability.
     decision : {"answer", "review", "abstain"}, optional
-        Where a calibration has thresholds for several risks: "answer" from the strictest on, "abstain" below
-        the loosest, and "review" between. `thresholds` are these, the strictest first.
+        Only for calibrations with several thresholds: "answer" at or above the strictest, "abstain" below the
+        loosest, otherwise "review". `thresholds` holds them, the strictest first.
     risk : float or None
-        Of the answers that do not abstain, so many are wrong at most, where there is one threshold.
+        The largest expected share of wrong answers among answers that do not abstain, for a single threshold.
     like : LikeAnswers, optional
-        The labelled questions of the calibration whose answers scored like this one.
+        The labeled questions of the calibration with a similar probability.
     map : str, optional
-        What made the probability, such as "logistic(…)"; "none(E-SC)" is the share itself.
+        The map that computed the probability, such as "logistic(…)"; "none(E-SC)" is the share itself.
     answer_kind : {"modal", "greedy", "given"}
-        The most frequent meaning of the draws, what the model says at T = 0, or another program's answer; the
-        first of the `meanings` is the answer's, of which there may be no draw.
+        The most frequent meaning of the samples, the model's answer at T = 0, or another program's answer. In
+        the last two cases the first of the `meanings` may have no sample.
     calibration : str, optional
-        The id of the calibration that made the probability (`Calibration.id`).
+        The id of the calibration that computed the probability (`Calibration.id`).
     features : mapping of str to float
-        The features that the calibration has computed, None for one that is unknown; none of no answer.
+        The features of the calibration, None if unknown; empty if there is no answer.
 
     Examples
     --------
@@ -176,12 +176,12 @@ class Answer:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no answer; None where there is one."""
+        """The reason for a missing answer, None if there is an answer."""
         return NO_ANSWER if self.text is None else None
 
     @property
     def explanation(self) -> str:
-        """What the confidence rests on, in a sentence.
+        """The samples behind the confidence, in one sentence.
 
         >>> import semcal
         >>> samples = ["Paris", "Paris", "Lyon", "Paris", "Nice", "Lille", "Paris"]
@@ -196,11 +196,11 @@ class Answer:
 
     @property
     def _of_answer(self) -> tuple[str, ...]:
-        """The keys of a row that say more of the answer."""
+        """The keys of a row that describe the answer further."""
         return *STATED.get(self.answer_kind, ())[1:], SIGNALS_KEY
 
     def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
-        """The answer as `semcal ask` writes it."""
+        """Return the answer as `semcal ask` writes it."""
         from semcal.models.distribution import temperature_of
         from semcal.recalibration.recalibrators import solver_of
 
@@ -232,7 +232,7 @@ class Answer:
 
 
 def explain(answer: Answer) -> str:
-    """Say how many samples mean what, and how often labeled answers like it were right."""
+    """Return the counts of samples by meaning, and the accuracy of similar labeled answers, as a sentence."""
     first, *others = answer.meanings
     m = sum(len(meaning.samples) for meaning in answer.meanings)
     forms = dict(zip(answer.row.samples, answer.row.json.get("normal_forms") or ()))
@@ -257,7 +257,7 @@ def _say(count: int) -> str:
 
 
 def _counted(meaning: Meaning, forms: Mapping[str | None, str], of: str = "") -> str:
-    """How many samples say a meaning; `of` stands behind the number."""
+    """Return the number of samples with a meaning as a clause; `of` follows the number."""
     n = len(meaning.samples)
     number = n or ("no" if of == " sample" else "none")
     if meaning.text is None:
@@ -266,7 +266,7 @@ def _counted(meaning: Meaning, forms: Mapping[str | None, str], of: str = "") ->
 
 
 def _quoted(text: str, form: str | None) -> str:
-    """A text on one line, cut where it is long; what has an empty normal form is no answer."""
+    """Return a text on one line, shortened if long; a text with an empty normal form is not an answer."""
     line = " ".join(text.split())
     if line and form == "":
         return "nothing that counts as an answer"
@@ -284,9 +284,9 @@ def answer_of(
     threshold: float | None,
     kind: AnswerKind = "modal",
 ) -> Answer:
-    """Return the answer of a measured row under a measure, with its probability if that is known.
+    """Return the answer of a measured row by a measure, with its probability if known.
 
-    Of another `kind` it is a text of the row, whose confidence under the measure is its meaning's share.
+    For other kinds than "modal", the answer is a text of the row; its confidence is the share of its meaning.
     """
     measures, clusters, samples = row.measured, row.clusters, row.samples
     texts = wordings(row)
@@ -350,10 +350,7 @@ def answers_of(
     threshold: float | None = None,
     kind: AnswerKind = "modal",
 ) -> list[Answer]:
-    """Return the answers of measured rows, by a calibration if there is one.
-
-    Its threshold comes before the one that is given.
-    """
+    """Return the answers of measured rows, with a calibration if given, whose threshold has priority."""
     first = next(iter(rows.values()))
     if calibration is None:
         return [answer_of(row, measure, None, threshold, kind) for row in first]
@@ -369,38 +366,37 @@ class Plots(list[Any]):
 
     @property
     def savefig(self) -> Callable[..., None]:
-        """Saves the figure: `Figure.savefig` of matplotlib."""
+        """The method `Figure.savefig` of matplotlib, which saves the figure."""
         save: Callable[..., None] = self[0].figure.savefig
         return save
 
 
 @dataclass(frozen=True)
 class StoredSamples:
-    """Where samples come from that no model was asked for."""
+    """The origin of stored samples."""
 
-    source: str | Path | None  # their file, if they are from one
-    clustered_by: str | None  # what made their clusters, where they hold some
-    clustered: frozenset[str] = frozenset()  # the ids of those that do
+    source: str | Path | None  # their file, if any
+    clustered_by: str | None  # the origin of stored clusters, if any
+    clustered: frozenset[str] = frozenset()  # ids of rows with stored clusters
 
 
 class Results(Sequence[Answer]):
-    """The answers to many questions, each a `semcal.Answer`; graded where reference answers are known.
+    """The answers to many questions, each a `semcal.Answer`; graded if reference answers are known.
 
-    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return it; a notebook shows the first answers
-    and their metrics.
+    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return results. A notebook shows the first
+    answers and their metrics.
 
     Attributes
     ----------
     rows : list of dict
-        What the command line would write: samples, clusters, the measures and, where they are known, the
-        calibrated `answer` and its `probability`, and what is `correct`.
+        The rows of the command line: samples, clusters, measures and, if known, the calibrated `answer`, its
+        `probability` and `correct`.
     equivalence : str
-        What decided which answers mean the same: "exact", "default" or another model's name, or "stored
-        clusters".
+        The equivalence of answers: "exact", "default" or another model's name, or "stored clusters".
     failures : dict of str to QuestionError
-        Why a server gave no answers, by the id of a question; such questions have no answer here.
+        The errors of questions that a server did not answer, by id; these questions have no answer here.
     rows_at : mapping of temperature to rows
-        The draws at each temperature, clustered and measured; first those that the answers come from.
+        The samples at each temperature, clustered and measured; the samples of the answers come first.
 
     Examples
     --------
@@ -445,12 +441,12 @@ class Results(Sequence[Answer]):
 
     @cached_property
     def _graded_rows(self) -> list[Row]:
-        """A row of each answer, graded where its reference answers are known."""
+        """The row of each answer, graded if its reference answers are known."""
         return grade_together(self._grader, lambda grader: [self._row(answer, grader) for answer in self])
 
     @property
     def rows(self) -> list[JsonObject]:
-        """A row of each answer as the command line would write it."""
+        """The row of each answer as the command line would write it."""
         return [row.to_json() for row in self._graded_rows]
 
     def _row(self, answer: Answer, grader: Grader) -> Row:
@@ -462,7 +458,7 @@ class Results(Sequence[Answer]):
         return grade_row(row, grader=grader, kind=answer.answer_kind) if _is_gradable(row, answer) else row
 
     def records(self) -> list[JsonObject]:
-        """Return a short dict of each answer: the rows of `to_df`."""
+        """Return a short dict for each answer: the rows of `to_df`."""
         graded = self._graded() != []
         limited = any(answer.abstained is not None for answer in self)
         return [
@@ -482,11 +478,11 @@ class Results(Sequence[Answer]):
         ]
 
     def to_df(self) -> DataFrame:
-        """Return a pandas data frame, a row a question; MissingExtraError without pandas.
+        """Return a pandas DataFrame with one row for each question; MissingExtraError without pandas.
 
-        Columns: id, question, answer, confidence (in that answer), correct (if any is graded), abstained (if
-        there is a threshold), entropy (nats), the number of meanings, and each measure's confidence in its
-        own answer.
+        Columns: id, question, answer, confidence (in that answer), correct (if any answer is graded),
+        abstained (if there is a threshold), entropy (nats), the number of meanings, and each measure's
+        confidence in its own answer.
         """
         try:
             from pandas import DataFrame
@@ -505,17 +501,16 @@ class Results(Sequence[Answer]):
         by: str | None = None,
         seed: int = 0,
     ) -> dict[str, Figures]:
-        """Return the metrics of each measure, "Calibrated" among them, as `semcal metrics` prints them.
+        """Return the metrics of each measure, including "Calibrated", as in `semcal metrics`.
 
-        `measure` chooses one or several; `ci` adds standard errors (`se`) and 95 % intervals (`interval`);
-        `risk` the threshold from which at most this share of the answers is wrong, with probability
-        1 - `delta`; `by` what holds for the rows of each value of a column (`semcal.metrics.slices`).
-        InputError if no row has reference answers.
+        `measure` chooses one or several measures. `ci` adds standard errors (`se`) and 95% intervals
+        (`interval`). `risk` adds the threshold for this selective risk with probability 1 - `delta`. `by`
+        adds metrics for each value of a column (`semcal.metrics.slices`). InputError if no row has reference
+        answers.
         """
         return assess(self._scores(measure, by), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
 
     def _graded(self) -> list[int]:
-        """The places of the graded rows."""
         rows = enumerate(zip(self, self._graded_rows))
         return [place for place, (answer, row) in rows if _is_gradable(row, answer)]
 
@@ -524,8 +519,8 @@ class Results(Sequence[Answer]):
         if not graded:
             verdicts = ", or 'correct' for given answers" if self._kind == "given" else ""
             raise InputError(
-                f"no row has reference answers, so none is graded; add a column 'answers'{verdicts} "
-                f"(there are: {', '.join(self._graded_rows[0].json)})"
+                f"'answers': missing in all rows, so none is graded. Add the column 'answers'{verdicts} "
+                f"(present: {', '.join(self._graded_rows[0].json)})"
             )
         single = isinstance(measure, str) or not isinstance(measure, Iterable)
         chosen: Any = None if measure is None else [measure] if single else measure
@@ -534,17 +529,16 @@ class Results(Sequence[Answer]):
     def plot(self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None) -> Plots:
         """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
 
-        `results.plot().savefig("plots.png")` saves the figure.
-        Of the answers' own confidence, with their threshold if they have one, or of a `measure`. With `kind`
-        ("reliability" or "selective") only one of the two, on `ax` if that is given (then reliability by
-        default).
+        `results.plot().savefig("plots.png")` saves the figure. The plots show the confidence of the answers
+        with their threshold, if any, or another `measure`. With `kind` ("reliability" or "selective") or
+        `ax`, only one plot is drawn, by default reliability.
         """
         name = measure or self[0].measure
         (scores,) = self._scores(name).values()
         kinds = PLOTS if kind is None and ax is None else (check_name(kind or PLOTS[0], PLOTS, what="plot"),)
         axes: list[Any] = [ax]
         if ax is not None and not hasattr(ax, "plot"):
-            raise UsageError(f"ax is {shown(ax)}; give an Axes of matplotlib, or leave it out")
+            raise UsageError(f"ax is {shown(ax)}; expected an Axes of matplotlib. Pass one, or leave ax out.")
         if ax is None:
             with naming_extra("a plot"):
                 from matplotlib import pyplot
@@ -569,19 +563,19 @@ class Results(Sequence[Answer]):
         """Learn the probability that an answer is correct from the graded rows of stored samples.
 
         Parameters and errors are those of `semcal.calibrate`: `seed`, `m_curve` and the fields of
-        `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError if a model was asked,
-        which a calibration has to know.
+        `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if the
+        answers come from a model, because the calibration has to know that model.
         """
         from semcal.calibration.calibrator import calibrate_rows, calibration_config
         from semcal.calibration.samples import origin_of
 
-        as_option(seed, "seed", "a whole number from 0 on", low=-1, whole=True)
+        as_option(seed, "seed", "a whole number of 0 or more", low=-1, whole=True)
         config = calibration_config(None, dict(options), of="calibrate")
         config = replace(config, grader=self._grader, answer=self._kind)
         if self._stored is None:
             raise UsageError(
-                "these answers were sampled from a model, which a calibration has to know; use "
-                "semcal.calibrate(model, labelled)"
+                "these answers were sampled from a model, which the calibration has to know. Use "
+                "semcal.calibrate(model, labeled)"
             )
         first = next(iter(self.rows_at.values()))
         places = [place for place, row in enumerate(first) if row.has_label(self._kind)]
@@ -635,7 +629,7 @@ class Results(Sequence[Answer]):
 
 
 def _is_gradable(row: Row, answer: Answer) -> bool:
-    """Whether it is known what is right: by references, or by a verdict on an answer that is given."""
+    """Return whether an answer can be graded, by references or by a verdict on a given answer."""
     return row.is_labelled or answer.row.has_label(answer.answer_kind)
 
 
@@ -649,7 +643,7 @@ def _correct(row: Row, answer: Answer) -> bool | None:
 
 
 def _html_table(records: Sequence[JsonObject], more: int = 0) -> str:
-    """A table of HTML, everything in it escaped."""
+    """Return an HTML table with escaped contents."""
     heads = dict.fromkeys(key for record in records for key in record)
     rows = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     rows += ["".join(f"<td>{escape(_shown(record.get(head)))}</td>" for head in heads) for record in records]
@@ -688,31 +682,32 @@ def score(
     Parameters
     ----------
     samples : file, DataFrame or dicts
-        A row a question: `question`, `samples` (a list of texts or its JSON) and, where there are some,
-        `log_likelihoods` (length-normalised, nats), `answers` (references), `id`, `context`, `group`, and
-        `temperatures`, one a sample, if they differ. `clusters` in them are used as they are, unless
-        `equivalence` or `linkage` is given: then all are clustered anew.
+        One row for each question: `question`, `samples` (a list of texts or its JSON) and optionally
+        `log_likelihoods` (length-normalized, nats), `answers` (references), `id`, `context`, `group`, and
+        `temperatures` (one for each sample). Stored `clusters` are used unchanged, unless `equivalence` or
+        `linkage` is given.
     equivalence : Equivalence, str or Path, optional
-        As in `semcal.calibrate`; by default the embedded model, or the calibration's.
+        As in `semcal.calibrate`; by default the embedded model, or the equivalence of the calibration.
     calibration, measure : optional
         As in `semcal.SemanticUQ`.
     answer : {"modal", "greedy", "given"}, optional
-        The most frequent meaning (by default, or that of the calibration), or a text of each row: "given" is
-        its `answer`, "greedy" its `greedy`. Its confidence is the share of the draws that mean the same.
+        The most frequent meaning, the column `greedy` or, for "given", the column `answer` of each row. The
+        default is the kind of the calibration, or "modal". The confidence is the share of samples that mean
+        the same.
     grader : Grader or {"rules", "nli"}, optional
         As in `semcal.calibrate`.
     progress : bool or callable
-        A bar on a terminal or in a notebook, or a function of the number of questions that are clustered.
+        True for a bar on a terminal or in a notebook, or a function of the number of clustered questions.
     **options
-        `linkage` and `merge_refusals` of `semcal.ClusterConfig`, by default those of the calibration;
+        `linkage` and `merge_refusals` of `semcal.ClusterConfig`, which default to the calibration's values;
         `t_alpha` and `g_alpha` as in `semcal.SemanticUQ`.
 
     Raises
     ------
     InputError
-        If a row cannot be used, with its place and what to do.
+        If a row cannot be used; the message names its place and the remedy.
     UsageError
-        For a wrong argument, or is set by the calibration.
+        If an argument is invalid, or is set by the calibration.
 
     Examples
     --------
@@ -754,7 +749,7 @@ def score(
     rows = match_at(measure_at(rows_at, alphas), kind, judge)
     for row in next(iter(rows.values())) if calibration is None else ():
         if chosen not in row.measured.confidences:
-            raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs; use E-SC")
+            raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs. Use E-SC.")
     with_clusters = frozenset(row.id for row in stored if row.has("clusters"))
     by = (
         "stored clusters"

@@ -55,13 +55,22 @@ CALIBRATED = "Calibrated"
 #: The fields of a row with one entry per sample.
 PER_SAMPLE = (
     *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
-    *("generations", "token_ids", "token_log_probs", "refusals"),
+    *("generations", "token_ids", "token_log_probs", "refusals", "prompt_variants"),
 )
 #: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"
 #: Keys of samples that sampling does not write anew.
 OF_DRAWS = (
-    *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores", "answer_format", "refusals"),
+    *(
+        "temperatures",
+        "clusters",
+        "normal_forms",
+        SIGNALS_KEY,
+        "token_scores",
+        "answer_format",
+        "refusals",
+        "prompt_variants",
+    ),
     *(*STATED["greedy"], *STATED["given"][2:]),
 )
 
@@ -82,6 +91,7 @@ class Draws:
     token_scores: Sequence[TokenScores | None] | None = None
     answer_format: str | None = None  # name of the answer format
     refusals: Sequence[str | None] | None = None  # texts of a server in place of an answer
+    prompt_variants: Sequence[int] | None = None  # variant of the prompt of each; None without variants
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,7 @@ RowPart: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
     *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by", "reason"),
-    *("answer_format", "refusals"),
+    *("answer_format", "refusals", "prompt_variants"),
 )
 
 
@@ -393,6 +403,7 @@ class Row(Mapping[str, Any]):
             token_scores=self.token_scores,
             answer_format=self.json.get("answer_format"),
             refusals=self.json.get("refusals"),
+            prompt_variants=self.json.get("prompt_variants"),
         )
 
     @property

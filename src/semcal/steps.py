@@ -1,8 +1,8 @@
-"""Steps that make rows of rows, and the one loop that runs them, `run_stages`.
+"""Steps that map rows to rows, and `run_stages`, the one loop that runs them.
 
 A *step* maps the rows of a block to rows: sampling, clustering, measuring, grading and asking are steps. A
-*stage* is the steps that run one after another on each block, and what their rows depend on besides. A block
-is given to a stage in one piece, so its rows do not depend on the number of workers. In memory a block is a
+*stage* is a sequence of steps for each block, with the models and files that its rows depend on. A stage
+processes a block in one piece, so its rows do not depend on the number of workers. In memory a block is a
 list of rows; only the store knows their JSON.
 """
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler
 
-#: Steps that group or grade answers: their blocks are of one version of the rules for texts.
+#: Steps whose rows depend on the version of the rules for texts.
 OF_TEXTS = frozenset(["cluster", "grade", "greedy", "nli", "select", "measure"])
 
 
 @dataclass(frozen=True)
 class RecalibratorSource:
-    """Where a recalibrator comes from: its name (Base, SE), a temperature, or a fit in the run folder."""
+    """The source of a recalibrator: its name (Base, SE), a temperature, or a fit in the run folder."""
 
     name: str
     temperature: float | None = None
@@ -42,14 +42,14 @@ class RecalibratorSource:
     fingerprint: str | None = None
 
     def key(self) -> Mapping[str, str | float]:
-        """What it is, as it names blocks."""
+        """Return the fields for the names of blocks."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 class WorkerState:
-    """The models of a worker, and the run folder that recalibrators are read from.
+    """The models of a worker, and the run folder with the recalibrators.
 
-    Jobs that need no model of a kind do without it.
+    A model may be missing if no job needs it.
     """
 
     def __init__(
@@ -62,70 +62,70 @@ class WorkerState:
         self.folder = folder
         self._language_model = language_model
         self._equivalence = equivalence
-        self.costs: Counter[str] = Counter()  # what the job under way has spent: calls, draws, …
+        self.costs: Counter[str] = Counter()  # costs of the current job: calls, draws, …
 
     def choose(self, models: Any) -> None:
-        """Take up which models the next job is for; here there are none but those that were given."""
+        """Select the models for the next job; this class holds only the given ones."""
 
     @property
     def model(self) -> Sampler:
-        """What answers are drawn from; it must be there."""
+        """The model that samples answers, which must be present."""
         assert self._language_model is not None
         return self._language_model
 
     @property
     def language_model(self) -> LanguageModel:
-        """The language model, which must be there; UsageError if it is a server."""
+        """The local language model, which must be present; UsageError if the model is a server."""
         from semcal.models.protocols import with_states
 
         return with_states(self.model, "this needs hidden states or logits")
 
     @property
     def equivalence(self) -> Equivalence:
-        """What decides which answers mean the same; it must be there."""
+        """The equivalence of answers, which must be present."""
         assert self._equivalence is not None
         return self._equivalence
 
     def recalibrator(self, source: RecalibratorSource) -> AnyRecalibrator:
-        """Return the recalibrator that a source stands for; a state that knows fits overrides this."""
+        """Return the recalibrator of a source; subclasses that know fits override this method."""
         raise NotImplementedError(source)
 
 
 class Step(Protocol):
-    """Makes rows of the rows of a block; it can be pickled."""
+    """Transform one block of rows. Steps must be picklable."""
 
     name: ClassVar[str]
-    """What its cost is counted towards, and its blocks are kept under."""
+    """The name for its costs and for its folder of blocks."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """The kinds of models that it uses: "model", "equivalence"."""
+    """The kinds of models that the step uses: "model", "equivalence"."""
 
     def key(self) -> Json:
-        """Return all that its rows depend on, beside the input rows and the models: by default its fields."""
+        """Return the settings that its rows depend on, by default its fields."""
         return {name: key_of(value) for name, value in vars(self).items()}
 
     def __call__(self, rows: Sequence[Row], models: Any, progress: Progress, /) -> Sequence[Row]:
-        """Make rows; `progress` is told how many questions are done, `models.costs` what was spent."""
+        """Return rows; report finished questions to `progress` and costs to `models.costs`."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Steps that run one after another on each block of rows, and what names their blocks in a store."""
+    """A sequence of steps for each block of rows, with the data that names its blocks in a store."""
 
     steps: tuple[Step, ...]
     revisions: Json = field(default_factory=dict)  # of the models that the steps need
-    #: The keys of its rows that are kept: the others are those of the rows that it is given. All if empty.
+    #: The keys of its rows that are stored; other keys come from the input rows. All keys if empty.
     adds: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()  # written beside its blocks, which are made again without them
+    files: tuple[Path, ...] = ()  # written beside its blocks, which are made again if a file is missing
     models: Any = None  # for `WorkerState.choose`
-    counted_as: str = ""  # what its cost is counted towards; its name if this is empty
+    counted_as: str = ""  # the name for its costs; by default the name of the stage
 
     @property
     def name(self) -> str:
-        """The name of the first step, under which blocks are kept."""
+        """The name of the first step, and of the folder of blocks."""
         return self.steps[0].name if self.steps else "rows"
 
     def key(self) -> Json:
-        """Return all that its rows depend on, beside the input rows."""
+        """Return the settings and revisions that its rows depend on."""
         of_texts = any(step.name in OF_TEXTS for step in self.steps)
         return {
             "steps": [{"name": step.name, **step.key()} for step in self.steps],
@@ -134,7 +134,7 @@ class Stage:
         }
 
     def blocks(self, rows: Iterable[Row], size: int) -> Iterator[Block]:
-        """Cut rows into blocks of so many."""
+        """Cut rows into blocks of `size` rows."""
         remaining = iter(rows)
         while some := list(islice(remaining, size)):
             yield Block(self, some)
@@ -142,33 +142,33 @@ class Stage:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that a stage is given in one piece."""
+    """Rows that a stage processes in one piece."""
 
     stage: Stage
     rows: Sequence[Row]
-    label: Json = field(default_factory=dict)  # what it is a part of, for those who look into the store
+    label: Json = field(default_factory=dict)  # a description for readers of the store
 
     def path(self, store: Store) -> Path:
-        """Return where its rows are kept: named by the stage, and by the rows that it is given."""
+        """Return the file for the result, named by the stage and the input rows."""
         return store.path(self.stage.name, {**self.stage.key(), "inputs": [row.json for row in self.rows]})
 
     def is_in(self, store: Store) -> bool:
-        """Return whether its rows are kept, as far as can be told without reading them."""
+        """Return whether the result seems to be stored, without reading it."""
         return all(path.exists() for path in (*self.stage.files, self.path(store)))
 
     def find(self, path: Path) -> list[Row] | None:
-        """Return the rows that the stage made of it, None if they are not there."""
+        """Return the stored result, None if missing."""
         kept = find_rows(path) if all(file.exists() for file in self.stage.files) else None
         return None if kept is None else self._whole(kept)
 
     def keep(self, path: Path, rows: Sequence[Row]) -> list[Row]:
-        """Write the rows that the stage made of it, and return them as `find` will."""
+        """Store the result, and return it as `find` will."""
         adds = self.stage.adds
         kept = [{key: row[key] for key in adds if key in row} if adds else row.json for row in rows]
         return self._whole(keep_rows(path, kept, self.label))
 
     def _whole(self, kept: Sequence[Json]) -> list[Row]:
-        """The rows with all that they have from the row that each was made of."""
+        """Return the stored rows with the other keys of the input rows."""
         if not self.stage.adds:
             return list(map(Row, kept))
         if [row["id"] for row in self.rows] == [row["id"] for row in kept]:
@@ -179,7 +179,7 @@ class Block:
 
 @dataclass(frozen=True)
 class StageResult:
-    """The rows that a stage has made of a block, and what it has spent."""
+    """The rows that a stage made from a block, and the costs."""
 
     rows: Sequence[Row]
     costs: Mapping[str, int] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class StageJob:
 
     stage: Stage
     rows: tuple[Row, ...]
-    replies: Path | None = None  # where replies of servers are kept until the block is
+    replies: Path | None = None  # file for replies of servers until the block is stored
 
     def __call__(self, models: WorkerState, progress: Progress) -> StageResult:
         """Run the steps."""
@@ -206,12 +206,12 @@ class StageJob:
 
 @dataclass(frozen=True)
 class BlockOutcome:
-    """What came of a block."""
+    """The outcome of a block."""
 
-    n_rows: int  # of those that it was made of, without those that failed
+    n_rows: int  # the input rows that did not fail
     rows: Sequence[Row]
     costs: Mapping[str, int]
-    failures: Sequence[tuple[Row, str]]  # rows that a server gave no answers to, and why
+    failures: Sequence[tuple[Row, str]]  # rows without answers from a server, with the reason
 
 
 def _silent(*_: object) -> None:
@@ -228,18 +228,17 @@ def run_stages(
     on_block: Callable[[Block, int], None] = _silent,
     on_bad_row: Callable[[InputError], None] | None = None,
 ) -> Iterator[BlockOutcome]:
-    """Run each block's stage, and yield what came of the blocks in order.
+    """Run the stage of each block, and yield the outcomes in order.
 
-    The next blocks are begun while one is waited for. Blocks that `store` holds are read, the others are kept
-    there as soon as they are done, and until then the replies of servers. If the rows of a block raise
-    InputError and `on_bad_row` is there to be told, the stage is run row by row, so that only the row at
-    fault is lost. `progress` is told how many rows are done, `on_block` each block that is there, with the
-    number of rows that were made now.
+    Later blocks start before earlier ones are finished. Blocks in `store` are read. New blocks are stored as
+    soon as they are finished; until then, the replies of servers are stored. If the rows of a block raise
+    InputError and `on_bad_row` is given, the stage runs row by row, so that only the invalid row is lost.
+    `progress` gets the number of finished rows, `on_block` each finished block with its number of new rows.
     """
     n_done: Counter[int] = Counter()
 
     def advance(number: int, size: int, count: int) -> None:
-        if min(count, size) > n_done[number]:  # each step of a block counts the rows that it is given
+        if min(count, size) > n_done[number]:  # each step of a block counts its input rows
             n_done[number] = min(count, size)
             progress(n_done.total())
 
@@ -255,7 +254,7 @@ def run_stages(
         return workers.submit(job, stage=counted_as, priority=priority, **how)
 
     def row_by_row(block: Block, path: Path | None, on_bad_row: Callable[[InputError], None]) -> StageResult:
-        """Nothing of such a block is kept: another call is to tell of the row as well."""
+        """Run a block row by row, without storing it: the next call has to report the invalid row again."""
         rows: list[Row] = []
         costs: Counter[str] = Counter()
         for row in block.rows:
@@ -302,5 +301,5 @@ def run_stages(
 
 
 def located(row: Row, error: InputError) -> InputError:
-    """The error with the line and the id of its row."""
+    """Return the error with the line and the id of its row."""
     return row.error(error.reason if isinstance(error, QuestionError) else str(error))

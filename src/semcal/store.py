@@ -1,8 +1,8 @@
-"""Finished blocks (design.md, store): named by what they are made of, whole or absent.
+"""Finished blocks of rows (design.md, store), each a file that is whole or absent.
 
-A block is a JSON Lines file whose last line holds the number of its rows and the checksum of them, of its
-name and of what it is a part of. Its name is the hash of (stage, settings, inputs), so a block that exists is
-done and one that no longer fits is simply not looked for.
+A block is a JSON Lines file. Its last line holds the number of rows and a checksum of the rows, the name and
+the label. The name is the hash of (stage, settings, inputs), so an existing block is finished, and a block
+for other settings is never found.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from semcal.errors import StoreError, UsageError
 from semcal.files import JsonObject, canonical, dumps, remove_leftovers, write_rows, writing
 from semcal.rows import Json
 
-#: File of the settings of unfinished work, and folder of its finished blocks.
+#: The file with the settings of unfinished work, and the folder of its finished blocks.
 SETTINGS, FINISHED = "settings.json", "blocks"
 
 
 def digest(value: Any) -> str:
-    """Return a hash (32 hex digits) of anything JSON can hold, the same on every machine."""
+    """Return a hash (32 hex digits) of a JSON value, equal on every machine."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
 
 
@@ -55,22 +55,22 @@ class StoredBlock:
 
 
 class Store:
-    """The finished blocks below a folder, in `blocks/<stage>/`."""
+    """Finished blocks in the folders `blocks/<stage>/` below a root folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, stage: str, key: Json) -> Path:
-        """Return where the rows that a stage made lie; `key` is what they depend on."""
+        """Return the file for the rows of a stage that depend on `key`."""
         return self.root / FINISHED / stage / f"{digest({'stage': stage, **key})}.jsonl"
 
     @property
     def replies(self) -> Path:
-        """Where replies of servers are kept that belong to no block."""
+        """The folder for replies of servers outside of blocks."""
         return self.root / FINISHED / "replies"
 
     def rows(self, stage: str, key: Json, make: Callable[[], Sequence[Json]]) -> list[JsonObject]:
-        """Return rows, and make and keep them if they are not there yet; StoreError if they are damaged."""
+        """Return stored rows, or make and store them; StoreError if the stored rows are damaged."""
         path = self.path(stage, key)
         if (rows := find_rows(path)) is not None:
             return rows
@@ -80,11 +80,11 @@ class Store:
 
 
 class UnfinishedWork(Store):
-    """What a long command has finished, kept in a folder beside its --out until that is whole.
+    """The finished blocks of a long command, in a folder beside its --out file until that file is written.
 
-    `settings` are everything but the inputs that results depend on; UsageError if the folder holds unfinished
-    work with others. `fresh` forgets what an earlier call has left, and `resumed` says whether one with these
-    settings has left something.
+    `settings` are all settings that results depend on, except the inputs. UsageError is raised if the folder
+    holds unfinished work with other settings. `fresh` removes the blocks of an earlier call. `resumed` is
+    true if an earlier call with these settings has left blocks.
     """
 
     def __init__(self, folder: Path, settings: Json, *, fresh: bool) -> None:
@@ -93,7 +93,7 @@ class UnfinishedWork(Store):
         if fresh:
             self.finish()
         self.resumed = self._is_resumed(folder)
-        if not self.resumed:  # so that another call does not take it for its own
+        if not self.resumed:  # so that a call with other settings does not use the folder
             write_rows(folder / SETTINGS, [settings])
 
     def _is_resumed(self, folder: Path) -> bool:
@@ -104,13 +104,13 @@ class UnfinishedWork(Store):
             return True
         if not remove_if_nothing_is_finished(folder):
             raise UsageError(
-                f"{folder} holds unfinished work of a call with other options; run that again to "
-                "finish it, or give --fresh to drop it"
+                f"{folder} holds unfinished work of a call with other options. Run that call again to "
+                "finish it, or pass --fresh to delete it."
             )
         return False
 
     def finish(self) -> None:
-        """Remove what was kept: the --out file is whole now."""
+        """Remove the finished blocks, because the --out file is written."""
         if self.folder.is_dir():
             remove_leftovers(self.folder)
             shutil.rmtree(self.folder / FINISHED, ignore_errors=True)
@@ -120,26 +120,26 @@ class UnfinishedWork(Store):
 
 
 def remove_if_nothing_is_finished(folder: Path) -> bool:
-    """Remove what an `UnfinishedWork` was begun with if it finished nothing; say whether that is so."""
+    """Remove the folder of an `UnfinishedWork` without finished blocks; return True if it was removed."""
     if any(path.is_file() for path in (folder / FINISHED).rglob("*")):
         return False
     (folder / SETTINGS).unlink(missing_ok=True)
-    with suppress(OSError):  # not there, or something else is in it
+    with suppress(OSError):  # missing, or not empty
         folder.rmdir()
     return True
 
 
 def find_rows(path: Path) -> list[JsonObject] | None:
-    """Return the rows of a block, None if it is not there; StoreError if it is damaged or another user's."""
+    """Return the rows of a block, None if missing; StoreError if damaged or owned by another user."""
     try:
         return list(map(json.loads, read_block(path).lines)) if path.exists() else None
     except PermissionError as error:
         reason = f"cannot read {path}: it belongs to another user"
-        raise StoreError(f"{reason}; name a folder of your own, or let its owner share it") from error
+        raise StoreError(f"{reason}. Pass a folder of your own, or ask the owner to share it.") from error
 
 
 def keep_rows(path: Path, rows: Sequence[Json], label: Json | None = None) -> list[JsonObject]:
-    """Write the rows of a block, and return them as they will be read; `label` says what it is a part of."""
+    """Write the rows of a block with its `label`, and return the rows as `find_rows` will."""
     lines = list(map(dumps, rows))
     end = {"block": _seal(path, lines, label or {})} | ({"of": label} if label else {})
     with writing(path, private=True) as handle:
@@ -149,10 +149,7 @@ def keep_rows(path: Path, rows: Sequence[Json], label: Json | None = None) -> li
 
 
 def read_block(path: Path) -> StoredBlock:
-    """Read a block.
-
-    StoreError if it was cut short or edited, or is another block under this name.
-    """
+    """Read a block; StoreError if it was shortened, edited or renamed."""
     *lines, last = path.read_bytes().removesuffix(b"\n").split(b"\n")
     try:
         texts, end = [line.decode() for line in lines], json.loads(last)
@@ -161,7 +158,7 @@ def read_block(path: Path) -> StoredBlock:
         whole = False
     if not whole:
         raise StoreError(
-            f"the block {path} is damaged or was edited; delete it and run the same command again"
+            f"{path}: the block is damaged or was edited. Delete it and run the same command again."
         )
     return StoredBlock(texts, end.get("of", {}))
 
@@ -172,21 +169,21 @@ def _seal(path: Path, lines: Sequence[str], label: Any) -> Json:
 
 
 def write_if_new(path: Path, text: str) -> None:
-    """Write a file unless it holds just this."""
+    """Write a file unless it already has this text."""
     if path.exists() and path.read_bytes() == text.encode():
         return
     with writing(path) as handle:
         handle.write(text)
 
 
-# ---- Replies of servers, until the block that they belong to is kept
+# ---- Replies of servers for unfinished blocks
 
 
 class KeptReplies:
-    """The replies of servers to requests, each written to a file as soon as it comes in.
+    """The replies of servers to requests, each written to a file on arrival.
 
-    A line holds the hash of a request and the compressed reply. A kill may cut the last line short; it is
-    passed over, as every damaged line is, and its request is sent again.
+    A line holds the hash of a request and the compressed reply. A kill may truncate the last line. Damaged
+    lines are skipped, and their requests are sent again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -200,7 +197,7 @@ class KeptReplies:
         return None if packed is None else json.loads(zlib.decompress(b64decode(packed)))
 
     def add(self, request: Json, reply: Any) -> None:
-        """Write a reply; whatever ends this process now, the reply is there."""
+        """Write a reply at once, so that it survives the end of this process."""
         if self._handle is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -228,13 +225,13 @@ _kept_replies: ContextVar[KeptReplies | None] = ContextVar("kept_replies", defau
 
 
 def kept_replies() -> KeptReplies | None:
-    """The replies that are kept for the work under way in this thread; None if none are."""
+    """Return the stored replies for the current work of this thread, None if there are none."""
     return _kept_replies.get()
 
 
 @contextmanager
 def keeping_replies(path: Path | None) -> Iterator[None]:
-    """Keep what servers reply to this thread while the block runs in a file, and use what is there."""
+    """Store the replies of servers to this thread in a file during the block, and reuse stored replies."""
     if path is None:
         yield
         return
@@ -248,5 +245,5 @@ def keeping_replies(path: Path | None) -> Iterator[None]:
 
 
 def replies_beside(path: Path) -> Path:
-    """Where the replies are kept that a block is made of."""
+    """Return the file for the replies that a block depends on."""
     return path.with_suffix(".replies")

@@ -74,7 +74,7 @@ FEW = 5
 #: Keywords that a calibration sets itself.
 OF_CALIBRATION = (
     "m linkage merge_refusals max_new_tokens recalibrator truncation measure few_shot system template "
-    "abstain_below prompt sampling cluster temperatures"
+    "vary abstain_below prompt sampling cluster temperatures"
 )
 
 

@@ -121,14 +121,16 @@ def plan_workers(
     1 process of 8 threads (no memory for a second copy of 16000 MB)
     """
     if requested is not None and requested < 1:
-        raise UsageError(f"--workers is {requested}; give 1 or more, or leave it out to have it chosen")
+        raise UsageError(
+            f"--workers is {requested}; expected 1 or more. Leave it out for an automatic choice."
+        )
     processors = processors or cores()
     if requested is not None:
         return WorkerPlan(requested, 1, "as asked", requested=True)
     if not on_cpu:
         return WorkerPlan(1, processors, "the model does not run on the CPU")
     if weights is None:
-        return WorkerPlan(1, processors, "the size of the model is not known before it is here")
+        return WorkerPlan(1, processors, "the size of the model is unknown before its download")
     size = f"{weights / 1e6:.0f} MB"
     memory = _available_memory() if memory is None else memory
     n_copies = memory // (weights + OVERHEAD)
@@ -256,7 +258,7 @@ def run_pickled(load: bytes, job: bytes, plugins: Sequence[str], progress: Progr
 
 
 def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
-    """Return the outcome of some work, with its warnings, in a picklable form."""
+    """Return the outcome of work, with its warnings, in a picklable form."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -559,7 +561,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
                     raise
         how = worker.how_it_ended() if worker else "cannot be started"
         raise WorkerError(
-            f"a worker process {how} at the same piece of work ({task.stage}) {ATTEMPTS} times. If memory is "
+            f"a worker process {how} during the same job ({task.stage}) {ATTEMPTS} times. If memory is "
             "short, give --workers 1 or a smaller model.memory."
         )
 
@@ -570,7 +572,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
             if not self._cancelled and (thread not in self._workers or self._workers[thread].has_ended):
                 self._workers[thread] = _Worker(self._preload)
                 self.n_processes = max(self.n_processes, len(self._workers))
-            if self._cancelled:  # maybe while it was starting: what waits for the lock ends it
+            if self._cancelled:  # maybe while it was starting: the function that waits for the lock ends it
                 raise CancelledError
             return self._workers[thread]
 
@@ -690,7 +692,7 @@ def _end_with_parent() -> None:
 
 
 def _begin_worker(tell: Connection) -> None:
-    gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
+    gc.freeze()  # a collection would write to pages shared with other processes, and so copy them
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_end_with_parent, daemon=True).start()

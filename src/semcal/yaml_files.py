@@ -1,7 +1,7 @@
-"""The one reader and writer of YAML: settings, prompt templates and options of `semcal serve`.
+"""Reader and writer of YAML for settings, prompt templates and options of `semcal serve`.
 
-YAML 1.1, in which `yes` is true, as most programs have it; plain data, with every key once and no more than
-settings need. An error names the line and the column.
+YAML 1.1 is used, in which `yes` is true, as in most programs. Only plain data of limited size without
+duplicate keys is accepted. An error names the line and the column.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ruamel.yaml.resolver import VersionedResolver
 
 from semcal.errors import UsageError, shown
 
-#: Characters of a text, values in it, and how deep they are nested; what an alias repeats counts each time.
+#: Maximum number of characters, of values and of nested levels; each use of an alias counts.
 LONGEST, MOST, DEEPEST = 1_000_000, 10_000, 100
-#: Whole numbers are below this: what NumPy and files of other programs can hold.
+#: Whole numbers must be below this limit of NumPy and of files of other programs.
 LARGEST = 2**63
-#: NUL and halves of characters.
+#: NUL and lone surrogates.
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-#: What the library raises where a value is not what its form or its tag says (`2020-13-45`, `!!int x`).
+#: Errors of the library for a value that contradicts its form or tag (`2020-13-45`, `!!int x`).
 _WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def read_yaml(path: Path, name: str = "") -> Any:
-    """Return what a YAML file says, called `name` in messages; errors as of `parse_yaml`."""
+    """Return the content of a YAML file, called `name` in messages; errors as in `parse_yaml`."""
     what = f"{name} {path}".strip()
     try:
         with path.open(encoding="utf-8") as handle:
@@ -47,10 +47,10 @@ def read_yaml(path: Path, name: str = "") -> Any:
 
 
 def parse_yaml(text: str, *, what: str) -> Any:
-    """Return what a YAML text says; `what` says where it comes from, the beginning of a message.
+    """Return the content of a YAML text; `what` is its origin, which begins messages.
 
-    UsageError if it is no YAML, gives a key twice, is longer or nested deeper than settings can be (aliases
-    written out), or holds a value that is none; with the line and column.
+    UsageError, with line and column, if the text is not YAML, repeats a key, exceeds the limits of length
+    or depth (aliases written out), or holds an invalid value.
 
     >>> parse_yaml("{m: 10, seed: 0}", what="--set")
     {'m': 10, 'seed': 0}
@@ -59,7 +59,7 @@ def parse_yaml(text: str, *, what: str) -> Any:
     semcal.errors.UsageError: --set: line 1, column 9: found duplicate key "m" with value "5" (original ...
     """
     if len(text) > LONGEST:
-        raise UsageError(f"{what}: longer than the {LONGEST} characters that settings may have")
+        raise UsageError(f"{what}: longer than {LONGEST} characters. Shorten it.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", YAMLWarning)
@@ -74,7 +74,7 @@ def parse_yaml(text: str, *, what: str) -> Any:
 
 
 def yaml_text(tree: Any) -> str:
-    """Return plain data as YAML, keys in their order."""
+    """Return plain data as YAML with keys in their order."""
     text = io.StringIO()
     _yaml().dump(tree, text)
     return text.getvalue().removeprefix("%YAML 1.1\n---\n")
@@ -89,7 +89,7 @@ def _yaml() -> Any:
 
 
 class _Resolver(VersionedResolver):
-    """Takes `y` and `n` for texts: settings and tables have such keys."""
+    """A resolver that reads `y` and `n` as texts, because settings and tables have such keys."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         is_letter = value in ("y", "Y", "n", "N")
@@ -97,11 +97,11 @@ class _Resolver(VersionedResolver):
 
 
 class _Constructor(SafeConstructor):
-    """Plain data only; what is wrong is told with its place, before anything grows out of hand."""
+    """A constructor of plain data that reports invalid values with their place, within the limits."""
 
     def construct_document(self, node: Node) -> Any:
         if next(islice(_repeated(node), MOST, None), None) is not None:
-            raise _misplaced(f"more than {MOST} values, aliases written out, are too many", node)
+            raise _misplaced(f"more than {MOST} values, aliases written out; use fewer", node)
         return super().construct_document(node)
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
@@ -109,16 +109,18 @@ class _Constructor(SafeConstructor):
             value = super().construct_object(node, deep)
         except _WRONG as error:
             kind = str(node.tag).rpartition(":")[2]
-            raise _misplaced(f"{shown(node.value)} is no {kind}; put a text into quotes", node) from error
+            raise _misplaced(
+                f"{shown(node.value)} is not a valid {kind}; put a text into quotes", node
+            ) from error
         if isinstance(value, int) and not -LARGEST <= value < LARGEST:
             raise _misplaced(f"{shown(value)} is too large", node)
         if isinstance(value, str) and _NO_TEXT.search(value):
-            raise _misplaced(f"{shown(value)} holds NUL or half a character, which no path can have", node)
+            raise _misplaced(f"{shown(value)} holds NUL or half a character; remove it", node)
         return value
 
 
 def _repeated(node: Node, depth: int = 0) -> Iterator[Node]:
-    """A node and all below it, those that aliases repeat each time."""
+    """Yield a node and all nodes below it, repeated nodes of aliases each time."""
     if depth >= DEEPEST:
         raise _misplaced(f"nested more than {DEEPEST} deep", node)
     yield node

@@ -78,7 +78,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         (f"{ASK} --equivalence atlas", "equivalence: got 'atlas', expected 'exact'"),
         # Fits
         (f"{FIT} --validation q.jsonl", "--validation"),
-        (f"{FIT} --plot loss.gif", "a plot is written as .pdf, .png, .svg"),
+        (f"{FIT} --plot loss.gif", "loss.gif"),
         (f"{FIT} --plot loss.png --method TS-grid", "--plot"),
         (f"{FIT} --measure E-CS", "did you mean 'E-SC'"),
         (f"{FIT} --by gain", "--by"),
@@ -102,7 +102,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         # Logs, grids, exports
         ("monitor scores.jsonl --risk 1", "--risk"),
         ("monitor scores.jsonl --alpha 0", "--alpha"),
-        ("monitor scores.jsonl --plot plot.txt", "a plot is written as"),
+        ("monitor scores.jsonl --plot plot.txt", "plot.txt"),
         ("monitor scores.jsonl --plot there.png", "is there already"),
         ("labels scores.jsonl --strike", "which labels"),
         ("labels scores.jsonl --strike --restore --id 3", "--restore"),

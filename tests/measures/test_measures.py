@@ -277,7 +277,7 @@ class TestRefusals:
         ("log_likelihoods", "named"),
         [
             ([[-1], [-1]], "question 1 has 1"),
-            ([[-1]], "1 questions"),
+            ([[-1]], "log_likelihoods"),
             ([[-1], [-1, None]], "question 1 "),
             ([-1.0, -1.0], "question"),
             ([["a"], [-1, -1]], "question"),

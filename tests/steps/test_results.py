@@ -90,7 +90,7 @@ def test_answers_that_nobody_graded_have_no_metrics() -> None:
     found = semcal.score([{"question": "Who?", "samples": ["Ana", "Bo"], "answer": "Ana"}])
     assert repr(found) == "Results(1 answers, none graded; meanings by 'exact')"
     for call in (found.metrics, found.plot):
-        with pytest.raises(InputError, match=r"add a column 'answers' \(there are: id, question, sam"):
+        with pytest.raises(InputError, match="'answers'"):
             call()
     partly = semcal.score([*LABELLED_SAMPLES, {"question": "Who?", "samples": ["Ana"]}])
     assert repr(partly).startswith(
@@ -226,7 +226,7 @@ def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_i
 
 
 def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:
-    with pytest.raises(UsageError, match=r"semcal\.calibrate\(model, labelled\)"):
+    with pytest.raises(UsageError, match=r"semcal\.calibrate"):
         asked.calibrate()
     model = FakeLanguageModel(TABLE)
     found = semcal.calibrate(model, pandas.DataFrame(LABELLED), risk=0.5)

@@ -16,13 +16,22 @@ from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
 from semcal import metrics
 from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.configuration import requested_features
-from semcal.calibration.features import FEATURES, ColumnFeature, Feature, answered_rows, features_of
+from semcal.calibration.features import (
+    FEATURES,
+    SHARES,
+    AnswerFeatures,
+    ColumnFeature,
+    Feature,
+    answered_rows,
+    features_of,
+)
 from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
+from semcal.calibration.score_column import ScoreColumn, score_features, scored_row
 from semcal.calibration.signals import check_signals
 from semcal.errors import InputError, StoreError, UsageError, shown
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import CALIBRATION
-from semcal.inputs import check_clustered_by
+from semcal.inputs import Samples, as_sample_rows, check_clustered_by
 from semcal.measuring import MeasureOptions, measure_at, measure_rows
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
@@ -49,6 +58,7 @@ from semcal.rows import (
     Decision,
     Json,
     Row,
+    RowsAt,
     as_rows,
     rows_by_temperature,
 )
@@ -148,7 +158,7 @@ class _Contents:
 
     map: ProbabilityMap
     further: Share | None
-    m: Annotated[int, Field(ge=1, lt=2**31)]
+    m: Annotated[int, Field(ge=0, lt=2**31)]
     temperature: PositiveFloat | None
     temperatures: tuple[PositiveFloat, ...]
     equivalence: str
@@ -170,6 +180,12 @@ class _Contents:
     open_book: bool | None = None
     merge_refusals: bool = False
     labeled: LabeledAnswers = LabeledAnswers()
+    score: ScoreColumn | None = None
+
+    @property
+    def base(self) -> str:
+        """The name of the confidence without a map: the share of samples, or the score of the rows."""
+        return SHARES[0] if self.score is None else self.score.name
 
     @property
     def requested(self) -> list[Feature]:
@@ -178,10 +194,13 @@ class _Contents:
 
     def check(self) -> None:
         """Raise InputError for an unknown feature, or a chosen map that is not a candidate."""
-        names = {*FEATURES, *(feature.name for feature in self.requested)}
+        names = {self.base, *(feature.name for feature in self.requested)}
+        names |= set() if self.score is not None else {*FEATURES}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         unknown = [name for name in self.map.features if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
+        if (self.m == 0) != (self.score is not None):
+            raise InputError(f"m is {self.m}, and the score is {shown(self.score)}")
         if unknown or self.report.chosen not in tried:
             wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
             raise InputError(f"the {wrong} does not exist")
@@ -199,7 +218,7 @@ class Calibration(_Contents):
         The probability that another meaning is correct, given that other meanings exist and the answer is
         wrong. None if no labeled question shows it, as if all labels are verdicts.
     m : int
-        Number of samples at each temperature.
+        Number of samples at each temperature; 0 if a score of the rows is calibrated.
     temperature : float or None
         Temperature of the samples that the answer comes from; None with `recalibrator`, or if unknown.
     temperatures : tuple of float
@@ -235,6 +254,8 @@ class Calibration(_Contents):
         Whether the labeled questions had a passage; other questions are rejected. None if mixed or unknown.
     labeled : LabeledAnswers
         The answers that the map was fitted to.
+    score : ScoreColumn or None
+        The column of the rows that is calibrated; None if samples are.
     provenance : Provenance or None
         Model, prompt and data; None if the samples came from a file.
     samples_sha256 : str or None
@@ -289,6 +310,7 @@ class Calibration(_Contents):
                 "model": self.provenance and [self.provenance.revision, self.provenance.prompt_hash],
                 "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
                 **({"ancestors": self.ancestors} if self.ancestors else {}),
+                **({} if self.score is None else {"score": asdict(self.score)}),
             }
         )[:ID_LETTERS]
 
@@ -319,37 +341,23 @@ class Calibration(_Contents):
         description = {} if self.provenance is None else self.provenance.prompt
         return replace(PromptConfig.from_description(description), open_book=self.open_book)
 
-    def apply(self, rows: Mapping[float | None, Sequence[Row | Json]]) -> list[CalibratedAnswer]:
+    def apply(self, rows: Mapping[float | None, Sequence[Row | Json]] | Samples) -> list[CalibratedAnswer]:
         """Return the answer to each question with its probability.
 
         Parameters
         ----------
         rows : mapping of temperature to rows
-            Clustered and measured rows at `temperature`, first, and at each of `temperatures`.
+            Clustered and measured rows at `temperature`, first, and at each of `temperatures`. If a score is
+            calibrated: a file, DataFrame or dicts with the score.
 
         Raises
         ------
         InputError
-            If a row does not have `m` samples, or a temperature is missing.
+            If a row does not have `m` samples, a temperature is missing, or a score is not a finite number.
         """
-        first, rows_at = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
-        if not rows_at[first]:  # the server answered no question
+        features, first = self._scored(rows) if self.score is not None else self._sampled(rows)
+        if not first:  # the server answered no question
             return []
-        missing = [t for t in self.temperatures if t not in rows_at]
-        if missing:
-            raise InputError(
-                f"the rows have no samples at T = {', '.join(f'{t:g}' for t in missing)}, which the "
-                "calibration reads. Sample at these temperatures too, or calibrate again without them"
-            )
-        for row in (row for t in (first, *self.temperatures) for row in rows_at[t]):
-            if len(row.samples) != self.m:
-                raise InputError(
-                    f"question {row.id!r} has {len(row.samples)} samples, expected {self.m} as in the "
-                    f"calibration. Sample with --m {self.m}, or calibrate again"
-                )
-        rows_at = {t: rows_at[t] for t in (first, *self.temperatures)}
-        check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
-        features = features_of(rows_at, self.answer_kind, self.requested)
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.features}
         values = lacking | dict(features.values)
         columns = {
@@ -363,22 +371,49 @@ class Calibration(_Contents):
                 probability=None if text is None else p,
                 probabilities=self._of_meanings(row, meaning, 0.0 if text is None else p),
                 abstained=text is None or self.abstains(score),
-                score=share,
+                score=base,
                 map=self.map.candidate.name,
                 decision=self.decide(-math.inf if text is None else score),
                 like=None if text is None else self.report.like_answers(score),
                 features={} if text is None else dict(zip(columns, by_name)),
             )
-            for text, meaning, p, score, share, row, *by_name in zip(
+            for text, meaning, p, score, base, row, *by_name in zip(
                 features.answers,
                 features.meanings,
                 self.map.predict(values).tolist(),
                 self.map.scores(values).tolist(),
-                features.values["E-SC"].tolist(),
-                rows_at[first],
+                features.values[self.base].tolist(),
+                first,
                 *columns.values(),
             )
         ]
+
+    def _scored(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
+        """Return the scores of rows with further features, and the rows."""
+        assert self.score is not None
+        at_none = rows.get(None) if isinstance(rows, Mapping) else None
+        first = as_sample_rows(rows, "rows", scored=True) if at_none is None else as_rows(at_none)
+        first = [scored_row(row) for row in first]
+        return score_features(first, self.score.values(first), self.score, self.columns), first
+
+    def _sampled(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
+        """Return the features of rows of samples, and the rows at the temperature of the answer."""
+        first, rows_at = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
+        missing = [t for t in self.temperatures if t not in rows_at]
+        if missing and rows_at[first]:
+            raise InputError(
+                f"the rows have no samples at T = {', '.join(f'{t:g}' for t in missing)}, which the "
+                "calibration reads. Sample at these temperatures too, or calibrate again without them"
+            )
+        rows_at = {t: rows_at.get(t, []) for t in (first, *self.temperatures)}
+        for row in (row for part in rows_at.values() for row in part):
+            if len(row.samples) != self.m:
+                raise InputError(
+                    f"question {row.id!r} has {len(row.samples)} samples, expected {self.m} as in the "
+                    f"calibration. Sample with --m {self.m}, or calibrate again"
+                )
+        check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
+        return features_of(rows_at, self.answer_kind, self.requested), rows_at[first]
 
     @property
     def all_thresholds(self) -> tuple[Threshold, ...]:
@@ -418,6 +453,8 @@ class Calibration(_Contents):
 
     def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float | None, ...]:
         """Return p for the meaning of the answer, and the rest by share; 0 for "no answer"."""
+        if self.score is not None:
+            return ()
         counts = [0 if k == meaning else len(c) * row.has_answer(c) for k, c in enumerate(row.clusters)]
         left = None if self.further is None else (1 - p) * self.further
         others = [0.0 if n == 0 else left and left * n / sum(counts) for n in counts]
@@ -439,7 +476,7 @@ class Calibration(_Contents):
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
-        for name in ("thresholds", "columns", "signals", "ancestors", "merge_refusals"):
+        for name in ("thresholds", "columns", "signals", "ancestors", "merge_refusals", "score"):
             if not contents[name]:
                 del contents[name]
         if self.answer_kind == "modal":
@@ -505,6 +542,14 @@ class CalibrationStep(Step):
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
         """Return the measured rows with their calibrated answers."""
         calibration = self.calibration
+        if calibration.score is not None:
+            rows = [scored_row(row) for row in rows]
+            decided = zip(rows, self._apply({None: rows}))
+            return [
+                decision if row.has("answer") else decision.without("answer")
+                for row, best in decided
+                for decision in [row.add(_decision(best, calibration))]
+            ]
         for row in rows:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
         check_clustered_by(rows, calibration.cluster, calibration.equivalence_revision)
@@ -512,27 +557,34 @@ class CalibrationStep(Step):
         try:
             measured = measure_at(draws_for(calibration, rows), options)
             rows_at = match_at(measured, calibration.answer_kind, self.equivalence)
-            answers = calibration.apply(rows_at)
         except InputError as error:
             raise UsageError(str(error)) from error
-        matched = next(iter(rows_at.values()))
+        answers, matched = self._apply(rows_at), next(iter(rows_at.values()))
         return [
-            _with_meaning(row, of_answer, calibration).add(
-                Decision(
-                    answer=best.text,
-                    probability=best.probability,
-                    score=best.score,
-                    threshold=calibration.limit,
-                    abstained=best.abstained,
-                    decision=best.decision,
-                    thresholds=calibration.bands,
-                    risk=calibration.risk,
-                    calibration=calibration.id,
-                    reason=NO_ANSWER if best.text is None else None,
-                )
-            )
+            _with_meaning(row, of_answer, calibration).add(_decision(best, calibration))
             for row, of_answer, best in zip(measure_rows(rows, options), matched, answers)
         ]
+
+    def _apply(self, rows: RowsAt) -> list[CalibratedAnswer]:
+        try:
+            return self.calibration.apply(rows)
+        except InputError as error:
+            raise UsageError(str(error)) from error
+
+
+def _decision(best: CalibratedAnswer, calibration: Calibration) -> Decision:
+    return Decision(
+        answer=best.text,
+        probability=best.probability,
+        score=best.score,
+        threshold=calibration.limit,
+        abstained=best.abstained,
+        decision=best.decision,
+        thresholds=calibration.bands,
+        risk=calibration.risk,
+        calibration=calibration.id,
+        reason=NO_ANSWER if best.text is None else None,
+    )
 
 
 def _with_meaning(row: Row, matched: Row, calibration: Calibration) -> Row:

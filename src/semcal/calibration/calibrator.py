@@ -19,7 +19,14 @@ from semcal.arrays import Floats
 from semcal.calibration.calibration import Calibration, GradedExample, LabeledAnswers, Threshold
 from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
 from semcal.calibration.draws_curve import draws_curve
-from semcal.calibration.features import AnswerFeatures, answered_rows, candidates_for, features_of
+from semcal.calibration.features import (
+    NEVER,
+    SHARES,
+    AnswerFeatures,
+    answered_rows,
+    candidates_for,
+    features_of,
+)
 from semcal.calibration.problems import (
     problems_of_features,
     problems_of_labels,
@@ -45,6 +52,14 @@ from semcal.calibration.samples import (
     origin_of,
     rows_at_temperatures,
 )
+from semcal.calibration.score_column import (
+    ScoreColumn,
+    check_scored,
+    find_score,
+    has_options,
+    score_features,
+    scored_row,
+)
 from semcal.calibration.signals import (
     add_signals,
     asks_a_model,
@@ -64,7 +79,15 @@ from semcal.configuration import (
 from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.question import Question, several
 from semcal.data.splits import question_ties
-from semcal.errors import FitError, InputError, QuestionError, SemcalWarning, UndefinedWarning
+from semcal.errors import (
+    FitError,
+    InputError,
+    QuestionError,
+    SemcalWarning,
+    UndefinedWarning,
+    UsageError,
+    shown,
+)
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
 from semcal.inputs import ModelLike, Samples
@@ -73,6 +96,7 @@ from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,
+    MOST,
     Labelled,
     MapChoice,
     ProbabilityMap,
@@ -187,6 +211,11 @@ class Calibrator:
         from semcal.recalibration.select import sample_candidates
 
         config, record, sampling = self.config, self.record, sampling or SamplingConfig()
+        if config.score is not None:
+            raise UsageError(
+                f"score: {shown(config.score)} is a column of rows, and a model was given, whose samples are "
+                "calibrated. Leave score out, or use features, or call fit_rows"
+            )
         model, questions = inputs.as_model(model), labelled_questions(labeled, config.answer)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(config, grader=as_grader(config.grader, cluster.judge))
@@ -266,7 +295,9 @@ class Calibrator:
         ----------
         samples : file, DataFrame or dicts
             One row for each question: `question`, `samples`, `answers`; and `log_likelihoods`,
-            `temperatures`, `context` and `group` if they are known. Stored `clusters` are used.
+            `temperatures`, `context` and `group` if they are known. Stored `clusters` are used. Or rows
+            without samples: `probability`, `score` or the column `score` of the configuration, and `correct`;
+            or `options` ({label: probability}) and `answers`.
         cluster : ClusterConfig, optional
             The settings of clustering.
         m : int, optional
@@ -287,7 +318,13 @@ class Calibrator:
         InputError
             If a row is invalid.
         """
-        rows = inputs.as_sample_rows(samples)
+        rows = inputs.as_sample_rows(samples, scored=None if self.config.score is None else True)
+        if (score := find_score(rows, self.config.score)) is not None:
+            if m is not None or temperatures is not None or m_curve:
+                raise UsageError(
+                    "m, temperatures, m_curve: rows with a score have no samples. Leave them out"
+                )
+            return calibrate_scores(rows, score, self.config, seed=seed)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
         origin = origin_of(rows, samples if isinstance(samples, str | Path) else None)
@@ -432,6 +469,7 @@ def calibrate_rows(
     fixed_temperature: bool = False,
     origin: SamplesOrigin = NOWHERE,
     added: ProductionLabels | None = None,
+    score: ScoreColumn | None = None,
 ) -> Calibration:
     """Learn the probability that an answer is correct from the samples of labeled questions.
 
@@ -454,6 +492,8 @@ def calibrate_rows(
         The origin of the samples.
     added : ProductionLabels, optional
         Further labels, from production.
+    score : ScoreColumn, optional
+        The column that is calibrated in place of samples (see `calibrate_scores`).
 
     Raises
     ------
@@ -476,24 +516,31 @@ def calibrate_rows(
     check_distinct(row.id for row in labeled)
     check_enough(n, of="to calibrate on")
     warn_if_few(n, of="to calibrate on")
-    m = len(labeled[0].samples)
+    m = 0 if score is not None else len(labeled[0].samples)
     for row in (row for rows_of in rows.values() for row in rows_of):
-        if len(row.samples) != m:
+        if m and len(row.samples) != m:
             raise InputError(
                 f"question {row.id!r} has {len(row.samples)} samples, and others have {m}. Use the same "
                 "number of samples for all questions"
             )
     answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
-    for t in answering:
-        check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
-    features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
-    correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
-    has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
-    check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
-    grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labeled]
     groups = several(ties)
     held_out = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
+    if score is None:
+        for t in answering:
+            check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
+        features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
+        correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
+    else:
+        raw = score.values(labeled)
+        unscaled = score_features(labeled, raw, score, config.features)
+        correct_at = [grade_answers(unscaled, labeled, grader, kind)]
+        score = score.learn(raw[~held_out], correct_at[0][~held_out])
+        features_at = [score_features(labeled, raw, score, config.features)]
+    has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
+    check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
+    grader_name, grader_revision = grader_record(grader)
     if added is not None:
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
@@ -507,19 +554,19 @@ def calibrate_rows(
         for features, correct in zip(features_at, correct_at)
     ]
     learned = _Learned.from_labels(labels, None if groups is None else groups[fitted], seed)
-    learned = replace(learned, without=[features.values["E-SC"][without] for features in features_at])
+    learned = replace(learned, without=[features.values[features.base][without] for features in features_at])
     place = learned.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
     problems = (*problems_of_rows(labeled, ties, groups, held_out), *problems_of_features(features))
     problems += () if added is None else added.problems
-    first_lines = [*problems_of_labels(answer_rows, judge or cluster.address)]
+    first_lines = [] if score else [*problems_of_labels(answer_rows, judge or cluster.address)]
     if m == 1:
         first_lines.append(OF_ONE_DRAW)
-    first_lines += what_to_do_first(answer_rows, correct[fitted], origin.provenance)
+    first_lines += [] if score else what_to_do_first(answer_rows, correct[fitted], origin.provenance)
     calibration = Calibration(
         map=learned.map,
-        further=_further(answer_rows, features, correct[:n], fitted[:n], grader),
+        further=None if score else _further(answer_rows, features, correct[:n], fitted[:n], grader),
         m=m,
         temperature=answered,
         temperatures=tuple(
@@ -534,7 +581,8 @@ def calibrate_rows(
             learned.report(answering, int(tested.sum()), problems, first=tuple(first_lines)),
             added=None if added is None else added.record,
             no_answer=int((~has_answer).sum()),
-            no_answer_samples=count_ends(answer_rows)[2],
+            no_answer_samples=0 if score else count_ends(answer_rows)[2],
+            base_name=features.base,
         ),
         max_new_tokens=origin.max_new_tokens,
         provenance=origin.provenance,
@@ -550,6 +598,7 @@ def calibrate_rows(
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labeled),
         labeled=learned.labeled,
+        score=score,
     )
     if not config.risks:
         return calibration
@@ -576,6 +625,31 @@ def calibrate_rows(
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+
+
+def calibrate_scores(
+    rows: Sequence[Row], score: ScoreColumn, config: CalibrationConfig | None = None, *, seed: int = 0
+) -> Calibration:
+    """Learn the probability that an answer is correct from a score of labeled rows without samples.
+
+    Each row has `id`, the score, and `correct`; or `options` or an `answer`, and reference `answers`. Errors
+    and warnings are those of `calibrate_rows`. UsageError for signals, which are of a model.
+    """
+    config = config or CalibrationConfig()
+    if config.signals:
+        raise UsageError("signals: they are of a model, and rows with a score have none. Leave them out")
+    if config.answer == "greedy":
+        raise UsageError("answer: 'greedy' is of samples, and rows with a score have none. Leave it out")
+    for row in rows:
+        try:
+            check_scored(row, score)
+        except InputError as error:
+            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
+    exact = ExactMatch()
+    grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
+    config = replace(config, answer="given", grader=grader, score=score.name)
+    scored = [scored_row(row) for row in rows]
+    return calibrate_rows({None: scored}, ClusterConfig(exact), config, seed=seed, score=score)
 
 
 def _open_book(rows: Sequence[Row]) -> bool | None:
@@ -607,12 +681,13 @@ def _examples(
     rows: Sequence[Row], features: AnswerFeatures, correct: Floats, grader: Grader
 ) -> tuple[GradedExample, ...]:
     """Return three examples: the first correct answer, the first wrong one, and the next."""
-    usable = [i for i in range(len(rows)) if features.answers[i] is not None]
+    texts = features.answers[: len(rows)]  # the text of a score alone is ""
+    usable = [i for i, text in enumerate(texts) if text or (text == "" and rows[i].title)]
     first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
     chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
     answered = [(rows[i], features.answers[i] or "", bool(correct[i])) for i in chosen]
     return tuple(
-        GradedExample(row.title, text, _reference(row, text, grader, matches=matches), matches)
+        GradedExample(row.title or row.id, text, _reference(row, text, grader, matches=matches), matches)
         for row, text, matches in answered
     )
 
@@ -758,11 +833,12 @@ class _Learned:
         place, choices = choose_answers(labels_at, groups=groups, seed=seed)
         out, places = predict_out_of_fold(labels_at, groups=groups, seed=seed)
         values, labels, candidates = labels_at[place]
-        share = np.choose(places, [at.features["E-SC"] for at in labels_at])
+        base, is_usable = candidates[0].features[0], candidates[0].fewest < NEVER
+        share = np.choose(places, [at.features[base] for at in labels_at])
         correct = np.choose(places, [at.correct for at in labels_at])
         rng = np.random.default_rng([seed, 3])
         curve = []
-        for share_of_labels in PARTS:
+        for share_of_labels in PARTS if len(labels) <= MOST else ():
             size = round(share_of_labels * len(labels))
             if size < FEWEST_LABELS:
                 continue
@@ -771,9 +847,11 @@ class _Learned:
                 part = rng.permutation(len(labels)) < size
                 few = choose_map(part_of(values, part), labels[part], candidates, seed=seed, repeats=1)
                 unused = part_of(values, ~part)
-                above.append(_above(few.map.predict(unused), unused["E-SC"], labels[~part]))
+                reference = unused[base] if is_usable else labels[part].mean()
+                above.append(_above(few.map.predict(unused), reference, labels[~part]))
             curve.append(CurvePoint(size, float(np.mean(above))))
-        curve.append(CurvePoint(len(labels), _above(out, share, correct)))
+        reference = share if is_usable else correct.mean()
+        curve.append(CurvePoint(len(labels), _above(out, reference, correct)))
         return cls(place, choices, share, out, correct, labels_at, groups, tuple(curve))
 
     @property
@@ -792,6 +870,8 @@ class _Learned:
         no_answer, at_one = self.without[self.place], self.without[0]
         calibrated = _figures(self.out_of_fold, self.correct, np.zeros_like(no_answer))
         base = _figures(self.share, self.correct, no_answer)
+        if self.labels_at[0].candidates[0].fewest == NEVER:  # a score that is no probability only ranks
+            base = {name: value if name in ("accuracy", "auroc") else None for name, value in base.items()}
         scores_out_of_fold = self.out_of_fold
         if self.map.candidate.kind == "constant":  # then answers are ordered by their share
             calibrated["auroc"], scores_out_of_fold = base["auroc"], self.share
@@ -811,7 +891,7 @@ class _Learned:
             ),
             base=base,
             calibrated=calibrated,
-            base_at_one=_figures(self.labels_at[0].features["E-SC"], self.labels_at[0].correct, at_one)
+            base_at_one=_figures(self.labels_at[0].features[SHARES[0]], self.labels_at[0].correct, at_one)
             if scores
             else None,
             temperatures=tuple(
@@ -878,7 +958,7 @@ def _at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[
         before = answered
 
 
-def _above(p: Floats, share: Floats, correct: Floats) -> float:
+def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
     """Return the gain of p minus the gain of the share."""
     return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
@@ -886,9 +966,12 @@ def _above(p: Floats, share: Floats, correct: Floats) -> float:
 def _figures(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
     """Return the figures of answers with probabilities p, and of wrong answers, with `wrong`."""
     p, correct = np.concatenate([p, wrong]), np.concatenate([correct, np.zeros_like(wrong)])
+    draws = 1000 if len(p) <= MOST else 100
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
-        values = metrics.summary(p, correct)
+        values = metrics.summary(p, correct, draws=0)
+    floor = metrics.noise_floor(p, correct, metric="ace", draws=draws)
+    values |= {"ace_floor": floor.mean, "ace_floor_95": floor.quantile_95}
     return {
         name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES if name in values
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semcal.calibration.score_column import check_scored
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
@@ -44,7 +45,7 @@ def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> No
     `settings` maps names, such as "m" or "--m", to values, or to None if they were left out. The prompt may
     be set if the calibration is of stored samples, and `abstain_below` if it has no threshold.
     """
-    free = {"few_shot", "system", "template"} if calibration.provenance is None else set()
+    free = {"few_shot", "system", "template", "vary"} if calibration.provenance is None else set()
     free |= {"abstain_below"} if calibration.threshold is None else set()
     names = [
         name
@@ -255,6 +256,10 @@ def _sampled_otherwise(row: Row, differs: str) -> UsageError:
 def check_calibratable(row: Row, calibration: Calibration) -> None:
     """Raise InputError unless `CalibrationStep` can measure the row."""
     kind = calibration.answer_kind
+    if calibration.score is not None:
+        check_scored(row, calibration.score, labelled=False)
+        _ = [column.value(row) for column in calibration.columns]
+        return
     check_measurable(row)
     _ = row.samples, row.sampled_by
     if kind != "modal":

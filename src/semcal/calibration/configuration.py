@@ -40,6 +40,9 @@ class CalibrationConfig:
         Probability that any of the risks is exceeded.
     grader : Grader, {"rules", "exact", "letter", "nli"} or "judge:openai:URL#MODEL", optional
         Decides whether an answer is correct: by default the rules, or equality if answers are labels.
+    score : str, optional
+        Numeric column of rows that is calibrated in place of the share of samples: "NAME", whose direction is
+        learned, "NAME:rising" or "NAME:falling". By default `probability` or `score` of rows without samples.
 
     Raises
     ------
@@ -59,6 +62,7 @@ class CalibrationConfig:
     risks: tuple[float, ...]  # the smallest first
     delta: float
     grader: Grader | str | None
+    score: str | None
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class CalibrationConfig:
         risks: float | Sequence[float] = (),
         delta: float = 0.05,
         grader: Grader | str | None = None,
+        score: str | None = None,
     ) -> None:
         columns = (one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in features)
         as_option(delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
@@ -81,6 +86,7 @@ class CalibrationConfig:
             "risks": tuple(sorted(set(shares))),
             "delta": delta,
             "grader": grader,
+            "score": score,
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)

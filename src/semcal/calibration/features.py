@@ -27,6 +27,8 @@ ISOTONIC = 50
 LEAST = -50.0
 #: Largest share of questions that may lack a feature.
 MOST_LACKING = 0.2
+#: Number of correct and of wrong answers that no set of labels has.
+NEVER = 10**9
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,12 @@ FEATURES.register(
 FEATURES.register(Feature("second", _second, kinds=("greedy", "given")))
 
 
+def name_and_direction(text: str) -> tuple[str, str | None]:
+    """Split "NAME", "NAME:rising" or "NAME:falling"; UsageError for another direction."""
+    name, colon, direction = text.rpartition(":")
+    return (name, check_name(direction, ("rising", "falling"), what="direction")) if colon else (text, None)
+
+
 @dataclass(frozen=True)
 class ColumnFeature:
     """A numeric column of the rows as a feature; `falling` if larger values never raise the probability."""
@@ -151,14 +159,12 @@ class ColumnFeature:
         >>> ColumnFeature.parse("retrieval_score"), ColumnFeature.parse("distance:falling").falling
         (ColumnFeature(name='retrieval_score', falling=False), True)
         """
-        name, colon, direction = text.rpartition(":")
-        if not colon:
-            name, direction = text, "rising"
+        name, direction = name_and_direction(text)
         if not name or name in FEATURES:
             raise UsageError(
                 f"--feature: {shown(text)} is not a column of the rows. Name a column, not a built-in feature"
             )
-        return cls(name, check_name(direction, ("rising", "falling"), what="direction") == "falling")
+        return cls(name, direction == "falling")
 
     def value(self, row: Row) -> float | None:
         """Return the value in a row, None for null; InputError if it is missing or not a finite number."""
@@ -191,12 +197,13 @@ class AnswerFeatures:
     values: Mapping[str, Floats]  # name → (N,); NaN if unknown
     probabilities: tuple[str, ...]  # the names of features in [0, 1]
     further: tuple[Feature, ...] = ()  # requested features
+    base: str = SHARES[0]  # the confidence without a calibration: the share of samples, or a score
 
     @property
     def falling(self) -> list[str]:
         """The names of the features whose larger values never raise the probability."""
         falling = falling_features(self.further)
-        return [name for name in self.values if stem_of(name) in falling]
+        return [name for name in self.values if name != self.base and stem_of(name) in falling]
 
     @property
     def optional(self) -> list[str]:
@@ -274,11 +281,15 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     Three kinds of candidates must be clearly better than the smooth maps: isotonic calibration, regressions
     with a requested feature or all of them, and regressions with further samples. A requested feature that
     more than a fifth of the questions lack is left out.
+
+    If a score of the rows is the base, it takes the place of the share, and no map is a candidate only if the
+    score is a probability.
     """
+    base = features.base
     names = [name for name in features.values if name not in features.optional]
     optional = [name for name in features.optional if lacking_share(features, name) <= MOST_LACKING]
     at_hand = [name for name in names if stem_of(name) == name]
-    shares = [name for name in at_hand if name in SHARES]
+    shares = [name for name in at_hand if name in (base, *SHARES)]
     never_raise = set(features.falling)
 
     def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
@@ -289,10 +300,10 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
         return MapCandidate("logistic", tuple(names), read, rising, falling, fewest, tier)
 
     candidates = [
-        MapCandidate("none", ("E-SC",)),
-        *(MapCandidate("beta", (share,), fewest=FEW if share == "E-SC" else PLENTY) for share in shares),
+        MapCandidate("none", (base,), fewest=PLENTY if base in features.probabilities else NEVER),
+        *(MapCandidate("beta", (share,), fewest=FEW if share == base else PLENTY) for share in shares),
         logistic(at_hand),
-        MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
+        MapCandidate("isotonic", (base,), fewest=ISOTONIC, tier=1),
     ]
     sets = [[name] for name in optional] + ([optional] if len(optional) > 1 else [])
     candidates += [logistic([*at_hand, *chosen], tier=1) for chosen in sets]

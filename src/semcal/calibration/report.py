@@ -111,6 +111,7 @@ class CalibrationReport:
     draws_curve: tuple[DrawsPoint, ...] = ()  # if requested; the last point is for all samples
     added: AddedLabels | None = None  # included in `n` and `apart`
     at_thresholds: tuple[AtThreshold, ...] = ()  # ascending; without a guarantee for other questions
+    base_name: str = "E-SC"  # the confidence that Base is: the share of samples, or a column of scores
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as an object of a file, without empty optional fields."""
@@ -118,7 +119,14 @@ class CalibrationReport:
         for name in ("draws_curve", "added", "no_answer", "no_answer_samples", "at_thresholds"):
             if not contents[name]:
                 del contents[name]
+        if self.base_name == "E-SC":
+            del contents["base_name"]
         return contents
+
+    @property
+    def base_in_words(self) -> str:
+        """The confidence that Base is, in words."""
+        return "the share of samples" if self.base_name == "E-SC" else f"the score {self.base_name!r}"
 
     def like_answers(self, score: float) -> LikeAnswers | None:
         """Return the labeled questions whose scores are the nearest to this one; None if there are none."""
@@ -133,7 +141,8 @@ class CalibrationReport:
             reason = next((one for one in self.warnings if ONE_PROBABILITY in one), None)
             usual = f"No map is better than one probability for all answers, {p:.3f}"
             why = usual if reason is None else f"All answers have the probability {p:.3f}: {reason}"
-            return f"{why}. The share of samples orders the answers, and is compared with a threshold."
+            orders = f"{self.base_in_words[:1].upper()}{self.base_in_words[1:]} orders"
+            return f"{why}. {orders} the answers, and is compared with a threshold."
         chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         n_maps = sum(candidate.weight > 0 for candidate in self.candidates)
         averaged = ""
@@ -145,12 +154,14 @@ class CalibrationReport:
             )
         if self.chosen.startswith("none"):
             return (
-                f"The probability is the share of samples: the best map, {best.name}, would gain only "
+                f"The probability is {self.base_in_words}: the best map, {best.name}, would gain only "
                 f"{best.above:+.3f} ± {best.standard_error:.3f}.{averaged}"
             )
+        is_reference = any(candidate.name.startswith("none") for candidate in self.candidates)
+        reference = self.base_in_words if is_reference else "one probability for all answers"
         return (
             f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above the gain of the share of samples.{averaged}"
+            f"{chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
         )
 
     @property

@@ -35,7 +35,7 @@ BLOCK = 256
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 #: Options of `SemanticUQ` that a calibration sets, as it sets the distribution and the equivalence.
 SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
-DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template")
+DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template", "vary")
 COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
 
 
@@ -85,6 +85,7 @@ class AskOptions:
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
+    vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
@@ -222,7 +223,7 @@ def _embedded(options: AskOptions) -> str | None:
     """Return the recalibrator of the embedded model, unless the options set another distribution."""
     if options.recalibrator is not None or options.temperature is not None:
         return options.recalibrator
-    if options.given("few_shot", "system", "template"):
+    if options.given("few_shot", "system", "template", "vary"):
         info("ask: the embedded temperature applies to its own prompt only; T = 1 is used with your prompt")
         return None
     return opt.ATLAS
@@ -240,7 +241,9 @@ def _ways(
         if calibration.threshold is not None and is_made_for(calibration, state.model):
             for threshold in calibration.all_thresholds:
                 info(f"ask: {promise(threshold)}")
-        brought = {name: getattr(options, name) for name in ("few_shot", "system", "template", "force")}
+        brought = {
+            name: getattr(options, name) for name in ("few_shot", "system", "template", "vary", "force")
+        }
         return (cast("AskKeywords", options.settings() | brought | {"calibration": calibration}),)
     from semcal.models.distribution import SE, temperature_of
 

@@ -128,6 +128,7 @@ class CalibrateOptions:
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
+    vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     grader: str = opt.GRADER
     cache: Path | None = opt.CACHE
@@ -167,7 +168,7 @@ class CalibrateOptions:
             return
         rejected = ["max_new_tokens", "answer_format", "fresh"]
         if self.model is None:
-            rejected += ["recalibrator", "few_shot", "system", "template", "show_prompt"]
+            rejected += ["recalibrator", "few_shot", "system", "template", "vary", "show_prompt"]
         for name in rejected:
             if getattr(self, name) and not opt.is_from_file(name):
                 remedy = "omit it" if has_samples else "pass --model, or omit it"

@@ -26,7 +26,7 @@ from semcal.registry import check_name
 #: Section of the file → its keys. A key is the name of an option, unless `OPTIONS` names another option.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "model": ("name", "device", "nli_device", "dtype", "memory", "workers"),
-    "prompt": ("few_shot", "system", "template"),
+    "prompt": ("few_shot", "system", "template", "vary"),
     "sampling": (
         "m",
         "seed",

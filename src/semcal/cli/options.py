@@ -231,6 +231,13 @@ SYSTEM = setting(help='System message instead of the built-in one; "" for none.'
 TEMPLATE = setting(
     help="YAML file with the form of the prompt: user, with {question} and {context}, and system."
 )
+VARY = Option(
+    None,
+    "--vary",
+    metavar="N|FILE",
+    help="Variants of the prompt, over which the samples of a question are spread: a number of built-in ones "
+    "with the prompt itself (2 to 5), or a YAML file with a list of further templates. None by default.",
+)
 SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question and stop.")
 MAX_NEW_TOKENS = Option(
     None,
@@ -554,14 +561,17 @@ def open_calibration(name: str) -> Calibration:
 
 
 def prompt_config(options: object) -> PromptConfig:
-    """Return the prompt settings of a command: `few_shot`, `system`, `template` and `force`."""
+    """Return the prompt settings of a command: `few_shot`, `system`, `template`, `vary` and `force`."""
     from semcal.models.prompting import PromptConfig
 
-    few_shot, system, template, force = _named(options, "few_shot", "system", "template", "force")
+    few_shot, system, template, vary = _named(options, "few_shot", "system", "template", "vary")
+    (force,) = _named(options, "force")
     try:
-        return PromptConfig(few_shot or (), system, template, force=bool(force))
+        return PromptConfig(few_shot or (), system, template, vary, force=bool(force))
     except RowError as error:
         raise UsageError(f"--few-shot {few_shot}: {error}") from error
+    except UsageError as error:
+        raise UsageError(f"--{error}" if str(error).startswith("vary:") else str(error)) from error
 
 
 def sampling_config(options: object) -> SamplingConfig:

@@ -82,6 +82,7 @@ class SampleOptions:
     answer: str | None = opt.ANSWER
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
+    vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     columns: list[str] | None = opt.COLUMNS

@@ -1,1 +1,1 @@
-"""Whether answers are right: by rules, by entailment, by a judge."""
+"""Graders, which decide whether answers are correct: by rules, by entailment, by a judge."""

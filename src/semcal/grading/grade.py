@@ -1,6 +1,6 @@
-"""Correctness of rows (spec section 7): of predictions, or of the wording that each measure answers.
+"""Grade the predictions of rows, or the answer of each measure (spec section 7).
 
-`semcal grade --audit` compares a grader with people's labels.
+`semcal grade --audit` compares a grader with human labels.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from semcal.rows import AnswerKind, Grades, Row
 from semcal.steps import Step
 from semcal.text.normal_form import normal_form
 
-#: The graders that have a name.
+#: Names of graders.
 GRADERS = ("rules", "exact", "letter", "nli", "judge:openai:URL#MODEL")
 _Result = TypeVar("_Result")
 Members: TypeAlias = Callable[[Sequence[int]], Sequence[int]]
-"""Cluster → those of its samples that are graded."""
+"""Function from a cluster to its samples that are graded."""
 
 
 def grade_together(grader: Grader, work: Callable[[Grader], _Result]) -> _Result:
-    """Return ``work(grader)``; all that it grades is graded at once if the grader is a `BatchGrader`.
+    """Return ``work(grader)``; a `BatchGrader` gets all requests of `work` at once.
 
-    What `work` grades must not depend on other grades of it: it is called twice, first to see what it asks.
+    The requests of `work` must not depend on grades: `work` runs twice, the first time to record the
+    requests.
     """
     if not isinstance(grader, BatchGrader):
         return work(grader)
@@ -43,23 +44,23 @@ def grade_together(grader: Grader, work: Callable[[Grader], _Result]) -> _Result
 
 
 class _Recorder(dict[GradeRequest, Grade]):
-    """Stands for a grader: keeps what is asked, and says what is known of it."""
+    """A grader that records requests and returns their known grades."""
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
         return self.setdefault((question, tuple(predictions), tuple(references)), Grade(False, "none"))
 
 
 class EntailmentGrader(BatchGrader):
-    """A prediction is right when it and a reference entail each other (spec section 7, `nli`).
+    """A grader that accepts a prediction if it and a reference entail each other (spec section 7, `nli`).
 
-    Equal normal forms always agree, different values never; the equivalence decides the rest.
+    Equal normal forms always match, different values never match; the equivalence decides all other pairs.
     """
 
     def __init__(self, equivalence: Equivalence) -> None:
         self.equivalence = equivalence
 
     def grade_all(self, requests: Sequence[GradeRequest]) -> list[Grade]:
-        """Return the verdict on each; pairs are asked in rounds, one of each answer that is not right yet."""
+        """Return the verdict on each request, in rounds of one pair for each answer not yet correct."""
         waiting = {place: _pairs(*request) for place, request in enumerate(requests)}
         correct = set()
         while pairs := {place: pair for place, queue in waiting.items() if (pair := next(queue, None))}:
@@ -73,20 +74,21 @@ class EntailmentGrader(BatchGrader):
 
 
 def _pairs(_: str, predictions: Sequence[str], references: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pair each prediction with each reference; empty ones match nothing."""
+    """Pair each prediction with each reference, empty texts left out."""
     stated = [reference for reference in references if normal_form(reference)]
     return ((text, reference) for text in predictions if normal_form(text) for reference in stated)
 
 
 def as_grader(grader: Any, equivalence: Equivalence) -> Grader:
-    """Return what grades: "rules" (also for None), "exact" (for None, where answers are labels), "nli" (by
-    `equivalence`), a judge, or it is a grader.
+    """Return the grader of a name, or a given grader unchanged.
+
+    None means "rules", or "exact" if answers are labels; "nli" uses `equivalence`.
     """
     if hasattr(grader, "grade") and not isinstance(grader, type):
         return cast("Grader", grader)
     if grader is not None and not isinstance(grader, str):
         raise UsageError(
-            f'the grader is {shown(grader)}; give "rules", "exact", "letter", "nli", '
+            f'grader: {shown(grader)} is not a grader. Pass "rules", "exact", "letter", "nli", '
             '"judge:openai:URL#MODEL" or an object with the method grade'
         )
     if grader is not None and grader.startswith("judge:"):
@@ -99,17 +101,17 @@ def as_grader(grader: Any, equivalence: Equivalence) -> Grader:
     if (name := check_name(grader or usual, GRADERS, what="grader")) != "nli":
         return rule_grader(name)
     if isinstance(equivalence, ExactMatch):
-        raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')
+        raise UsageError('grader: "nli" requires an NLI model. Pass one as the equivalence (--equivalence)')
     return EntailmentGrader(equivalence)
 
 
 def rule_grader(name: str, *, rouge: bool = False) -> RuleGrader:
-    """Return the grader by rules: all rules, or the one rule of "exact" or "letter"."""
+    """Return the grader with all rules, or with the single rule "exact" or "letter"."""
     return RuleGrader(rouge=rouge) if name == "rules" else RuleGrader(rules=(name,))
 
 
 def grader_record(grader: Grader) -> tuple[str, str | None]:
-    """What a calibration keeps of a grader: its name, and the revision of the model that it asks, if any.
+    """Return the name of a grader and the revision of its model, for the record of a calibration.
 
     >>> grader_record(RuleGrader())
     ('rules', None)
@@ -136,13 +138,13 @@ def check_gradable(row: Row) -> None:
 def grade_texts(
     grader: Grader, question: str, texts: Sequence[str | None], references: Sequence[str]
 ) -> Grade:
-    """Grade the texts of one answer, of which one correct one is enough; None, no answer, is wrong."""
+    """Grade the texts of one answer, of which one correct text is enough; None (no answer) is wrong."""
     found = [text for text in texts if text is not None]
     return grader.grade(question, found, references) if found else Grade(False, "empty")
 
 
 def grade_answer(grader: Grader, row: Row, text: str | None, kind: AnswerKind) -> bool:
-    """Say whether a row's answer is right: by people's verdict on one that is given, else by references."""
+    """Return whether an answer is correct: by the human verdict on a given answer, else by references."""
     if kind == "given" and row.verdict is not None:
         return row.verdict
     return grade_texts(grader, row.question_or_empty, [text], row.answers).correct
@@ -151,10 +153,10 @@ def grade_answer(grader: Grader, row: Row, text: str | None, kind: AnswerKind) -
 def grade_clusters(
     row: Row, *, grader: Grader, members: Members | None = None, only: Iterable[int] | None = None
 ) -> dict[int, Grade]:
-    """Grade clusters of a row (all, or `only` some) by their commonest wordings, as answers are given.
+    """Grade clusters of a row (all, or `only` some) by their most frequent wording.
 
-    The row has `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` if they are known. With
-    `members` one correct text of those that this function chooses of a cluster is enough.
+    The row has `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` if known. With `members`, one
+    correct text among the chosen members of a cluster is enough.
     """
     texts = [[text] for text in wordings(row)]
     if members is not None:
@@ -166,11 +168,12 @@ def grade_clusters(
 def grade_row(row: Row, *, grader: Grader, kind: AnswerKind = "modal") -> Row:
     """Add `correct` and `rule` to a row with `answers`; InputError if a field is missing or malformed.
 
-    A row with a `prediction` gets a bool and a text. One with `samples`, `clusters` and `top_cluster` gets
-    both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster: each is
-    graded by its commonest wording. One with an `answer` and its `probability`, or whose answer is of another
-    `kind` than the samples' modal one, gets `answer_correct`, a bool: what it had as `correct` if people have
-    judged its answer, for which it needs no reference answers (then there is null by measure).
+    - A row with a `prediction` gets a bool and a text.
+    - A row with `samples`, `clusters` and `top_cluster` gets both by measure (null if the measure is null),
+      and `cluster_correct`: one bool per cluster, by the most frequent wording of the cluster.
+    - A row with an `answer` and its `probability`, or whose `kind` of answer is not "modal", gets
+      `answer_correct`, a bool. If people have judged the answer, it is their verdict in `correct`; then no
+      reference answers are needed, and `correct` is null for each measure.
     """
     predictions, decision, answer_correct = row.predictions, row.decision, None
     if decision is not None:
@@ -197,13 +200,13 @@ def grade_row(row: Row, *, grader: Grader, kind: AnswerKind = "modal") -> Row:
 
 @dataclass(frozen=True)
 class GradeStep(Step):
-    """Grades rows: `grade_row`; all that a grader is asked about a block is asked at once."""
+    """A step that grades rows with `grade_row`; the grader gets all requests of a block at once."""
 
     name: ClassVar[str] = "grade"
     grader: Grader
 
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
-        """Grade."""
+        """Return the graded rows."""
         return grade_together(self.grader, lambda marks: [grade_row(row, grader=marks) for row in rows])
 
 
@@ -215,21 +218,23 @@ def check_auditable(row: Row) -> None:
     _ = row.question if row.has("question") or row.has("messages") else row.id
     _ = row.answers, row.group
     if row.predictions is None:
-        raise InputError("no 'prediction'; it is the answer that was labelled (--columns prediction=answer)")
+        raise InputError(
+            "'prediction' is missing. Name the column of the labeled answer: --columns prediction=answer"
+        )
     _ = row.human
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What people and a grader say of one prediction; both None where people are undecided."""
+    """The verdicts of people and a grader on one prediction; both are None if people are undecided."""
 
     correct: bool | None
     human: bool | None
-    ties: Ties  # to other rows
+    ties: Ties  # keys that related rows share
 
 
 def judge_rows(rows: Sequence[Row], grader: Grader) -> list[Judgement]:
-    """Ask the grader about the predictions that people agree on."""
+    """Grade the predictions whose human label is decided."""
     labels = [row.human for row in rows]
 
     def grade(marks: Grader) -> list[bool | None]:
@@ -249,13 +254,13 @@ def _ties(row: Row) -> Ties:
 
 
 def audit(judgements: Sequence[Judgement], *, seed: int = 0) -> dict[str, Any]:
-    """Compare grader and people over what `judge_rows` returns: `semcal.metrics.agreement` as a dict.
+    """Compare a grader with people: `semcal.metrics.agreement` of judgements, as a dict.
 
-    Rows on which people are undecided do not count; answers to one question are resampled together.
+    Rows without a decided human label do not count; answers to one question are resampled together.
     """
     decided = [judgement for judgement in judgements if judgement.human is not None]
     if not decided:
-        raise InputError("no row has a human label that is true or false; there is nothing to compare with")
+        raise InputError("human: no row has the label true or false. Add labels to compare with")
     agreement = metrics.agreement(
         [bool(judgement.correct) for judgement in decided],
         [bool(judgement.human) for judgement in decided],

@@ -1,4 +1,4 @@
-"""A language model behind a server as a grader: it judges the answers that the rules call wrong."""
+"""A grader that asks a language model behind a server about the answers that the rules reject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.servers.entailment import EntailmentTask, load_verdicts
 from semcal.servers.settings import PREFIX, ServerSettings
 
-#: How the name of a judge begins: judge:openai:URL#MODEL.
+#: Prefix of the name of a judge: judge:openai:URL#MODEL.
 JUDGE = "judge:"
 JUDGEMENT = EntailmentTask(
     "judgement",
@@ -31,9 +31,9 @@ Reply with one word: correct or incorrect.""",
 
 
 class JudgeGrader(BatchGrader):
-    """A prediction is right when rules accept it, or a judge that is asked where they do not.
+    """A grader that accepts a prediction if rules accept it, or else if a judge accepts it.
 
-    `judge` is an equivalence that says of (question, prediction, references, one a line) whether it is right.
+    `judge` is an equivalence that decides triples (question, prediction, references, one per line).
     """
 
     def __init__(self, judge: Equivalence, rules: Grader | None = None) -> None:
@@ -41,7 +41,7 @@ class JudgeGrader(BatchGrader):
         self.rules = rules or RuleGrader()
 
     def grade_all(self, requests: Sequence[GradeRequest]) -> list[Grade]:
-        """Return the verdict on each, with the rule "judge" where that is asked: about all at once."""
+        """Return the verdict on each request; the judge gets all requests that the rules reject at once."""
         grades = [self.rules.grade(*request) for request in requests]
         pending = {k: list(_triples(*requests[k])) for k, grade in enumerate(grades) if not grade.correct}
         triples = list(dict.fromkeys(triple for group in pending.values() for triple in group))
@@ -55,7 +55,7 @@ class JudgeGrader(BatchGrader):
 def _triples(
     question: str, predictions: Sequence[str], references: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """What the judge is asked; empty predictions are wrong, and empty references match nothing."""
+    """Return the triples for the judge, without empty predictions and empty references."""
     listed = "\n".join(f"- {' '.join(text.split())}" for text in references if text.strip())
     for text in predictions:
         if listed and text.strip():
@@ -69,9 +69,9 @@ def load_judge(
     settings: ServerSettings | None = None,
     cache: str | Path | None = None,
 ) -> JudgeGrader:
-    """Connect to judge:openai:URL#MODEL; its verdicts are kept in the file of those on meanings."""
+    """Connect to judge:openai:URL#MODEL; `cache` is the file of verdicts, which equivalences share."""
     server = name.removeprefix(JUDGE)
     if not server.startswith(PREFIX):
-        raise UsageError(f"the grader {shown(name)} names no server; expected {JUDGE}{PREFIX}URL#MODEL")
+        raise UsageError(f"--grader: {shown(name)} has no server. Pass {JUDGE}{PREFIX}URL#MODEL")
     judge = load_verdicts(server, settings, task=JUDGEMENT)
     return JudgeGrader(judge if cache is None else CachedEquivalence(judge, cache), rules)

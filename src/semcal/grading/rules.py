@@ -1,7 +1,8 @@
-"""Grades predictions against references by rules on their words (spec.md, section 7).
+"""Grade predictions against references by rules on their words (spec section 7).
 
-Texts are compared by their normal form. A rule can only accept, and a prediction is right if any rule accepts
-it against any reference; so the order of the references does not matter, nor what was graded before.
+Texts are compared by their normal form. A rule can only accept, and a prediction is correct if any rule
+accepts it against any reference. Therefore a verdict depends neither on the order of the references nor on
+earlier grades.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Thresholds:
     """
 
     fuzzy: float = 90.0  # minimum ratio (0 to 100) of two texts
-    fuzzy_above: bool = False  # whether the ratio must exceed it
-    f1: float = 0.5  # must be exceeded
-    rouge_l: float = 0.3  # must be exceeded
-    numerals: bool = True  # fuzzy ignores digits; wrong values and contradictions pass only equality and date
+    fuzzy_above: bool = False  # True if the ratio must exceed `fuzzy`
+    f1: float = 0.5  # the F1 must exceed this threshold
+    rouge_l: float = 0.3  # the F-measure must exceed this threshold
+    numerals: bool = True  # reject wrong values and contradictions, and fuzzy matches of texts with digits
 
 
 @dataclass(frozen=True)
@@ -51,69 +52,71 @@ class Grade:
     """A verdict and its reason."""
 
     correct: bool
-    rule: str  # the rule that accepted it; "none" if none did, "empty" if there was no text
+    rule: str  # the rule that accepted the answer; "none" without such a rule, "empty" without a text
 
 
 class Grader(Protocol):
-    """Decides whether an answer is right."""
+    """An object that decides whether an answer is correct."""
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return the verdict on `predictions`; one right one is enough."""
+        """Return the verdict on `predictions`; one correct prediction is enough."""
 
 
 GradeRequest = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""Question, predictions and references, as `Grader.grade` takes them."""
+"""Question, predictions and references: the arguments of `Grader.grade`."""
 
 
 @runtime_checkable
 class BatchGrader(Grader, Protocol):
-    """A grader that is quicker where it grades many answers at once."""
+    """A grader that is faster if it grades many answers at once."""
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return the verdict on `predictions`; one right one is enough."""
+        """Return the verdict on `predictions`; one correct prediction is enough."""
         (grade,) = self.grade_all([(question, tuple(predictions), tuple(references))])
         return grade
 
     def grade_all(self, requests: Sequence[GradeRequest]) -> list[Grade]:
-        """Return the verdict on each, the same as `grade`."""
+        """Return the verdict on each request, equal to that of `grade`."""
 
 
 class RuleGrader:
-    """Grades by rules on the words alone, without a model.
+    """A grader that uses rules on the words, without a model.
 
-    In this order, each against every reference:
+    The rules, in this order; each rule tries every reference:
 
     - *equality*: the normal forms are equal, eras in either spelling ("753 BCE", "753 BC"; "AD 70", "70 CE");
     - *containment*: the prediction contains the reference as whole words, and no value is wrong;
-    - *date*: it does so once its dates are cut to the granularity of the reference: the reference "1988"
-      accepts any date in 1988, "April 30" that day in any year;
-    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
-    - *F1*: SQuAD's F1 of their words, those of the question left out, is above 0.5, and no value is wrong;
-    - *same*: the two, or the text behind "the answer is" and the reference, are one value, name or polarity
-      in two notations (`semcal.meaning.rules.compare`): "60%" and "0.6", "5000 m" and "5 km";
-    - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong;
-    - *exact* (optional, in place of equality): where the question or the references show codes, case, dots
-      and signs count; elsewhere it is equality;
+    - *date*: containment after the dates of the prediction are cut to the granularity of the reference: the
+      reference "1988" accepts any date in 1988, "April 30" accepts that day in any year;
+    - *fuzzy*: rapidfuzz's ratio of the texts is at least 90, neither text has a digit, no value is wrong;
+    - *F1*: SQuAD's F1 of the words that are not in the question exceeds 0.5, and no value is wrong;
+    - *same*: the prediction, or its text after "the answer is", and the reference are one value, name or
+      polarity in two notations (`semcal.meaning.rules.compare`): "60%" and "0.6", "5000 m" and "5 km";
+    - *ROUGE-L* (optional): its F-measure exceeds 0.3, and no value is wrong;
+    - *exact* (optional, instead of equality): equality, but if the question or the references have codes,
+      case, dots and signs count;
     - *letter* (optional): the texts are equal after Unicode NFC and without outer blanks.
 
     Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.text.values`).
-    Containment, fuzzy and F1 also reject a prediction that contradicts the reference: by a denial, the other
-    polarity, unit, bound, name or operator (`semcal.meaning.rules.contradicts`).
-    A value is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that
-    only one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
-    reference matches nothing. A reference whose words all stand in the question is met by equality, or by
-    containment unless what is added stands there, too ("X or Y?" for "X"; `FUNCTION_WORDS` do not count).
+    A value is wrong if each text has a value that the other lacks: "Henry VII" and "Henry VIII". An extra
+    value in only one text (a year in brackets) is not a contradiction. Containment, fuzzy and F1 also reject
+    a prediction that contradicts the reference by a denial or by another polarity, unit, bound, name or
+    operator (`semcal.meaning.rules.contradicts`).
+
+    An empty prediction is wrong, and an empty reference matches nothing. If the question has all words of a
+    reference, only two rules apply: equality, and containment unless all added words are in the question, too
+    ("X or Y?" for "X"; `FUNCTION_WORDS` do not count).
 
     Parameters
     ----------
     rouge : bool
-        Whether to use ROUGE-L, too.
+        Add ROUGE-L to the rules.
     rules : sequence of str
-        Which of `RULES` to use, in which order.
+        Names of the rules, in order.
     thresholds : Thresholds, optional
-        Other thresholds than those above.
+        Thresholds that replace the defaults.
     normal_form : callable
-        Text → normal form; another function than semcal's is for comparisons.
+        Text → normal form. Pass another function only for comparisons.
 
     Raises
     ------
@@ -141,18 +144,18 @@ class RuleGrader:
         self.thresholds = thresholds or Thresholds()
         self.normal_form = normal_form
         accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
-        plain_text = normal_form is default_normal_form  # "same" reads texts as semcal does
+        plain_text = normal_form is default_normal_form  # "same" always uses the default normal form
         self._accepts = [pair for pair in accepts if plain_text or pair[0] != "same"]
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return the verdict on `predictions`, the forms of one answer; one right form is enough.
+        """Return the verdict on `predictions`, the forms of one answer; one correct form is enough.
 
-        An empty question is not known: nothing counts as its echo.
+        An empty question means that the question is unknown, and no prediction is an echo of it.
 
         Raises
         ------
         InputError
-            If there is no prediction or no reference at all.
+            If `predictions` or `references` is empty.
         """
         _check_texts("predictions", predictions)
         _check_texts("references", references)
@@ -172,7 +175,7 @@ class RuleGrader:
     def _rule(
         self, question: str, prediction: _Text, references: Sequence[_Text], question_words: frozenset[str]
     ) -> str:
-        """The first rule that accepts `prediction`, or "none"."""
+        """Return the first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
             values_count = self.thresholds.numerals and rule not in _VALUES_DO_NOT_COUNT
             for reference in references:
@@ -190,7 +193,7 @@ class RuleGrader:
 
 
 def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: frozenset[str]) -> bool:
-    """Whether a prediction only says words of the question that the reference has, too."""
+    """Return whether a prediction only repeats words that both the question and the reference have."""
     if rule in _NO_ECHOES or not question_words.issuperset(reference.words):
         return False
     added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
@@ -199,17 +202,17 @@ def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: fro
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:
     if isinstance(texts, str) or not texts:
-        raise InputError(f"{name} must be one or more texts in a list, got {shown(texts)}")
+        raise InputError(f"{name}: expected a list of one or more texts, got {shown(texts)}. Pass a list")
 
 
 class _Text:
-    """A normal form, and what rules derive from it on first use."""
+    """A normal form, and cached properties for the rules."""
 
     def __init__(self, form: str, full_form: str = "", text: str = "") -> None:
         self.form = form
-        self.text = text  # as written
+        self.text = text
         self.raw = plain(text)
-        self.full_form = full_form or form  # what values are read from
+        self.full_form = full_form or form  # source of the values
         self.padded = f" {form} "
         self.words = form.split()
 
@@ -227,12 +230,12 @@ class _Text:
 
     @cached_property
     def dates(self) -> tuple[str, ...]:
-        """The dates that state a month or a day, in ISO form."""
+        """The dates with a month or a day, in ISO form."""
         return tuple(word for word in self.words if "-" in word and _ISO.fullmatch(word))
 
     @cached_property
     def coarser(self) -> tuple[str, ...]:
-        """The padded form with its dates cut to the month, and to the year."""
+        """The padded forms with dates cut to the month, and to the year."""
         months = _ISO.sub(lambda date: date[0][:7], self.padded)
         return months, _ISO.sub(lambda date: date[0][:4], self.padded)
 
@@ -241,7 +244,7 @@ class _Text:
         return month_and_day(self.form)
 
 
-#: Words that do not count where a prediction adds words of the question; a verb counts: it makes a statement.
+#: Words that do not count as added words of a prediction. Verbs do count, because they make a statement.
 FUNCTION_WORDS = STOP_WORDS - AUXILIARY_VERBS
 _DIGIT = re.compile(r"\d")
 _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
@@ -255,7 +258,7 @@ def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
 
 @cache_texts(1 << 15, lambda text: len(text.text))
 def _without(text: _Text, words: frozenset[str]) -> _Text:
-    """A text without some words, whose values are still those of the whole."""
+    """Return a text without some words that still has the values of the whole text."""
     return _Text(" ".join([word for word in text.words if word not in words]), text.full_form, text.text)
 
 
@@ -275,12 +278,12 @@ def _date(_question: str, prediction: _Text, reference: _Text, _: Thresholds) ->
     if reference.month_and_day is not None:
         month, day = reference.month_and_day
         return any(date[5:7] == month and (not day or date[8:] == day) for date in prediction.dates)
-    before_christ = f"{reference.padded}bc "  # "1066" stands in "1066-10-14 bc"
+    before_christ = f"{reference.padded}bc "  # "1066-10-14 bc" contains "1066"
     return any(reference.padded in form and before_christ not in form for form in prediction.coarser)
 
 
 def _fuzzy(_question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
-    """Fuzzy matching; a Roman-looking word that both texts share ("Malcolm X") is no numeral."""
+    """Match by edit distance; a Roman-looking word that both texts share ("Malcolm X") is not a numeral."""
     if at.numerals and (prediction.has_digit or reference.has_digit):
         return False
     similarity = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
@@ -321,10 +324,10 @@ def _letter(_question: str, prediction: _Text, reference: _Text, _: Thresholds) 
     return letter_form(prediction.text) == letter_form(reference.text)
 
 
-#: Chinese and Japanese, which write no blanks between words.
+#: Chinese and Japanese text, which has no blanks between words.
 _WIDE = re.compile("[\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]{2,}")
 _STATED = re.compile(r"[.!?:]\s+(?:[Tt]he |[Ff]inal ){0,2}[Aa]nswer(?: is|:)\s+([^\n]{1,80})$")
-#: What these accept no value contradicts; a date matches its year, month or day of the month.
+#: Rules that do not check values, because texts that they accept cannot contradict each other.
 _VALUES_DO_NOT_COUNT = ("equality", "date", "same", "exact", "letter")
 _NO_ECHOES = ("equality", "same", "exact", "letter")
 _ACCEPTS: dict[str, Callable[[str, _Text, _Text, Thresholds], bool]] = {
@@ -341,7 +344,7 @@ _ACCEPTS: dict[str, Callable[[str, _Text, _Text, Thresholds], bool]] = {
 
 
 def squad_f1(prediction: Counter[str], reference: Counter[str]) -> float:
-    """Return SQuAD's F1 between the words of two normal forms, in [0, 1], from the counts of the words.
+    """Return SQuAD's F1 of two normal forms, in [0, 1], from the counts of their words.
 
     References
     ----------
@@ -359,7 +362,7 @@ def squad_f1(prediction: Counter[str], reference: Counter[str]) -> float:
 def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
     """Return the ROUGE-L F-measure of the words of two normal forms, in [0, 1].
 
-    Twice the length of their longest common subsequence over their summed lengths; no stemming.
+    This is twice the length of the longest common subsequence over the sum of the lengths, without stemming.
 
     References
     ----------
@@ -383,13 +386,11 @@ def members_to_grade(
     limit: int = 4,
     first: int | None = None,
 ) -> tuple[int, ...]:
-    """Return the members of a cluster to grade, ascending: up to `limit`, at random without replacement.
+    """Return up to `limit` random members of a cluster to grade, ascending, without replacement.
 
-    Every member is ranked by a hash of (seed, question id, measure, member), so the draw depends neither on
-    earlier draws nor on the order of the cluster.
-
-    `measure` gives each measure a draw of its own; without it measures that choose the same cluster of sample
-    indices grade the same members. The member `first` is always included.
+    Members are ranked by a hash of (seed, question id, measure, member), so the choice depends neither on
+    earlier choices nor on the order of the cluster. With `measure` each measure has its own choice; without
+    it, measures with the same top cluster grade the same members. The member `first` is always included.
 
     >>> members_to_grade([3, 1], seed=0, question_id="q1")
     (1, 3)

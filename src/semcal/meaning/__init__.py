@@ -1,1 +1,1 @@
-"""The answer in a generation, and which answers mean the same."""
+"""Extraction of the answer from a generation, and rules that compare two answers."""

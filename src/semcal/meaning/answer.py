@@ -1,14 +1,14 @@
-"""The answer in a generation (spec 5.1; meaning.md 1), and whether an answer is a refusal.
+"""Extraction of the answer from a generation (spec 5.1), and detection of refusals.
 
-`AnswerFormat` reads it by one of several rules, without the markup of reasoning, channels, fences, tags and
-JSON. The first answer is the first line, to the end of its first sentence, of what is said after
-lead-ins. A title that looks like a lead-in has no mark behind it ("Sure Thing") or goes on with a capital
-("Certainly, Maybe").
+`AnswerFormat` reads the answer by one of several rules, without the markup of reasoning, channels, fences,
+tags and JSON. The first answer is the first sentence of the first line after lead-ins such as "Sure!". A
+title that looks like a lead-in has no punctuation mark after it ("Sure Thing") or continues with a capital
+letter ("Certainly, Maybe").
 
-A refusal, which the setting cluster.merge_refusals merges, begins with one of the English `PHRASES` and then
-names no answer: "I don't know who wrote it" is one, "I'm not sure, but probably Ana Velis" is not. Words that
-may be an answer ("unknown", "nobody") are no refusal, nor is a phrase that continues like a title ("I Don't
-Know How to Love Him").
+A refusal begins with one of the English `PHRASES` and then names no answer: "I don't know who wrote it" is a
+refusal, "I'm not sure, but probably Ana Velis" is not. Words that may be an answer ("unknown", "nobody") are
+not refusals, and neither is a phrase that continues like a title ("I Don't Know How to Love Him"). The
+setting cluster.merge_refusals merges refusals.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _OPENING_WORDS = (
     "the a an he she it they this that these those there his her its their we you in on at as when while"
     " after before although because if for but however also question answer context"
 )
-_ARTICLES = " der die das den dem des im am zum vom beim ein eine einer"  # before an ordinal; or nothing
+_ARTICLES = " der die das den dem des im am zum vom beim ein eine einer"  # before an ordinal; the first is ""
 _SMALL_WORDS = "with from into onto over upon than that this your when have does were been they them"
-_REASONING_WORDS = (  # open a sentence behind a number
+_REASONING_WORDS = (  # open a sentence after a number
     "i so thus hence therefore then here now let since note hope please thank thanks explanation reason step"
     " yes no not each every all both some many most is are was were who what which where why how next first"
     " finally by from to of with and or given using according my our"
 )
-_TITLES = frozenset(_TITLE_WORDS.split())  # do not end a sentence, unless it is a name ("Amartya Sen.")
+_TITLES = frozenset(_TITLE_WORDS.split())  # do not end a sentence, unless they are names ("Amartya Sen.")
 _BEFORE_NUMBERS = frozenset(_NUMBERED_WORDS.split())  # "No. 5"; but "No." is an answer
-_ENDINGS = frozenset(_ENDING_WORDS.split())  # may end a sentence, and then keep their full stop
-_OPENERS = frozenset(_OPENING_WORDS.split())  # capitalised after an abbreviation, they open a sentence
+_ENDINGS = frozenset(_ENDING_WORDS.split())  # keep their full stop at the end of a sentence
+_OPENERS = frozenset(_OPENING_WORDS.split())  # open a sentence if capitalized after an abbreviation
 _BEHIND_NUMBERS = _OPENERS.union(_REASONING_WORDS.split())
 _ORDINAL_NUMBER = re.compile(
     r"(?<![^\s(])(?:\d{1,2}(?:st|nd|rd|th)?|(?=[IVXLC]{2})C{0,3}(?:X[LC]|L?X{0,3})(?:I[VX]|V?I{0,3})|X|V)"
@@ -57,11 +57,11 @@ _STOP = re.compile(
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _INITIAL_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\.\s*$")
-_DATED = re.compile(  # what an ordinal stands before, in languages whose nouns are capitalised
+_DATED = re.compile(  # words after an ordinal, in languages that capitalize nouns
     r"\s(?:(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-zä]{0,6}\b"
     r"|J[aä]nner\b|Jahr|Weltkrieg|[^\W\d_]+\.?\s\d{3,4}\b)"
 )
-#: Alone before an exclamation mark, they begin a title or a sentence; and the remainder of such a title.
+#: Interjections that begin a title or a sentence if alone before "!", and the remainder of such a title.
 _INTERJECTION = re.compile(r"oh|o|ah|hey|wow|hmm+", re.IGNORECASE)
 _TITLE_REMAINDER = re.compile(
     r"(?:\s(?:[^\W\d_a-z][\w'’-]{0,40}|of|the|a|an|in|and|to|for|with),?){1,6}!(?=\s|$)"
@@ -77,7 +77,7 @@ _AGREED = (
     r"|[Nn]o problem|[Gg]ot it|[Uu]nderstood|[Tt]hank(?:s| you) for asking"
     r"|(?:(?:[Tt]hat['’]s|[Tt]hat is|[Ww]hat) an? )?(?:[Gg]reat|[Gg]ood|[Ee]xcellent|[Ii]nteresting) question"
 )
-_EXCLAIMED = (  # may be an answer, but for an exclamation mark
+_EXCLAIMED = (  # may be an answer without an exclamation mark
     r"[Gg]reat|[Gg]ood|[Ee]xcellent|[Pp]erfect|[Ww]onderful|[Aa]wesome|[Ff]antastic|[Nn]ice|[Cc]orrect|[Rr]ight"
     r"|[Ee]xactly|[Ii]ndeed|[Tt]hank(?:s| you)|[Tt]hat['’]s (?:right|correct)|[Yy]ou['’]re (?:right|correct)"
 )
@@ -100,10 +100,10 @@ _LEAD_IN = re.compile(
 _ORDINAL = r"\d{3}\b|[NBRQK]?[a-h][1-8]\b|(?:F+C|FSV|S[CV]|TS[CV]|SSV|VfB|VfL|Bundesliga|Liga|Mai)\b"
 _ORDINAL += r"|[^\W\d_]+\.?[ \t]\d{3,4}\b"  # a date
 _MARK = re.compile(rf"(?:\(?1[.)](?![ \t]+(?:{_ORDINAL}))|[*•]|[-–](?![ \t]*[$£€¥]?[.,]?\d))[ \t]+(?=\S)")
-_UNBROKEN = re.compile(rf"\d{{1,2}}\.[ \t]+(?:{_ORDINAL})|OK! [Mm]agazine")  # has no end of a sentence
+_UNBROKEN = re.compile(rf"\d{{1,2}}\.[ \t]+(?:{_ORDINAL})|OK! [Mm]agazine")  # its stop ends no sentence
 _QUESTION_LABEL = re.compile(rf"{_OPENED}(?i:question|q|user|human){_COLON}")
 _ANY_QUESTION = re.compile(r"[^\n?]*(?:\?(?=\s)|\n)")
-#: A question that is followed by an answer in its line; words of which it has one.
+#: A question before its answer in one line, and the words that a question has.
 _ASKED = re.compile(r"[^\n?？。！\"“]{6,300}?(?:\?[\"”’*_]*[ \t]+(?=[^\sa-z]|\d)|？[」』]?\s*(?=\S))")
 _ASKS = re.compile(
     r"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b(?:who|whom|whose|what"
@@ -113,7 +113,7 @@ _ASKS = re.compile(
 )
 _BLANKS, _WORD, _BEHIND = re.compile(r"\s*"), re.compile(r"\w+"), re.compile(r"[^\w\s]*")
 
-#: Marks of reasoning: every closing mark may close every opening one.
+#: Marks of reasoning: every closing mark may close every opening mark.
 _TAG = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|longcat_think)"
 _REASONING = re.compile(
     rf"(?P<opens><{_TAG}>|\[THINK\]|◁think▷|<\|channel>thought\b|here(?:'s| is) my thought process:"
@@ -127,13 +127,15 @@ _SPECIALS = re.compile(
 )
 _FINAL = re.compile(r"<\|channel\|>\s*final\b(?:[^<]|<\|constrain\|>){0,80}<\|message\|>")
 _CHANNEL = re.compile(r"\s*(?:<\|start\|>\s*\w*)?<\|channel\|>")
-#: Channels whose special tokens were left out when the reply was decoded.
+#: Channels of a reply that was decoded without special tokens.
 _BARE_CHANNEL = re.compile(r"\s*(?:assistant)?(?:analysis|commentary)(?P<begins>(?=[A-Z\"“]))?")
 _BARE_FINAL = "assistantfinal"
 _FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})(?:[ \t]*(?P<language>[\w+#.-]*)[ \t]*\n|(?=[^`~\n]+(?P=marks)))")
 _FENCED_JSON = re.compile(r"```(?:json)?\s*(?P<json>[{\[])", re.IGNORECASE)
 _BRACKET = re.compile(r"(?P<json>[{\[])")
-_PROSE = frozenset(("", "json", "text", "txt", "plaintext", "plain", "markdown", "md"))  # fenced, but no code
+_PROSE = frozenset(
+    ("", "json", "text", "txt", "plaintext", "plain", "markdown", "md")
+)  # fenced, but not code
 _TAGGED = re.compile(
     r"(?P<opens><(?:final_?)?(?:answer|response|solution)>|<\|begin_of_(?:box|solution)\|>|<\|start_response\|>)"
     r"|</(?:final_?)?(?:answer|response|solution)>|<\|end_of_(?:box|solution)\|>|<\|end_response\|>",
@@ -144,7 +146,7 @@ _ANSWER_KEYS = ("answer", "final_answer", "result", "output")
 _ASIDE_WORDS = "reasoning explanation rationale thought thoughts thinking analysis steps confidence"
 _SENTENCE = r"(?:^|(?<=[.!?;。]\s)|(?<=[.!?;]\s\s))"
 _THUS = r"(?:(?:so|thus|therefore|hence|then|finally)[, ]{1,2})?"
-#: Marks of a final answer; those that are not `strong` also occur in sentences that are not reasoning.
+#: Marks of a final answer. Marks that are not `strong` also occur in sentences that are not reasoning.
 _MARKER = re.compile(
     rf"(?P<strong>{_SENTENCE}{_OPENED}{_THUS}(?:the |my |our )?final answer(?: is)?"
     rf"(?:{_COLON}|{_CLOSED}(?=\n)|\s(?=\S))|^{_OPENED}(?-i:ANSWER){_COLON}"
@@ -158,14 +160,14 @@ _MARKER = re.compile(
 _BOX = re.compile(r"(?P<opens>\\(?:boxed|fbox)\s{0,3}\{)|\\[\\{}]|[{}]")
 _BOXED_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
 _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\s?[:：]", re.IGNORECASE)
-#: Words before a marker that is not strong: fewer are an answer themselves ("Paris. The answer is famous").
+#: Minimum words before a weak marker: fewer words are the answer ("Paris. The answer is famous").
 _REASONED = 4
-#: Markers that are tried, from the last on; those tried first have nothing behind them.
+#: Maximum number of last markers that are tried, because no text may follow the last markers.
 _TRIES = 3
 
 
 class _Number(float):
-    """A number of a JSON text, with the text: 1.50 says more than 1.5."""
+    """A number of a JSON text with its spelling, because 1.50 is more precise than 1.5."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -179,30 +181,31 @@ class AnswerSpan:
     """The answer in a generation, and its place in the raw text."""
 
     text: str  # the answer, stripped, without the full stop of its sentence
-    end: int  # where it ends in the raw text, full stop or closing markup included: `raw[:end]` is scored
-    start: int = 0  # where it begins, if anything is passed over
-    #: Whether it has come to its end: a newline, the end of a sentence or closing markup was seen.
+    end: int  # end in the raw text, full stop or closing markup included: `raw[:end]` is scored
+    start: int = 0  # start in the raw text; 0 if only blanks precede the answer
+    #: True if the answer is complete: a newline, the end of a sentence or closing markup follows.
     closed: bool = field(default=True, compare=False, repr=False)
-    #: Whether it ends inside a text that goes on (JSON, a tag), so that no end of turn is expected behind it.
+    #: True if the answer ends inside markup (JSON, a tag), so that no end of turn is expected after it.
     embedded: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """How the answer is read from a generation.
+    """The rule that reads the answer from a generation.
 
     Parameters
     ----------
     name : str
-        "auto": the content of an answer tag, the value of a JSON object that has one, the last marked answer
-        behind reasoning ("The answer is", "####", a box), or the first answer, whichever is found first.
-        "first": the first answer (`first_answer`). "final": the last marked answer. "whole": all that follows
-        reasoning. "json" or "json:/pointer" (RFC 6901): a value of a JSON text. "regex:PATTERN": its group.
+        "auto": the content of an answer tag, the answer in a JSON object, the last marked answer after
+        reasoning ("The answer is", "####", a box), or the first answer; the first of these rules that finds
+        an answer decides. "first": the first answer (`first_answer`). "final": the last marked answer.
+        "whole": the text after reasoning. "json" or "json:/pointer" (RFC 6901): a value of a JSON text.
+        "regex:PATTERN": the group of a regular expression.
 
     Raises
     ------
     UsageError
-        If there is no such format, or its pattern or pointer is invalid.
+        If the format is unknown, or its pattern or pointer is invalid.
 
     Examples
     --------
@@ -227,10 +230,10 @@ class AnswerFormat:
             )
 
     def read(self, text: str | None, question: str = "") -> AnswerSpan | None:
-        """Return the answer in a generation; None if there is no answer.
+        """Return the answer in a generation, or None.
 
-        There is no answer in a null content, if reasoning never closes or nothing follows it, or if the
-        format finds nothing. An empty generation is the empty answer. A repeated `question` is passed over.
+        The result is None if the content is null, if the reasoning never closes or no text follows it, or if
+        the format finds no answer. An empty generation is the empty answer. A repeated `question` is skipped.
         """
         start = None if text is None else _answer_start(text)
         if text is None or start is None:
@@ -273,7 +276,6 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _keys(pointer: str) -> list[str]:
-    """The keys of a JSON pointer."""
     if not pointer.startswith("/") or re.search(r"~(?![01])", pointer):
         raise UsageError(
             f"--answer-format: {shown(pointer)} is not a JSON pointer. Pass one such as json:/answer or "
@@ -289,8 +291,8 @@ class _Part:
     text: str  # the generation
     start: int
     end: int
-    outer: int = 0  # where the markup ends that closes the part; 0 if none does
-    value: str | None = None  # what the part says, if it is written with escapes
+    outer: int = 0  # end of the markup that closes the part; 0 without such markup
+    value: str | None = None  # decoded text of a part that is written with escapes
 
     def within(self, start: int, end: int, outer: int | None = None) -> _Part:
         """Return a part of this part, with its own closing markup unless `outer` is None."""
@@ -300,7 +302,7 @@ class _Part:
         return _Part(self.text, begun, ended, self.outer if outer is None else outer)
 
     def span(self, found: AnswerSpan) -> AnswerSpan:
-        """Return an answer in this part, with the markup behind it if the part ends there."""
+        """Return an answer in this part, with the markup after it if the answer ends the part."""
         if not self.outer or self.text[found.end : self.end].strip():
             return found
         closed = _CLOSING_MARKUP.match(self.text, self.outer).end()  # type: ignore[union-attr]
@@ -317,12 +319,12 @@ class _Part:
 
 
 def _passed(text: str, start: int) -> int:
-    """The start of an answer, or 0 if only blanks are before it."""
+    """Return the start of an answer, or 0 if only blanks precede it."""
     return start if text[:start].strip() else 0
 
 
 def _answer_start(text: str) -> int | None:
-    """Where the answer begins behind reasoning and channels; None if reasoning never closes."""
+    """Return the place after reasoning and channels; None if the reasoning never closes."""
     start, bare = 0, _BARE_CHANNEL.match(text)
     if finals := [match.end() for match in _FINAL.finditer(text)]:
         start = finals[-1]
@@ -336,10 +338,10 @@ def _answer_start(text: str) -> int | None:
 
 
 def _reasoning_end(text: str, start: int) -> int | None:
-    """Where the answer begins behind blocks of reasoning; None if they never close.
+    """Return the place after the blocks of reasoning; None if they never close.
 
-    Only what a text begins with counts: an answer may name the marks. The first block may lack its opening
-    mark, which a prompt can hold.
+    Only blocks at the beginning count, because an answer may mention the marks. The opening mark of the first
+    block may be missing, because it can be part of the prompt.
     """
     begun = _SPECIALS.match(text, start).end()  # type: ignore[union-attr]
     end = opened = start
@@ -352,7 +354,7 @@ def _reasoning_end(text: str, start: int) -> int | None:
                 opened = mark.start()
             depth += 1
             continue
-        if not depth and end > start:  # no block is open: the answer names the mark, or reasoning did
+        if not depth and end > start:  # no block is open: the answer or the reasoning mentions the mark
             content = len(text.rstrip()) if content is None else content
             if mark.end() >= content:
                 break
@@ -361,7 +363,7 @@ def _reasoning_end(text: str, start: int) -> int | None:
 
 
 def split_reasoning(text: str) -> tuple[str, str | None]:
-    """Return the reasoning, and the text of the answer behind it: None if reasoning never closes.
+    """Return the reasoning, and the text after it: None if the reasoning never closes.
 
     >>> split_reasoning("<think>A lake?</think> Mirna."), split_reasoning("A lake?</think>Mirna.")
     (('A lake?', 'Mirna.'), ('A lake?', 'Mirna.'))
@@ -376,7 +378,7 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
 
 
 def opened_reasoning(prompt: str) -> str:
-    """Return the mark of reasoning that a prompt ends in, such as "<think>"; "" if it ends in none.
+    """Return the mark that opens reasoning at the end of a prompt, such as "<think>"; "" without a mark.
 
     >>> opened_reasoning("Who?<|assistant|><think>\\n"), opened_reasoning("<think>\\n</think>\\n")
     ('<think>', '')
@@ -387,7 +389,7 @@ def opened_reasoning(prompt: str) -> str:
 
 
 def _said(text: str, start: int) -> _Part:
-    """The part from a place on, between special tokens that came as text."""
+    """Return the part after `start`, between special tokens that are spelled out as text."""
     begun = _SPECIALS.match(text, start).end()  # type: ignore[union-attr]
     if begun == len(text):
         begun = start
@@ -397,7 +399,7 @@ def _said(text: str, start: int) -> _Part:
 
 
 def _auto(part: _Part, question: str) -> AnswerSpan | None:
-    """The answer by the first rule that finds one: a tag, JSON, a marker, the first answer."""
+    """Return the answer by the first rule that finds one: a tag, JSON, a marker, the first answer."""
     part = _tagged(part) or part
     if (value := _json_value(part, None)) is not None:
         return value.whole()
@@ -416,7 +418,7 @@ def _auto(part: _Part, question: str) -> AnswerSpan | None:
 
 
 def _tagged(part: _Part) -> _Part | None:
-    """The content of the last answer tag; one that was opened in the prompt, or is not closed, counts too."""
+    """Return the content of the last answer tag, also of a tag without its opening or closing mark."""
     found, opened = None, part.start
     for mark in _TAGGED.finditer(part.text, part.start, part.end):
         if mark["opens"] is not None:
@@ -429,10 +431,10 @@ def _tagged(part: _Part) -> _Part | None:
 
 
 def _json_value(part: _Part, keys: list[str] | None, *, anywhere: bool = False) -> _Part | None:
-    """The value that keys lead to in a JSON text, or its only or answering value; else all of it.
+    """Return the value of a JSON text at `keys`; without keys, its answer (`_answering`).
 
-    None if there is no JSON text; an empty part if it holds no such value, or null. The text is the whole
-    part, begins it, or stands in a fence; with `anywhere` it may begin at one of the first brackets.
+    The result is None if the part has no JSON text, and an empty part if the value is missing or null. The
+    JSON text begins the part or is in a fence; with `anywhere` it may begin at one of the first brackets.
     """
     text, starts = part.text, [part.start]
     for pattern in (_FENCED_JSON, _BRACKET)[: 1 + anywhere]:
@@ -452,7 +454,7 @@ def _json_value(part: _Part, keys: list[str] | None, *, anywhere: bool = False) 
 
 
 def _pointed(value: Any, keys: list[str]) -> tuple[list[str], Any]:
-    """What a JSON pointer leads to, None if there is nothing, behind the keys of objects that it passes."""
+    """Return the object keys on the path of a JSON pointer, and its value, None if it is missing."""
     path = []
     for key in keys:
         if isinstance(value, list):
@@ -465,7 +467,7 @@ def _pointed(value: Any, keys: list[str]) -> tuple[list[str], Any]:
 
 
 def _answering(value: Any) -> tuple[list[str], Any]:
-    """The value of an object that is the answer, and its keys: a key for answers, or of the only scalar."""
+    """Return the keys and the value of the answer in an object: an answer key, or the only scalar."""
     path = []
     while isinstance(value, dict):
         names = {key: key.casefold().replace(" ", "_") for key in value}
@@ -480,7 +482,7 @@ def _answering(value: Any) -> tuple[list[str], Any]:
 
 
 def _located(part: _Part, start: int, end: int, path: list[str], value: Any) -> _Part:
-    """The part that is a value of the JSON text between two places, found behind its keys."""
+    """Find a value, after its keys, in the JSON text between two places, and return its part."""
     text, at = part.text, start
     if isinstance(value, str | _Number):
         said = value.strip() if isinstance(value, str) else value.text
@@ -499,7 +501,7 @@ def _located(part: _Part, start: int, end: int, path: list[str], value: Any) -> 
 
 
 def _marked(part: _Part, question: str, *, reasoned: bool = False) -> AnswerSpan | None:
-    """The last marked answer; with `reasoned` only behind reasoning, where the mark is no strong one."""
+    """Return the last marked answer; with `reasoned`, a weak mark counts only after reasoning."""
     part, text = (part if reasoned else _tagged(part) or part), part.text
     next_turn = _NEXT_TURN.search(text, _lead_end(text, question, part.start), part.end)
     end = next_turn.start() if next_turn else part.end
@@ -526,7 +528,7 @@ def _marked(part: _Part, question: str, *, reasoned: bool = False) -> AnswerSpan
 
 
 def _last_box(text: str, start: int, end: int) -> _Part | None:
-    r"""What stands in the last \boxed{} that is closed, braces inside it balanced."""
+    r"""Return the content of the last closed \boxed{} with balanced braces."""
     opened, found = list[tuple[bool, int]](), None
     for mark in _BOX.finditer(text, start, end):
         if mark["opens"] or mark[0] == "{":
@@ -545,14 +547,14 @@ def _last_box(text: str, start: int, end: int) -> _Part | None:
 def first_answer(text: str, question: str = "") -> AnswerSpan:
     """Cut the first answer out of a generation.
 
-    Leading white space is skipped, and what only leads to an answer: reasoning, special tokens as text, an
-    interjection of agreement or praise, a label, a list's first mark, `question` or any behind "Question:",
-    or a question that is answered in the same line. If nothing else was said, the text stands. The answer
-    ends at the first newline, or at the end of its first sentence. A full stop inside initials,
-    abbreviations, decimals or dates ("9. November") does not end a sentence. After an abbreviation that may
-    come last ("U.S.", "Jr.") or an initial, a sentence ends if the next word is capitalised and typically
-    opens sentences ("The", "It"). The full stop of an abbreviation is kept. For white space alone the answer
-    is empty, with `end` 0.
+    Leading white space and lead-ins are skipped: reasoning, special tokens as text, an interjection of
+    agreement or praise, a label, the first mark of a list, `question` or any question after "Question:", and
+    a question that is answered in the same line. If only lead-ins are present, they are the answer. The
+    answer ends at the first newline, or at the end of its first sentence. A full stop inside initials,
+    abbreviations, decimals or dates ("9. November") does not end a sentence. After an initial or an
+    abbreviation that may end a sentence ("U.S.", "Jr."), a sentence ends if the next word is capitalized and
+    typically opens sentences ("The", "It"). The full stop of an abbreviation is kept. For white space the
+    answer is empty, with `end` 0.
 
     >>> first_answer("J. R. R. Tolkien. He also wrote poems.")
     AnswerSpan(text='J. R. R. Tolkien', end=17, start=0)
@@ -566,11 +568,11 @@ def first_answer(text: str, question: str = "") -> AnswerSpan:
 
 
 def _first(text: str, begun: int, stop: int, question: str, *, in_list: bool = True) -> AnswerSpan:
-    """The first answer between two places; without `in_list` it begins with no mark of a list."""
+    """Return the first answer between two places; without `in_list`, "1." is a number, not a list mark."""
     is_cut, text = bool(text[stop:].strip()), text[:stop]
     margin = _BLANKS.match(text, begun).end()  # type: ignore[union-attr]
     start = _lead_end(text, question, margin, in_list=in_list)
-    is_bare = not text[start:].strip(" \t\n*_`.")  # a lead-in is all there is
+    is_bare = not text[start:].strip(" \t\n*_`.")  # the text has only a lead-in
     start = margin if is_bare else start
     if start == len(text):
         return AnswerSpan("", 0, closed=False)
@@ -592,10 +594,7 @@ def _first(text: str, begun: int, stop: int, question: str, *, in_list: bool = T
 
 
 def _lead_end(text: str, question: str, begun: int, *, in_list: bool = True) -> int:
-    """Where the answer begins behind all that only leads to it; `begun` if that is another question.
-
-    Without `in_list` "1." is a number.
-    """
+    """Return the place after the lead-ins of an answer; `begun` if another question follows."""
     at, marked = begun, False
     while True:
         at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
@@ -621,7 +620,7 @@ def _lead_end(text: str, question: str, begun: int, *, in_list: bool = True) -> 
 
 
 def _end_of_answered(text: str, at: int) -> int:
-    """Where the question ends that is asked at a place and answered in the same line; else that place."""
+    """Return the end of a question at `at` that is answered in the same line, else `at`."""
     asked = _ASKED.match(text, at)
     if asked is None or not _ASKS.search(asked[0]):
         return at
@@ -634,7 +633,7 @@ def _end_of_answered(text: str, at: int) -> int:
 
 
 def _end_of_echo(text: str, place: int, question: str) -> int:
-    """Where the question ends that is said again at a place; that place if it is not."""
+    """Return the end of the repeated question at `place`, or `place` if the question is not repeated."""
     at = place
     for word in _WORD.findall(question):
         match = _WORD.search(text, at)
@@ -647,7 +646,7 @@ def _end_of_echo(text: str, place: int, question: str) -> int:
 
 
 def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
-    """Whether this stop, with more text after it, closes a sentence."""
+    """Return whether a stop with more text after it closes a sentence."""
     signs = stop[0].rstrip(_CLOSERS)
     following = _NEXT_WORD.match(line, stop.end())
     word = following["word"] if following else ""
@@ -680,7 +679,7 @@ def _last_word(text: str) -> str:
 
 
 def _without_full_stop(answer: str) -> str:
-    """Drop the closing full stop unless an abbreviation or a row of initials needs it."""
+    """Drop the final full stop, unless it belongs to an abbreviation or to initials."""
     if answer.endswith("。"):
         return answer[:-1].rstrip()
     if not answer.endswith(".") or answer.endswith("..."):
@@ -701,7 +700,7 @@ _SOME = "enough|any|sufficient|specific|more"
 _FACTS = "information|context|details|knowledge|data"
 _STATED = "known|clear|specified|mentioned|stated|provided|given|available"
 
-#: How refusals begin, without articles and contractions; regular expressions.
+#: Regular expressions of the beginnings of refusals, without articles and contractions.
 PHRASES = (
     rf"(i )?(({_VERY}) )?do not (({_VERY}) )?(know|recall|remember)",
     rf"(i )?(am )?(({_VERY}) )?not (({_VERY}) )?(sure|certain|aware|familiar)",
@@ -749,7 +748,7 @@ _HEDGED = re.compile(rf"\b({_HEDGE}) (({_FILLER}) )*")
 
 
 def is_refusal(text: str) -> bool:
-    """Return whether an answer, or its normal form, only says that it has no answer.
+    """Return whether an answer, or its normal form, is a refusal.
 
     >>> [is_refusal(text) for text in ("I don't know.", "i am not sure who wrote it", "Sorry, no idea")]
     [True, True, True]
@@ -769,6 +768,6 @@ def _is_refusal(plain: str) -> bool:
 
 
 def _plain_words(text: str) -> str:
-    """Lower-case words without contractions and articles, each followed by a blank."""
+    """Return lower-case words without contractions and articles, each with a blank after it."""
     words = re.findall(r"\w+", re.sub("['’`]", "", text.casefold()))
     return "".join(f"{word} " for word in (_WORDS.get(word, word) for word in words) if word)

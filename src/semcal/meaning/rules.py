@@ -1,11 +1,11 @@
 """Rules that compare two answers to one question without a model: the same, different, or undecided.
 
-The rules read the answers as written and the question: case and signs are missing in normal forms. They know
-English, and some German, French and Spanish. The word lists (`words.txt`) were written for semcal.
+The rules read the question and the original answers, because normal forms lack case and signs. The rules
+cover English, and some German, French and Spanish. The word lists (`words.txt`) were written for semcal.
 
-An answer is read once: markup, citations and hedges go; units, abbreviations and denials get one spelling.
-Then the first rule with a verdict decides a pair. Rules on values, signs, polarity and amounts stand before
-rules on names; aliases come last. Of answers longer than `LONGEST` characters only the polarity is read.
+Each answer is read once: markup, citations and hedges are removed; units, abbreviations and denials get one
+spelling. The first rule with a verdict decides a pair. Rules for values, signs, polarity and amounts precede
+rules for names; aliases are last. For answers longer than `LONGEST` characters only the polarity counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from semcal.text.values import month_and_day, values_differ, values_read
 
 LONGEST = 400
 """Maximum characters of an answer that the rules read."""
-_SENTENCE = 16  # maximum words of a sentence in which a denial is read
+_SENTENCE = 16  # maximum words of a sentence that is searched for a denial
 
 # ---- Word lists
 
@@ -51,14 +51,14 @@ def _entries(name: str) -> list[list[str]]:
 
 
 def _any_of(name: str) -> str:
-    """A pattern of the words of a list, the longest first; "_" stands for a blank."""
+    """Return a pattern of the words of a list, the longest first; "_" is a blank."""
     words = sorted(_WORDS[name].split(), key=len, reverse=True)
     return f"(?:{'|'.join(words).replace('_', ' ')})"
 
 
 @lru_cache(maxsize=1 << 14)
 def _stem(word: str) -> str:
-    """A word without its English ending; crude, and alike for its forms."""
+    """Return a word without its English ending: a crude stem that all forms of the word share."""
     if len(word) < 4:
         return word
     word = _ENDING.sub("", f"{word[:-3]}f" if len(word) > 4 and word.endswith("ves") else word)
@@ -67,7 +67,7 @@ def _stem(word: str) -> str:
 
 
 def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
-    """For each word, and each stem, the other members of its groups."""
+    """Map each word, and each stem, to the other members of its groups."""
     related: dict[str, frozenset[str]] = {}
     for group in groups:
         for words in (group, [*map(_stem, group)]):
@@ -81,8 +81,8 @@ _ONE_NAME = {name: names[0] for names in _entries("one name") for name in names}
 _EXPANDED = dict(" ".join(entry).split("=") for entry in _entries("expanded"))
 _EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
 _SUBSTANCES = dict(" ".join(entry).split("=") for entry in _entries("substances"))
-_UNITS: dict[str, str] = {}  # the symbol of each spelling
-_SIZES: dict[str, tuple[str, Fraction]] = {}  # dimension of a symbol, and its size there
+_UNITS: dict[str, str] = {}  # symbol by spelling
+_SIZES: dict[str, tuple[str, Fraction]] = {}  # dimension and size by symbol
 _PLAIN = [("", "", 0)]
 _STEPS = [("k", "kilo", 3), ("M", "mega", 6), ("G", "giga", 9), ("T", "tera", 12)]
 _STEPS += [("m", "milli", -3), ("c", "centi", -2), ("µ", "micro", -6), ("n", "nano", -9)]
@@ -106,7 +106,7 @@ _SPELLINGS = [
 
 @lru_cache(maxsize=1 << 14)
 def _sound(word: str) -> str:
-    """A word in one spelling for all transcriptions of it: Tchaikovsky, Tschaikowsky."""
+    """Return one spelling for all transcriptions of a word: Tchaikovsky, Tschaikowsky."""
     for pattern, letters in _SPELLINGS:
         word = pattern.sub(letters, word)
     return word
@@ -114,7 +114,7 @@ def _sound(word: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _rivals(word: str) -> frozenset[str]:
-    """The words that a word excludes: as listed, or by a prefix."""
+    """Return the opposites of a word: listed ones, and words that differ by a negative prefix."""
     found = _OPPOSITES.get(word) or _OPPOSITES.get(_stem(word), frozenset())
     if len(word) > 3:
         longer = [prefix + word for prefix in _PREFIXES if prefix != "a" or _PRIVATIVE.fullmatch(f"a{word}")]
@@ -173,7 +173,7 @@ _LIST = re.compile(r",\s*(?:(?:and|or|&)\s+)?|;\s*|(\s+(?:and|&|or|und|et|y)\s+)
 
 
 class _Answer:
-    """One answer: as written, without markup and hedges, and its words in one spelling each."""
+    """One answer: its original text, the text without markup and hedges, and its words in one spelling."""
 
     def __init__(self, text: str) -> None:
         self.whole = len(text) <= LONGEST
@@ -205,30 +205,30 @@ class _Answer:
         self.capitals = frozenset(_bare(word)[:3] for word in _WORD.findall(self.raw) if word[0].isupper())
 
     def is_name(self, word: str) -> bool:
-        """Return whether a word is written as a name, and is neither a numeral nor an ordinal."""
+        """Return whether a word is capitalized as a name, and neither a numeral nor an ordinal."""
         named = len(word) > 2 and word.isalpha() and word[:3] in self.capitals
         return named and word not in _FUNCTION and not _NO_NAME.fullmatch(word)
 
     @cached_property
     def value(self) -> tuple[str, Any] | None:
-        """Kind and value of an answer that is one number, time, date, range or amount and nothing else."""
+        """Kind and value of an answer that is only one number, time, date, range or amount."""
         return _value(self.figures) or (_amount(self.figures) if self.numeric else None)
 
     @cached_property
     def units(self) -> dict[str, str]:
-        """The known unit of each number."""
+        """Known unit by number."""
         found = [(m[2] or m[4], _unit(m[1] or m[6])) for m in _AMOUNT.finditer(self.figures)]
         return {number.replace(",", ""): unit for number, unit in found if unit}
 
     @cached_property
     def bounds(self) -> dict[str, bool]:
-        """For each bounded number whether it is the least."""
+        """Bounded numbers: True for a lower bound, False for an upper bound."""
         found = _BOUND.findall(" ".join(self.words))
         return {number or after: bool(least or more or older) for least, more, number, after, older in found}
 
     @cached_property
     def members(self) -> list[list[str]]:
-        """The members of a list, [] of any other answer."""
+        """The members of a list; [] for any other answer."""
         parts = _LIST.split(self.raw)
         if len(parts) < 4 and not any(parts[1::2]):
             return []
@@ -241,7 +241,7 @@ _read = cache_texts(1 << 14)(_Answer)
 
 @cache_texts(1 << 14)
 def plain(text: str) -> str:
-    """Return a text without markup, links and citations, as far as it has `LONGEST` characters.
+    """Return a text of at most `LONGEST` characters without markup, links and citations.
 
     >>> plain("**Turin** [3]"), plain(r"$\\frac{1}{2}$"), plain('{"answer": "Turin"}')
     ('Turin', '1/2', 'Turin')
@@ -263,7 +263,7 @@ def plain(text: str) -> str:
 
 
 def _without_hedges(text: str) -> str:
-    """Remove the words that only lead to an answer: "I think it is"."""
+    """Remove hedges and lead-ins such as "I think it is"."""
     rest = _LAST_HEDGE.sub("", text)
     for _ in range(4):
         lead = _HEDGES.match(rest)
@@ -274,7 +274,7 @@ def _without_hedges(text: str) -> str:
 
 
 def _with_figures(text: str) -> str:
-    """Write small number words as digits, and rates by their symbol."""
+    """Write small number words as digits, and rates as symbols."""
     if " per " in text:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
     text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
@@ -292,13 +292,12 @@ def _shifted(number: str, places: int) -> str:
 
 
 def _digits(word: str) -> str:
-    """Write a small number word as digits."""
     word = "zero" if word.lower() == "nil" else word.lower()
     return str(_SMALL.index(word)) if word in _SMALL else word
 
 
 def _unit(name: str) -> str:
-    """Return the symbol of a unit, "" of another word; case counts in short names."""
+    """Return the symbol of a unit, "" for another word; short names are case-sensitive."""
     if name.endswith("/s") and len(name) > 4:
         rate = f"{_unit(name[:-2])}/s"
         return rate if rate in _SIZES else ""
@@ -306,7 +305,7 @@ def _unit(name: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Fold the case, and drop diacritics; a Greek letter alone is its name."""
+    """Fold the case and drop diacritics; replace a single Greek letter by its name."""
     if text.isascii():
         return text.lower()
     if len(text) == 1 and "GREEK" in unicodedata.name(text, ""):
@@ -327,7 +326,6 @@ def _form(text: str) -> str:
 
 
 def _without_titles(words: list[str]) -> list[str]:
-    """Drop the titles before a name."""
     start = 0
     while start < len(words) - 1 and words[start] in _TITLES:
         start += 1
@@ -339,7 +337,7 @@ def _without_titles(words: list[str]) -> list[str]:
 _SCALES = {"": 0, "trillion": 12} | dict.fromkeys(("k", "K", "thousand"), 3)
 _SCALES |= dict.fromkeys(("M", "mn", "million"), 6) | dict.fromkeys(("B", "bn", "billion"), 9)
 _ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa )|(?: off)$")
-_SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" are metres
+_SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" means meters
 _POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^\{?|e)([+-]?\d{1,2})\}?")
 _NUMBER = re.compile(
     r"(?:(\d+) (?=\d+/))?(-?\d{1,60}(?:\.\d{1,60})?)(?:/([1-9]\d{0,9}))?(%?)|(\d+) (?:in|out of) (\d+)"
@@ -367,7 +365,7 @@ _ISO_DATE = re.compile(r"(?:(?:on|am|le|el|il|op|em) )?(\d{4}-\d\d-\d\d)")
 _BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o) ?(?:rh ?)?(\+|-|positive|negative)")
 _DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
 _CENTURY = re.compile(r"(?:in )?(\d\d?)(?:(?:st|nd|rd|th) century|00s)")
-_NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
+_NEAR = Fraction(1, 5)  # maximum relative difference of two amounts that may be a rounded conversion
 _UNSURE = [
     {"calorie", "kcal"},
     {"ton", "t"},
@@ -380,7 +378,7 @@ _UNSURE = [
 
 
 def _value(figures: str) -> tuple[str, Any] | None:
-    """Kind and value of a number, a time of day, a date or a range; 9.11.1989 is in November."""
+    """Return kind and value of a number, a time of day, a date or a range; 9.11.1989 is in November."""
     text = figures.lower()
     if len(text) > 60:
         return None
@@ -395,7 +393,7 @@ def _value(figures: str) -> tuple[str, Any] | None:
         if " in the " in text or clock[5]:
             hour = hour % 12 + 12 * (not clock[6] and clock[5] != "a") if 0 < hour <= 12 else 24
         elif not (clock[4] or (clock[2] == ":" and (hour > 12 or text[0] == "0"))):
-            hour = 24  # of either half of the day
+            hour = 24  # may be in either half of the day
         if hour < 24 and minute < 60:
             return "time", hour * 60 + minute
     text = _ABOUT.sub("", text)
@@ -423,7 +421,7 @@ def _value(figures: str) -> tuple[str, Any] | None:
 
 
 def _amount(text: str) -> tuple[str, Any] | None:
-    """Dimension and size of one amount."""
+    """Return the dimension and the size of a text that is one amount."""
     match = _AMOUNT.fullmatch(text)
     unit = _unit(match[1] or match[6]) if match else ""
     number = re.sub(r",(\d\d?)$", r".\1", match[2] or match[4]).replace(",", "") if match else ""
@@ -434,7 +432,7 @@ def _amount(text: str) -> tuple[str, Any] | None:
 
 
 def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """One value in two notations; times, dates, amounts, ranges and scores."""
+    """Compare two answers that are each one value: numbers, times, dates, amounts, ranges or scores."""
     if s.value is None or t.value is None or s.value[0] != t.value[0]:
         return None
     (kind, x), (_, y) = s.value, t.value
@@ -452,7 +450,7 @@ def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Equal numbers with different units differ, and bounds in different directions."""
+    """Separate equal numbers with different units, and bounds in different directions."""
     if not (s.numeric and t.numeric):
         return None
     for number, one in s.units.items():
@@ -491,12 +489,12 @@ def _symbols(code: str) -> str:
 
 
 def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """In codes case, dots and signs count, where the question asks for one."""
+    """Compare codes by case, dots and signs if the question asks for a code."""
     return code_form(s.code) == code_form(t.code) if asks_for_code(question, (s.code, t.code)) else None
 
 
 def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """In code and formulas each sign counts, in chemical symbols and units the case."""
+    """Compare each sign in code and formulas, and the case in chemical symbols and units."""
     x, y = s.code, t.code
     if not (s.is_code or t.is_code):
         negative = (_MINUS.match(x) is None) != (_MINUS.match(y) is None)
@@ -532,7 +530,7 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _by_option(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """The letter of an option stands for the option: "A) Paris" is A."""
+    """Compare options by their letters: "A) Paris" is A."""
     first, second = _OPTION.fullmatch(s.raw), _OPTION.fullmatch(t.raw)
     if not first or not second:
         return None
@@ -569,7 +567,7 @@ _REFUSAL = re.compile(
 
 @cache_texts(1 << 12)
 def _closed(question: str) -> _Answer | None:
-    """Return the question if it asks for yes or no and denies nothing."""
+    """Return the question if it asks for yes or no and has no denial."""
     if not _CLOSED.search(question) or _CHOICE.search(question):
         return None
     asked = _Answer(_OR_NOT.sub("", question[-LONGEST:]))
@@ -577,20 +575,20 @@ def _closed(question: str) -> _Answer | None:
 
 
 def _by_polarity(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """To a closed question yes or no: by the first word, or by the question's own words, denied or not."""
+    """Compare yes and no as answers to a closed question."""
     asked = _closed(question)
     if asked is None:
         x, y = _YES_OR_NO.match(s.raw), _YES_OR_NO.match(t.raw)
         return False if x and y and bool(x[1]) != bool(y[1]) else None
     x, y = _POLAR.match(s.raw), _POLAR.match(t.raw)
-    said = _says(x, s, asked), _says(y, t, asked)
+    said = _affirms(x, s, asked), _affirms(y, t, asked)
     if None in said:
         return None
     return False if said[0] != said[1] else True if x or y or s.kept <= t.kept or t.kept <= s.kept else None
 
 
-def _says(polar: re.Match[str] | None, answer: _Answer, asked: _Answer) -> bool | None:
-    """Yes, no or neither: by the first word, or by a first clause in the words of the question."""
+def _affirms(polar: re.Match[str] | None, answer: _Answer, asked: _Answer) -> bool | None:
+    """Read yes, no or neither from the first word, or from a first clause in the words of the question."""
     if polar:
         return polar["yes"] is not None
     clause = _read(re.split("[.,;:]", answer.raw, maxsplit=1)[0])
@@ -598,12 +596,11 @@ def _says(polar: re.Match[str] | None, answer: _Answer, asked: _Answer) -> bool 
 
 
 def _by_refusal(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Two refusals are the same."""
     return True if s.refuses and t.refuses else None
 
 
 def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """One answer denies the other; long sentences deny many things."""
+    """Separate an answer from its denial, except in long sentences, which may deny other things."""
     if not (s.negated or t.negated) or max(len(s.words), len(t.words)) > _SENTENCE:
         return None
     if s.negated and t.negated:
@@ -644,11 +641,11 @@ def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence
 
 
 _PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|dove)\b", re.I)
-_JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b")  # "&" is asked for before
+_JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b")  # "&" is tested before
 
 
 def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """Lists with the same members are the same; a list differs from one of its members."""
+    """Compare lists by their members; separate a list from one of its members."""
     x, y = s.members, t.members
     if not (x or y) or _NO_LIST.search(s.raw) or _NO_LIST.search(t.raw):
         return None
@@ -670,7 +667,7 @@ def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _one_member(x: Sequence[str], y: Sequence[str], answer: _Answer) -> bool:
-    """Return whether two members of lists are one, perhaps a name by its first or last part."""
+    """Return whether two members of lists are the same, or one is the first or last part of the other."""
     if len(x) == len(y) and x[0][0] == y[0][0] and x[-1].isalpha() and ratio(" ".join(x), " ".join(y)) > 85:
         return True
     if not (set(x) <= set(y) or set(y) <= set(x)) or not all(map(str.isalpha, set(x) ^ set(y))):
@@ -679,7 +676,7 @@ def _one_member(x: Sequence[str], y: Sequence[str], answer: _Answer) -> bool:
 
 
 def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Two names that change places about a verb; an active and a passive sentence."""
+    """Separate sentences that swap two names around a verb; compare active and passive sentences."""
     if len(s.content) < 2 or s.kept != t.kept:
         return None
     if s.passive != t.passive:
@@ -698,7 +695,7 @@ def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """One word excludes its counterpart, and the rest is alike."""
+    """Separate answers that differ only in a word and its opposite."""
     if len(s.words) == len(t.words) < 3:
         x, y = _unlike(s.words, t.words)
         if len(x) == 1 and y[0] in _CONFUSED.get(x[0], ()):
@@ -722,7 +719,7 @@ def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Another name beside a shared one, "North Korea" for "South Korea"; the brother of the answer."""
+    """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
     if not s.kept & t.kept:
         return None
     for one, other in ((s.raw.lower(), t.raw.lower()), (t.raw.lower(), s.raw.lower())):
@@ -777,7 +774,7 @@ _NAMING = re.compile(
 
 
 def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """One form; an acronym; a name with initials or nicknames in its parts."""
+    """Merge equal forms, acronyms, transcriptions, and names with initials or nicknames."""
     joined = ["".join(answer.words) for answer in (s, t)]
     umlauts = (
         [re.sub("(?<=[aou])e", "", word) for word in joined] if _UMLAUT.search(s.raw + t.raw) else joined
@@ -808,7 +805,7 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _sounds_alike(s: _Answer, t: _Answer) -> bool:
-    """Return whether two answers differ by the transcription of long words alone."""
+    """Return whether two answers differ only in the transcription of long words."""
     if len(s.names) != len(t.names):
         return False
     pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
@@ -817,9 +814,9 @@ def _sounds_alike(s: _Answer, t: _Answer) -> bool:
 
 
 def _with_middle(short: _Answer, long: _Answer) -> bool:
-    """Return whether a first and a last name are those of a longer name: Bob Dylan, Robert Allen Dylan.
+    """Return whether a longer name only adds middle names: Bob Dylan, Robert Allen Dylan.
 
-    It is not so of groups: the Liberal Party is not the Liberal Democratic Party.
+    Names of groups never match: the Liberal Party is not the Liberal Democratic Party.
     """
     if len(short.names) != 2 or not 2 < len(long.names) < 5 or short.names[1] != long.names[-1]:
         return False
@@ -837,7 +834,7 @@ _RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
 def compare(question: str, first: str, second: str) -> bool | None:
     """Return whether two raw answers to a question mean the same, None if the rules do not decide.
 
-    The order of the answers plays no part. The first rule with a verdict decides.
+    The comparison is symmetric. The first rule with a verdict decides.
 
     >>> compare("Is Pluto a planet?", "Yes", "No"), compare("How long is it?", "5 km", "5000 m")
     (False, True)
@@ -868,9 +865,9 @@ _DENIED = re.compile(
 
 
 def contradicts(question: str, prediction: str, reference: str) -> bool:
-    """Return whether a prediction denies a reference, or states another answer in nearly its words.
+    """Return whether a prediction denies a reference, or is another answer in nearly the same words.
 
-    A list that holds the reference does not contradict it.
+    A list that includes the reference does not contradict it.
 
     >>> contradicts("Where?", "It is not in Turin", "Turin"), contradicts("Where?", "Turin, Italy", "Turin")
     (True, False)
@@ -889,10 +886,10 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
 
 
 def decide(question: str, first: str, second: str, *, cut: tuple[bool, bool] = (False, False)) -> bool | None:
-    """Return the verdict on two raw answers before any model: rules, equal normal forms, values.
+    """Compare two raw answers without a model: by rules, equal normal forms and values.
 
-    None means that a model must decide. The empty answer differs from any other. `cut` marks answers that end
-    at the token limit: a number at their end is no value.
+    None means that a model must decide. The empty answer differs from any other answer. `cut` marks answers
+    that end at the token limit: a number at their end is ignored.
 
     >>> decide("When?", "In 1988", "1989"), decide("When?", "the 4th of July, 1776", "July 4, 1776")
     (False, True)

@@ -1,4 +1,4 @@
-"""From clusters of sampled answers to confidences: the seven measures, entropies, clusters of a relation."""
+"""Formulas on clusters of sampled answers: the seven measures, entropies, clusters of a relation."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from semcal.metrics.frequencies import Groups, probability_table
 
 #: Folds of a cross-validation, and its repetitions with other folds.
 FOLDS, REPEATS = 5, 4
+#: Largest number of answers that a map is fitted to in a cross-validation; of more answers one is enough.
+MOST = 10_000
 #: The squeeze s of confidences: the logarithm of s + (1 - 2s) p is finite for 0 and 1. A confidence of 1 is
 #: frequent (all m samples agree), and with s = 1e-6 such answers bend the whole curve (Smithson and Verkuilen
 #: 2006, A better lemon squeezer?, Psychological Methods 11).
@@ -317,7 +319,7 @@ class MapScore:
 
     candidate: MapCandidate
     gain: float
-    above: float
+    above: float  # without "none", the difference to the gain of the constant
     standard_error: float  # of `above`, paired over questions or groups
     gains: Floats = field(repr=False, compare=False)  # (N,) of the questions
 
@@ -360,14 +362,15 @@ def choose_map(
 
     `features` (N,) are those of the candidates, and `correct` (N,) is 0 or 1. Questions of one of the
     `groups` (N,) stay in one fold. The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged
-    over `repeats` cross-validations of 5 folds with random seed `seed`.
+    over `repeats` cross-validations of 5 folds with random seed `seed`. Of more than 10,000 questions, one
+    cross-validation is made, with maps of 10,000 random questions.
 
     Candidates are sorted from simple to complex, with "none" first. The constant (r + 1) / (N + 2), with r
     correct answers, is added. "none" wins if it gains more than the constant, and no other candidate is above
     both by more than one standard error of the paired difference. A candidate of a higher tier must also be
     as far above the best of the lower tiers. With fewer than 5 correct or wrong answers, or 5 groups, the
-    constant is chosen. With fewer than 10, "none" is excluded. Labeled answers limit the probabilities of the
-    chosen map (:class:`Support`), also of "none".
+    constant is chosen. With fewer than 10, "none" is excluded; if its `fewest` exceeds N, it is not tried.
+    Labeled answers limit the probabilities of the chosen map (:class:`Support`), also of "none".
 
     The best of a few maps is overconfident. It is therefore averaged with maps of its tier and below, if
     these use only its features and those of the lowest tier. The weights exp(N gain / 2) are the exponential
@@ -378,9 +381,10 @@ def choose_map(
         raise UsageError("the first candidate must be the one without a map")
     none, *maps = candidates
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
-    tried = [none, replace(none, kind="constant"), *(trial for trial in maps if trial.fewest <= rarer)]
+    plain = [none, replace(none, kind="constant")][none.fewest > len(correct) :]
+    tried = [*plain, *(trial for trial in maps if trial.fewest <= rarer)]
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
-    use_none = rarer >= PLENTY
+    use_none = rarer >= none.fewest
     best = _best(scores, groups, use_none=use_none)
     kept = _weights(best, [one for one in scores if use_none or one.candidate != none], len(correct))
     others = [candidate for candidate in kept if candidate != best]
@@ -458,14 +462,14 @@ def predict_out_of_fold(
 
 
 def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) -> MapCandidate:
-    none, constant, *trials = scores
-    best = none if use_none and none.gain > constant.gain + TIE else constant
+    plain = [score for score in scores if score.candidate.kind in ("none", "constant")]
+    trials, constant = scores[len(plain) :], plain[-1]
+    best = plain[0] if use_none and plain[0].gain > constant.gain + TIE else constant
     for tier in sorted({score.candidate.tier for score in trials}):
         rivals = [
             score
             for score in trials
-            if score.candidate.tier == tier
-            and all(_beats(score, rival, groups) for rival in (none, constant, best))
+            if score.candidate.tier == tier and all(_beats(score, rival, groups) for rival in (*plain, best))
         ]
         highest = max((rival.gain for rival in rivals), default=0.0)
         best = next((rival for rival in rivals if rival.gain >= highest - TIE), best)
@@ -493,9 +497,12 @@ def _scores(
     repeats: int,
 ) -> tuple[MapScore, ...]:
     gains = np.zeros((len(candidates), len(correct)))
+    repeats = repeats if len(correct) <= MOST else 1
     for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):
-            part, labels, test = part_of(features, ~held_out), correct[~held_out], part_of(features, held_out)
+            fitted, test = np.flatnonzero(~held_out), part_of(features, held_out)
+            fitted = fitted if len(fitted) <= MOST else rng.choice(fitted, MOST, replace=False)
+            part, labels = part_of(features, fitted), correct[fitted]
             for gain, candidate in zip(gains, candidates):
                 p = candidate.fit(part, labels).predict(test)
                 gain[held_out] += p * (2 * correct[held_out] - p) / repeats
@@ -509,7 +516,7 @@ def _units(correct: Floats, groups: Groups | None) -> int:
     return len(correct) if groups is None else len(np.unique(groups))
 
 
-def part_of(features: Features, chosen: NDArray[np.bool_]) -> dict[str, Floats]:
+def part_of(features: Features, chosen: NDArray[np.bool_ | np.intp]) -> dict[str, Floats]:
     """Return the features of some of the questions."""
     return {name: values[chosen] for name, values in features.items()}
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from semcal.data.arguments import Questions, as_questions
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
 from semcal.data.template import Template, TemplateLike, as_template
-from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning
+from semcal.data.variants import VaryLike, as_variants, describe_variants, variant_of
+from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
 from semcal.models.protocols import AnswerReader, Prompt, Sampler
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class PromptConfig:
     template : Template, optional
         `system` and `user` with {question} and {context}; from a file, a dict or a Template. None: each
         question has its own template, or the built-in one.
+    vary : int or tuple of Template
+        Variants of the prompt, over which the samples of a question are spread: a number of built-in ones
+        with the prompt itself (1 to 5; 1 by default), or further templates. The prompt itself is variant 0.
     force : bool
         Take messages of another template all the same.
     open_book : bool, optional
@@ -73,6 +77,7 @@ class PromptConfig:
 
     few_shot: tuple[Question, ...]
     template: Template | None
+    vary: int | tuple[Template, ...]
     force: bool = field(compare=False)
     open_book: bool | None = field(compare=False)
 
@@ -81,6 +86,7 @@ class PromptConfig:
         few_shot: Questions = (),
         system: str | None = None,
         template: TemplateLike | None = None,
+        vary: VaryLike = None,
         *,
         force: bool = False,
         open_book: bool | None = None,
@@ -89,8 +95,42 @@ class PromptConfig:
         examples = () if is_none else as_questions(few_shot, "few_shot", labelled=True)
         object.__setattr__(self, "few_shot", tuple(examples))
         object.__setattr__(self, "template", as_template(template, system))
+        object.__setattr__(self, "vary", as_variants(vary))
         object.__setattr__(self, "force", force)
         object.__setattr__(self, "open_book", open_book)
+
+    def variants(self, question: Question) -> list[PromptConfig]:
+        """Return the variants of the prompt for questions like this one: each a prompt without variants.
+
+        Variant 0 is the prompt itself. Built-in variant k rotates the few-shot examples by k, and words the
+        instruction and the user turn in another way where those are built in. UsageError if nothing of the
+        prompt can change, or templates are given to a question with messages.
+        """
+        alone = replace(self, vary=1)
+        if self.vary == 1:
+            return [alone]
+        if not isinstance(self.vary, int):
+            if question.messages:
+                raise UsageError(
+                    "vary: templates cannot change 'messages', which the row itself words. Pass a number to "
+                    "vary the order of the few-shot examples, or give the rows a 'question' instead"
+                )
+            return [alone, *(replace(alone, template=one) for one in self.vary)]
+        template, open_book = self.template_of(question), question.context is not None
+        found = []
+        for number in range(self.vary):
+            turned = number % max(1, len(self.few_shot))
+            few_shot = self.few_shot[turned:] + self.few_shot[:turned]
+            one = template if question.messages else variant_of(template, number, open_book=open_book)
+            found.append(
+                replace(alone, few_shot=few_shot, template=one if one != template else self.template)
+            )
+        if any(one == alone for one in found[1:]):
+            raise UsageError(
+                f"vary: the prompt has fewer than {self.vary} variants, since its wording is your own and it "
+                f"has {len(self.few_shot)} few-shot examples. Pass templates: vary=[{{'user': …}}, …]"
+            )
+        return found
 
     def template_of(self, question: Question) -> Template:
         """Return the template that a question is put in; InputError if its messages are of another one."""
@@ -211,16 +251,20 @@ class PromptConfig:
         """
         template = self.template or Template() if question is None else self.template_of(question)
         turns = replace(self, template=template).chat(template.probe)
-        content = model.encode(turns) or [[turn.role, turn.content] for turn in turns]
+        content: Any = model.encode(turns) or [[turn.role, turn.content] for turn in turns]
+        if self.vary != 1:
+            content = [content, describe_variants(self.vary)]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def difference(self, other: PromptConfig) -> str | None:
         """Return what is other in another prompt; None if they are alike."""
         template, other_template = self.template or Template(), other.template or Template()
         examples = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
-        return template.difference(other_template) or (
-            None if examples[0] == examples[1] else "the few-shot examples are others"
-        )
+        if difference := template.difference(other_template):
+            return difference
+        if examples[0] != examples[1]:
+            return "the few-shot examples are others"
+        return None if self.vary == other.vary else "the variants of the prompt are others"
 
     def describe(self) -> dict[str, Any]:
         """Return template and few-shot examples as plain data, for provenance."""
@@ -235,6 +279,7 @@ class PromptConfig:
             ],
             **({} if template.user is None else {"user": template.user}),
             **({"roles": list(template.roles)} if template.roles else {}),
+            **describe_variants(self.vary),
         }
 
     @classmethod
@@ -254,7 +299,7 @@ class PromptConfig:
             )
             for number, item in enumerate(description.get("few_shot", []))
         )
-        return cls(tuple(examples), template=template)
+        return cls(tuple(examples), template=template, vary=description.get("vary"))
 
 
 def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -155,17 +156,38 @@ class Sampling:
         usual = default_max_new_tokens(open_book=question.context is not None)
         return self.config.max_new_tokens or usual
 
-    def request(self, prompts: Sequence[Prompt], question: Question) -> SampleRequest:
-        """What is asked of a model for prompts of questions that have the limit of `question`."""
+    def passes(self, model: Sampler, questions: Sequence[Question]) -> Iterator[tuple[int, SampleRequest]]:
+        """Yield the requests for questions that have one limit, each with the number of its prompt variant.
+
+        Without variants there is one request. Otherwise sample j of a question has variant (r + j) mod V,
+        with r derived from the seed and the id of the question, so that each question has all variants
+        equally often, give or take one sample. No two variants share random numbers.
+        """
+        variants = self.asking.variants(questions[0]) if self.asking.vary != 1 else [self.asking]
+        most = math.ceil(self.m / len(variants))
+        shares = {question.id: self.variants_of(question, len(variants)) for question in questions}
+        for number, asking in enumerate(variants):
+            for count in range(1, most + 1):
+                group = [question for question in questions if shares[question.id].count(number) == count]
+                if group:
+                    first = number * most + self.first
+                    yield number, self._request(asking.prompts(model, group), group[0], count, first)
+
+    def variants_of(self, question: Question, variants: int) -> list[int]:
+        """Return the number of the prompt variant of each sample of a question."""
+        start = int(hashlib.sha256(f"{self.config.seed}:{question.id}".encode()).hexdigest(), 16)
+        return [(start + sample) % variants for sample in range(self.m)]
+
+    def _request(self, prompts: Sequence[Prompt], question: Question, m: int, first: int) -> SampleRequest:
         return SampleRequest(
             prompts,
             self.recalibrators,
-            m=self.m,
+            m=m,
             seeds=self.seeds,
             max_new_tokens=self.limit(question),
             truncation=self.config.truncation,
             cut=partial(_cut, self.answer_format),
-            first=self.first,
+            first=first,
         )
 
     def sampled_by(
@@ -222,6 +244,7 @@ class Sampled:
     failure: QuestionError | None = None
     truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
     answer_format: str = "auto"
+    variants: tuple[int, ...] = ()  # number of the prompt variant of each draw; empty without variants
 
     def add_to(self, row: Row, *, tokens: bool = False, scores: bool = True) -> Row:
         """Add answers and their likelihoods, which are null unless all are known; or the failure.
@@ -240,6 +263,7 @@ class Sampled:
             token_scores=[draw.token_scores for draw in self.draws] if scored and scores else None,
             answer_format=self.answer_format,
             refusals=refusals if any(refusals) else None,
+            prompt_variants=list(self.variants) or None,
         )
         if not tokens:
             return row.add(draws)
@@ -248,7 +272,7 @@ class Sampled:
         token_log_probs = [list(generation.token_log_probs) for generation in generations]
         return row.add(
             Tokens(
-                prompt_token_ids=list(self.prompt.token_ids) or None,
+                prompt_token_ids=None if self.variants else list(self.prompt.token_ids) or None,
                 generations=[generation.text for generation in generations],
                 token_ids=token_ids if all(token_ids) else None,
                 token_log_probs=token_log_probs if all(token_log_probs) else None,
@@ -318,25 +342,49 @@ def sample_runs(
     by_id: list[list[dict[str, Sampled]]] = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
     n_done = 0
     for group in _by_passage(questions):
-        prompts = sampling.asking.prompts(model, group)
-        runs = model.sample(sampling.request(prompts, group[0]), Advance(progress, n_done))
-        truncated_to = model.capabilities.truncated_to
-        for run, sampled_run in zip(by_id, runs):
-            for sampled, prompt_draws in zip(run, sampled_run):
-                for prompt, draws in zip(prompts, prompt_draws):
-                    sampled[prompt.question_id] = (
-                        Sampled(prompt, (), draws)
-                        if isinstance(draws, QuestionError)
-                        else Sampled(
-                            prompt,
-                            tuple(_draw(sampling.answer_format, prompt, draw) for draw in draws),
-                            None,
-                            truncated_to,
-                            sampling.answer_format.name,
-                        )
-                    )
+        parts: list[list[dict[str, dict[int, Sampled]]]]
+        parts = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
+        passes, before = list(sampling.passes(model, group)), 0
+        weight = len(group) / sum(len(request.prompts) for _, request in passes)
+        for variant, request in passes:
+            runs = model.sample(request, Advance(progress, n_done + before * weight, weight))
+            before += len(request.prompts)
+            for run, sampled_run in zip(parts, runs):
+                for sampled, prompt_draws in zip(run, sampled_run):
+                    for prompt, draws in zip(request.prompts, prompt_draws):
+                        found = sampled.setdefault(prompt.question_id, {})
+                        found[variant] = _sampled(model, sampling, prompt, draws)
+        for run, joined in zip(parts, by_id):
+            for sampled, into in zip(run, joined):
+                for question in group:
+                    into[question.id] = _joined(sampling, question, sampled[question.id])
         n_done += len(group)
     return [[[sampled[question.id] for question in questions] for sampled in run] for run in by_id]
+
+
+def _sampled(
+    model: Sampler, sampling: Sampling, prompt: Prompt, draws: Sequence[Generation] | QuestionError
+) -> Sampled:
+    if isinstance(draws, QuestionError):
+        return Sampled(prompt, (), draws)
+    return Sampled(
+        prompt,
+        tuple(_draw(sampling.answer_format, prompt, draw) for draw in draws),
+        None,
+        model.capabilities.truncated_to,
+        sampling.answer_format.name,
+    )
+
+
+def _joined(sampling: Sampling, question: Question, parts: Mapping[int, Sampled]) -> Sampled:
+    """Join the samples of all variants of the prompt, in the order of `Sampling.variants_of`."""
+    whole = next((one for one in parts.values() if one.failure), next(iter(parts.values())))
+    if whole.failure or sampling.asking.vary == 1:
+        return whole
+    vary = sampling.asking.vary
+    variants = sampling.variants_of(question, vary if isinstance(vary, int) else 1 + len(vary))
+    rest = {number: iter(part.draws) for number, part in parts.items()}
+    return replace(whole, draws=tuple(next(rest[one]) for one in variants), variants=tuple(variants))
 
 
 def _by_passage(questions: Sequence[Question]) -> list[list[Question]]:
@@ -498,9 +546,9 @@ def check_question(model: Sampler, question: Question, sampling: Sampling) -> No
     So a question that does not fit can be left out of a block before the block is run: the others run in the
     batches that they would run in without it.
     """
-    request = sampling.request(sampling.asking.prompts(model, [question]), question)
-    for error in model.invalid_prompts_for_sampling(request):
-        raise error
+    for _, request in sampling.passes(model, [question]):
+        for error in model.invalid_prompts_for_sampling(request):
+            raise error
 
 
 def row_to_ask(question: Question) -> Row:
@@ -515,24 +563,29 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
     charge for it.
     """
     asking, ways = sampling.asking, len(sampling.recalibrators)
-    prompts = asking.prompts(model, questions)
-    sizes = [sum(len(turn.content) for turn in prompt.chat) for prompt in prompts]
-    n, about, tokens = len(questions), "", sum(len(prompt.token_ids) for prompt in prompts)
-    if not all(prompt.token_ids for prompt in prompts):
-        about, tokens = "about ", sum(sizes) // CHARACTERS
-    requests = requests_a_question(model, sampling.m, ways)
-    tokens *= requests or 1  # each has the whole prompt
+    n, about, tokens, requests, characters = len(questions), "", 0, 0, 0
+    for group in _by_passage(questions):
+        for _, request in sampling.passes(model, group):
+            each = requests_a_question(model, request.m, ways)
+            sizes = [sum(len(turn.content) for turn in prompt.chat) for prompt in request.prompts]
+            characters += sum(sizes)
+            requests += each * len(sizes)
+            if all(prompt.token_ids for prompt in request.prompts):
+                size = sum(len(prompt.token_ids) for prompt in request.prompts)
+            else:
+                about, size = "about ", sum(sizes) // CHARACTERS
+            tokens += size * (each or 1)  # each request has the whole prompt
     answers = sampling.m * ways * sum(sampling.limit(question) for question in questions)
     a_question = f"{tokens // n:,} a question"
     lines = [f"tokens: {about}{tokens:,} of prompts ({a_question}), and at most {answers:,} of answers"]
-    passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, sum(sizes))
+    passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, characters)
     if passages > 0.5:
         lines.append(
             f"the passages of the few-shot examples are {100 * passages:.0f} % of the prompts: fewer "
             "examples, or shorter passages in them, take less"
         )
     if requests:
-        lines.insert(0, f"requests: {n * requests:,}")
+        lines.insert(0, f"requests: {requests:,}")
     if model.capabilities.may_charge:
         return [*lines, "time: not measured, since a server may charge for a first question"]
     seconds = 0.0

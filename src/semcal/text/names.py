@@ -1,7 +1,7 @@
 """Letters, signs and Roman numerals that distinguish names: "Vitamin A", "C#", "O+", "Henry VIII".
 
-A normal form has neither case nor most punctuation, and must be its own normal form; so whether "a" is an
-article or a letter is decided by the words around it.
+A normal form has neither case nor most punctuation, and its normal form must be the same text. Therefore the
+words around an "a" decide between article and letter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ hepatitis influenza flu vitamin provitamin type subtype group grade class catego
 appendix annex plan serie league coenzyme protein toxin haemophilia hemophilia strep streptococcus
 """
 _LETTERED = frozenset(_WITH_LETTER.split())
-"""Words that a letter follows as a name."""
+"""Words before a letter that is a name."""
 _CONNECTIVES = """
 of in to for from by with at on and or nor is was are were has had does as than that which who when if
 versus vs + - * / ^ && || < > =
@@ -49,8 +49,9 @@ _KEYS = frozenset(["major", "minor", "flat", "sharp", "positive", "negative"])
 def without_articles(words: Sequence[str]) -> list[str]:
     """Drop English articles, but not the letter A.
 
-    An "a" is a letter after a word that letters follow ("hepatitis a virus"), before one that no article
-    precedes ("a or b"), before a key at the end ("sonata in a minor"), and at the end of the text.
+    An "a" is a letter after a word such as "hepatitis" ("hepatitis a virus"), before a word that never
+    follows an article ("a or b"), before a final "minor" or "major" ("sonata in a minor"), and at the end of
+    the text.
 
     >>> without_articles("the hepatitis a virus".split()), without_articles("a mill by the river".split())
     (['hepatitis', 'a', 'virus'], ['mill', 'by', 'river'])
@@ -88,7 +89,7 @@ _PROSE = re.compile(r"(?<!\\)\b(?!sqrt|frac|sinh|cosh|tanh|alpha|beta|gamma|thet
 
 
 def is_formula(text: str) -> bool:
-    """Return whether a folded text has operators between operands, and no words but those of formulas.
+    """Return whether a folded text has operators between operands and, besides function names, no words.
 
     >>> is_formula("1 - 1/e"), is_formula("3 - 1"), is_formula("vitamin a + b")
     (True, False, False)
@@ -99,10 +100,10 @@ def is_formula(text: str) -> bool:
 def keep_signs(text: str) -> str:
     """Replace the signs of a folded text that are part of its answer by characters of `KEPT`.
 
-    These are + and # at the end of a word with a letter ("c++", "ca2+"); a minus at the end of a letter, of
-    "ab" or of a word with a digit ("o-", "no3-"), and of any word of two letters that no word follows ("cn-";
-    but "pre-" and "al- amin" have a hyphen); and < > = between values, which means that a number or a single
-    letter is on one side. In a formula all operators stay.
+    These signs are + and # at the end of a word with a letter ("c++", "ca2+"); a minus at the end of a
+    letter, of "ab" or of a word with a digit ("o-", "no3-"), and of a final word of two letters ("cn-"; but
+    "pre-" and "al- amin" have a hyphen); and < > = with a number or a single letter on one side. In a formula
+    all operators are kept.
 
     >>> [keep_signs(text).translate(KEPT) for text in ("c++", "5<3", "x=y", "a+b")]
     ['c++', '5 < 3', 'x = y', 'a + b']
@@ -181,8 +182,8 @@ def roman_value(word: str) -> str:
 def read_names(text: str) -> str:
     """Write "henry the 8th" as "henry viii".
 
-    The ordinal ends the text, or punctuation or "of" follows it. Before "the" comes a name: no month, day of
-    the week, function word, or verb that an ordinal follows.
+    The ordinal must end the text or precede punctuation or "of". The word before "the" must be a name, not a
+    month, a day of the week, a function word or a verb.
 
     >>> read_names("elizabeth the second"), read_names("henry the 8th of england"), read_names("may the 4th")
     ('elizabeth ii', 'henry viii of england', 'may the 4th')

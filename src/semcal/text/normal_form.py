@@ -3,10 +3,10 @@
 Unicode is folded, numbers and dates are written in one way, then English articles and punctuation are dropped
 as in SQuAD's evaluation, except inside numerals.
 
-Dates become ISO 8601 at the granularity that they state, without a clock. A date needs a day, a month and a
-year, or a month and a year. Everything else stays text: a bare month, a day without a year, years BC,
-03/04/1988 (March or April?), and the end of a range or list that gives its month or year to the beginning
-("14 and 15 August 1945").
+Dates become ISO 8601 at their own granularity, without the time. A date needs a day, a month and a year, or
+a month and a year. All else stays text: a bare month, a day without a year, years BC, ambiguous figures
+(03/04/1988), and the end of a range or list whose beginning shares its month or year ("14 and 15 August
+1945").
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _ANY_YEAR = re.compile("[12][0-9]{3}")
 
 _MONTH = rf"(?P<month>{_MONTH_NAMES})\b\.?"
 _BEFORE = r"(?<![\w/.:-])"
-_BEFORE_IT = r"(?<![\w/.:-].)"  # the same behind the first character, so that the search can look for that
+_BEFORE_IT = (
+    r"(?<![\w/.:-].)"  # as _BEFORE, but after the first character: the search can look for that character
+)
 _WORKS = "film|movie|novel|book|play|song|single|album|ep|tv|series|band|magazine"
 _AFTER = rf"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))(?! (?:{_WORKS})\b)"  # "fourth of july (1989 film)"
 _YEAR = rf"(?P<year>[12][0-9]{{3}}){_AFTER}"
@@ -57,14 +59,14 @@ _YEAR_FIRST = re.compile(
     rf"(?P<year>[12]{_BEFORE_IT}[0-9]{{3}})(?P<sign>[/.])(?P<month>[0-9]{{1,2}})(?P=sign)(?P<day>[0-9]{{1,2}}){_AFTER}"
 )
 
-# What comes before a date that ends a range or list.
+# Texts before a date that ends a range or list.
 _A_DAY = r"(?<![0-9])(?<![0-9]{4}-)(?<![0-9]{4}-[0-9]{2}-)[0-3]?[0-9](?:st|nd|rd|th)?"
 _JOINT = r"(?: ?[-/,&] ?| (?:and|or|to|until|till|through|thru) | )(?:(?:early|mid|late|the)[ -])?$"
 _MONTH_BEFORE = re.compile(rf"\b(?:{_MONTH_NAMES})\b\.?(?:\[[0-9]+\])?(?: (?:the )?{_A_DAY})?{_JOINT}")
 _DAY_BEFORE = re.compile(rf"{_A_DAY}(?: of)?{_JOINT}")
 
-# With a year alone, a month is one only at the beginning or where a word like these leads to it: neither
-# "Theresa May (2016)" nor "Red October (1990)" is a date, and "of" leads to one only after "as" or "end".
+# Without a day, the name of a month counts only at the beginning or after one of these words: neither
+# "Theresa May (2016)" nor "Red October (1990)" is a date. "of" counts only after words such as "as" or "end".
 _LEADS = frozenset(
     [
         *("in", "on", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for"),
@@ -73,7 +75,7 @@ _LEADS = frozenset(
     ]
 )
 _OF_LEADS = frozenset({"as", "beginning", "start", "middle", "end", "month", "part", "half"})
-_NEARBY = 60  # characters before a date that are looked at
+_NEARBY = 60  # characters before a date that are searched
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -114,21 +116,20 @@ def _day_first(match: re.Match[str]) -> str:
 
 
 def _iso_date(match: re.Match[str]) -> str:
-    """Day, month and year in ISO form."""
     name, day = match["month"], match["day"]
     month = MONTHS.get(name) or int(name)
     return _iso(int(match["year"]), month, 2 if day == "second" else int(day.rstrip("stndrh"))) or match[0]
 
 
 def _month_and_year(match: re.Match[str]) -> str:
-    """Month and year, unless the month ends a range, belongs to a day, or may be part of a name."""
+    """Rewrite a month and a year, unless the month ends a range, has a day, or may be part of a name."""
     if _is_borrowed(match) or not _leads_to_month(_before(match)):
         return match[0]
     return f"{match['year']}-{MONTHS[match['month']]:02d}"
 
 
 def _in_figures(match: re.Match[str]) -> str:
-    """19/12/1988 and 12/19/1988; unchanged where either number may be the month."""
+    """Rewrite 19/12/1988 and 12/19/1988, but no date in which either number may be the month."""
     first, second = int(match["first"]), int(match["second"])
     month, day = (second, first) if first > 12 else (first, second)
     if day <= 12 and day != month:
@@ -160,7 +161,7 @@ _UNIFIED = {ord(c): "-" for c in _DASHES} | {ord(c): "'" for c in _QUOTES} | {0x
 
 
 class _Dropped(dict[int, str | None]):
-    """Characters to drop (None): ASCII punctuation as in SQuAD, what Unicode calls punctuation or format."""
+    """Characters to drop (None): ASCII punctuation as in SQuAD, Unicode punctuation and format characters."""
 
     def __missing__(self, code: int) -> str | None:
         character = chr(code)
@@ -207,12 +208,12 @@ _LETTER_AND_HYPHEN = re.compile(r"(?<!\w)[^\W\d_]-$")
 def normal_form(text: str) -> str:
     """Return the form in which different spellings of one answer are equal.
 
-    The result is lower-case words with single blanks, and empty only if `text` is empty or blank. In this
-    order: NFKC and case folding; dashes and quotes unified; number words to digits, dates to ISO 8601 at the
-    granularity that they state; English articles and punctuation dropped, except inside numbers, ranges,
-    fractions and times, and the signs that belong to a number, a comparison or the end of a word ("-7", "$5",
-    "20%", "5 < 3", "C#"). Latin letters lose their diacritics. Where nothing would be left ("The", "*") the
-    folded text is kept. Applying it twice changes nothing. Source of the rules for articles and punctuation:
+    The result has lower-case words with single blanks, and is empty only if `text` is empty or blank. The
+    steps are, in this order: fold NFKC and case; unify dashes and quotes; write number words as digits and
+    dates in ISO 8601; drop English articles and punctuation. Punctuation stays inside numbers, ranges,
+    fractions and times, and so do the signs of a number, a comparison or the end of a word ("-7", "$5",
+    "20%", "5 < 3", "C#"). Latin letters lose their diacritics. If no word would be left ("The", "*"), the
+    result is the folded text. The function is idempotent. Source of the rules for articles and punctuation:
     Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, 2016 (the evaluation
     script's `normalize_answer`).
 
@@ -251,9 +252,9 @@ def letter_form(text: str) -> str:
 
 
 def code_form(text: str) -> str:
-    """Return the form of a code, in which case, dots and signs count.
+    """Return the form of a code, which keeps case, dots and signs.
 
-    Outer quotes, a stop, "()" and a leading "+" or "#" are no part of it.
+    Outer quotes, a final period, "()" and a leading "+" or "#" are removed.
 
     >>> code_form(" `ab12`. "), code_form("AB12"), code_form("1.10")
     ('ab12', 'AB12', '1.10')
@@ -264,7 +265,9 @@ def code_form(text: str) -> str:
 
 
 def asks_for_code(question: str, labels: Sequence[str] = ()) -> bool:
-    """Return whether a question asks for a code, and labels may be codes, or all labels surely are.
+    """Return whether the answer is a code: the question asks for one, or all labels are surely codes.
+
+    If the question asks for a code, a label that cannot be a code still makes the result False.
 
     >>> asks_for_code("Which code is printed?", ["1.10"]), asks_for_code("Which code?", ["King James"])
     (True, False)
@@ -282,7 +285,7 @@ def _names_code(question: str) -> bool:
 
 
 def _whole_code(text: str) -> str:
-    """Return the form of a path, an identifier, a negated name or an e-mail address, "" of another text."""
+    """Return the form of a path, identifier, negated name or e-mail address; "" for any other text."""
     code = code_form(text)
     if not _CODE.fullmatch(code):
         return ""
@@ -290,7 +293,7 @@ def _whole_code(text: str) -> str:
 
 
 def _mega(match: re.Match[str]) -> str:
-    """In figures and alone "MW" is no "mW"."""
+    """Write out mega units, because case folding would make "MW" equal to "mW"."""
     return f" mega{_UNITS_OF_M[match[1]]}"
 
 
@@ -304,7 +307,7 @@ def _reduced(folded: str) -> str:
     words = bare.split()
     if not _ARTICLES.isdisjoint(words):
         words = without_articles(words)
-    # a text of articles and punctuation alone: "a" for "A.", "a+" for "A+"
+    # only articles and punctuation: "a" for "A.", "a+" for "A+"
     return " ".join(words) or folded.strip(" .,;:!?'\"()[]") or folded
 
 
@@ -336,14 +339,14 @@ def _unicode_folded(text: str) -> str:
 
 
 def _fraction(match: re.Match[str]) -> str:
-    """NFKC makes "21⁄2" of "2½": the last digit is a numerator of its own if one character can hold it."""
+    """Split "21⁄2", which NFKC makes of "2½", if one Unicode character can be the fraction."""
     integer, numerator, denominator = match.groups()
-    apart = integer and 0 < int(numerator) < int(denominator) <= 10
-    return f"{integer}{' ' if apart else ''}{numerator}/{denominator}"
+    mixed = integer and 0 < int(numerator) < int(denominator) <= 10
+    return f"{integer}{' ' if mixed else ''}{numerator}/{denominator}"
 
 
 def _full_years(match: re.Match[str]) -> str:
-    """Complete "1939–45"; "2008-09" with a bare hyphen stays where it may be a month in ISO form."""
+    """Complete "1939–45", but not "2008-09" with a bare hyphen if 09 may be a month in ISO form."""
     century, first, dash, last = match.groups()
     may_be_month = dash == "-" and 1 <= int(last) <= 12 and _leads_to_month(match.string[: match.start()])
     if int(last) <= int(first) or may_be_month:
@@ -370,7 +373,7 @@ def _with_numerals(folded: str) -> str:
             and parts[2 * i] != " "
             and are_groups(parts[2 * i - 2], parts[2 * i - 1], parts[2 * i + 1])
         ):
-            gaps[i] = " , "  # "100, 200" is no 100200
+            gaps[i] = " , "  # "100, 200" is not 100200
     parts[::2] = gaps
     parts[1::2] = map(_unspaced, parts[1::2])
     words = one_form("".join(parts))
@@ -378,7 +381,7 @@ def _with_numerals(folded: str) -> str:
 
 
 def _unspaced(numeral: str) -> str:
-    """A numeral without blanks inside, with its minus first and a digit before its point."""
+    """Return a numeral without blanks inside, with its minus first and a digit before its point."""
     numeral = numeral.replace(" ", "")
     if numeral[1:2] == "-" and numeral[0] in CURRENCIES:
         numeral = f"-{numeral[0]}{numeral[2:]}"
@@ -386,7 +389,7 @@ def _unspaced(numeral: str) -> str:
 
 
 def _between(text: str) -> str:
-    """Drop the punctuation of the text between numerals, and keep it apart from them."""
+    """Drop the punctuation of the text between numerals, and separate the text from them by blanks."""
     if not text:
         return ""
     bare = text.translate(_DROPPED)

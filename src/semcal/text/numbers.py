@@ -1,10 +1,10 @@
-"""Numbers of a text in digits, one form for each: number words, quantities, separators, powers, fractions.
+"""Write the numbers of a text in digits: number words, quantities, separators, powers, fractions.
 
-Texts are folded: lower case, single blanks, hyphens for dashes. Figures come first (`read_figures`); where a
-reading of them is ambiguous ("1,2,3", "1914,1918", "2^10") they stay as they are written, in one piece, so
-that no part of them counts as a number. Then the text is split into words and the gaps between them, and at
-each number word a small grammar reads the longest number that begins there; everything else is left as it
-was. The words of one number are linked by a blank or a hyphen, after "thousand" and the like also by a comma.
+Texts are folded: lower case, single blanks, hyphens for dashes. `read_figures` reads figures first. If their
+reading is ambiguous ("1,2,3", "1914,1918", "2^10"), the figures stay unchanged in one piece, so that no part
+of them counts as a number. Then the text is split into words and the gaps between them. At each number word
+a small grammar reads the longest number that begins there; all other text stays unchanged. A blank or a
+hyphen links the words of one number; a comma may follow a scale such as "thousand".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MONTH_NAMES = (
 )
 
 MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
-"""Each name in lower case and the number of its month."""
+"""Number of a month by its name in lower case."""
 
 _OTHER_MONTHS = (
     "januar janner januari janvier enero gennaio janeiro|februar februari fevrier febrero febbraio fevereiro"
@@ -37,7 +37,7 @@ OTHER_MONTHS = {
     for names, english in zip(_OTHER_MONTHS.split("|"), _MONTH_NAMES.split("|"))
     for name in names.split()
 }
-"""Names of months in German, French, Spanish, Italian, Portuguese and Dutch, and the English ones."""
+"""English name of a month by its German, French, Spanish, Italian, Portuguese or Dutch name."""
 
 SCALES = {
     "thousand": 3,
@@ -49,7 +49,7 @@ SCALES = {
     "quadrillion": 15,
     "quintillion": 18,
 }
-"""Words that multiply the number before them, with the zeros that they add."""
+"""Number of zeros that a scale word adds to the number before the word."""
 LARGEST_SCALE = 36
 
 _UNITS = """
@@ -69,11 +69,11 @@ UNITS = {
     for names in _UNITS.replace("\n", "|").strip("|").split("|")
     for spelling in names.split()
 }
-"""Each spelling of a unit, and the one that represents it."""
+"""Representative spelling of a unit by each of its spellings."""
 
 
 def any_word(words: Iterable[str]) -> str:
-    """A pattern of any of these words, written letter by letter, so that each letter is looked at once.
+    """Return a pattern that matches any of these words and reads each letter only once.
 
     >>> any_word(["six", "sixty", "ten"])
     '(?:six(?:ty)?|ten)'
@@ -85,7 +85,7 @@ def any_word(words: Iterable[str]) -> str:
 
 
 def _endings(endings: Sequence[str]) -> str:
-    """What may follow a letter; nothing, too, where a word is over."""
+    """Return the pattern of these endings, optional if one of them is empty."""
     ending = any_word(endings) if any(endings) else ""
     if all(endings):
         return ending.removeprefix("(?:").removesuffix(")") if "|" not in ending else ending
@@ -120,9 +120,8 @@ _RANGE = re.compile(rf"([0-9](?<![\w.,/:-].)[0-9]*(?:\.[0-9]+)?) ?- ?({_NUMERAL}
 def read_figures(text: str) -> str:
     """Write the figures of a folded text in one way.
 
-    The text is in lower case, with single blanks and "-" for every dash. Thousands separators go, decimal
-    commas become points, powers of ten are multiplied out, mixed fractions are added up, and both ends of a
-    range get its scale.
+    Thousands separators are removed, decimal commas become points, powers of ten are multiplied out, mixed
+    fractions are added up, and both ends of a range get its scale.
 
     >>> read_figures("1,234,567"), read_figures("1 000 000"), read_figures("1,00,000"), read_figures("1,5")
     ('1234567', '1000000', '100000', '1.5')
@@ -143,14 +142,14 @@ def read_figures(text: str) -> str:
 
 
 def _joined(match: re.Match[str]) -> str:
-    """Join "10 000"; after a month the first figures are its day."""
+    """Join "10 000", unless a month is before it and the first figures are the day."""
     if _MONTH_BEFORE.search(match.string, max(0, match.start() - 12), match.start()):
         return match[0]
     return match[0].replace(" ", "").replace(",", ".")
 
 
 def are_groups(before: str, first: str, second: str) -> bool:
-    """Return whether two numerals, the first after the text `before`, would be one with a blank between.
+    """Return whether a blank between two numerals would join them; `before` is the text before the first.
 
     >>> are_groups("", "100", "200"), are_groups("", "100", "20"), are_groups("may ", "5", "800")
     (True, False, False)
@@ -213,8 +212,9 @@ _SECOND = re.compile(r"(?<!\S)2nd(?! (?:century|centuries|millennium)\b)(?!\S)")
 def one_form(words: str) -> str:
     """Write equal values alike: 7.0 as 7, 1/2 as 0.5, 2nd as "second".
 
-    Trailing zeros go from a number alone, or with a currency, a per cent or degree sign, or a unit; elsewhere
-    they may be part of a name ("python 3.10"). Three decimals that end in 0 may be thousands, and stay.
+    Trailing zeros are dropped if the number is alone or has a currency, a percent or degree sign, or a unit;
+    otherwise they may be part of a name ("python 3.10"). Three decimals that end in 0 may be thousands, and
+    stay unchanged.
 
     >>> one_form("7.0"), one_form("$0.50"), one_form("7.50 km"), one_form("1/2"), one_form("2nd street")
     ('7', '$0.5', '7.5 km', '0.5', 'second street')
@@ -264,7 +264,7 @@ NUMBER_WORDS = frozenset(
         *("hundred", "hundredth", "dozen", "half", "quarter", "minus", "negative"),
     ]
 )
-"""Words with which a number can begin; a text without one of them and without a digit holds no number."""
+"""Words with which a number can begin. A text with none of these words and no digit has no number."""
 
 
 _WORD = re.compile(r"([0-9]+(?:\.[0-9]+)?|[^\W\d_]+)")
@@ -276,23 +276,23 @@ _NO_ONE = re.compile(r"\bno-one\b")
 
 
 class _Text(NamedTuple):
-    """Words, and the gaps before each of them and after the last."""
+    """The words of a text, and the gaps before each word and after the last."""
 
     words: list[str]
     gaps: list[str]
 
     def linked(self, i: int) -> str:
-        """Word i if a blank or a hyphen links it to the one before, else ""."""
+        """Return word i if a blank or a hyphen links it to the word before, else ""."""
         return self.words[i] if i < len(self.words) and self.gaps[i] in (" ", "-") else ""
 
     def free(self, i: int) -> bool:
-        """Whether word i is neither glued to a neighbour ("2nd") nor a genitive ("one's")."""
-        glued = i > 0 and self.gaps[i] == ""
-        return not glued and (i + 1 == len(self.words) or self.gaps[i + 1] not in ("", "'"))
+        """Return whether word i is neither joined to a neighbor ("2nd") nor a genitive ("one's")."""
+        joined = i > 0 and self.gaps[i] == ""
+        return not joined and (i + 1 == len(self.words) or self.gaps[i + 1] not in ("", "'"))
 
 
 class _Integer(NamedTuple):
-    """A whole number that was read, the index of the word after it, and whether it is an ordinal."""
+    """A whole number or ordinal, and the index of the word after it."""
 
     value: int
     end: int
@@ -309,8 +309,8 @@ class _Numeral(NamedTuple):
 def read_numbers(text: str) -> str:
     """Write the numbers of a folded text as digits.
 
-    Thousands separators go, number words and quantities become digits, ordinals "21st", decades "1960s",
-    percentages "20%".
+    Thousands separators are removed. Number words and quantities become digits, ordinals become "21st",
+    decades "1960s" and percentages "20%".
 
     >>> read_numbers("two thousand and five"), read_numbers("nineteen eighty-four"), read_numbers("1,234")
     ('2005', '1984', '1234')
@@ -376,7 +376,7 @@ def _number(text: _Text, i: int) -> _Numeral | None:
 
 
 def _is_pronoun(text: _Text, i: int, integer: _Integer) -> bool:
-    """Whether this is the "one" of "no one", "one another" or "one of"."""
+    """Return whether the number is the "one" of "no one", "one another" or "one of"."""
     if text.words[i] != "one" or integer.end > i + 1:
         return False
     after_no = i > 0 and text.words[i - 1] == "no" and text.linked(i) == "one"
@@ -389,7 +389,7 @@ def _ordinal(value: int) -> str:
 
 
 def _below_hundred(text: _Text, i: int, *, inside: bool = False) -> _Integer | None:
-    """Read 0 to 99, or the ordinal of it; "second" only `inside` a larger number."""
+    """Read a number from 0 to 99 or its ordinal; "second" only `inside` a larger number."""
     word = text.words[i] if i < len(text.words) else ""
     if word in _TENS:
         after = text.linked(i + 1)
@@ -406,7 +406,7 @@ def _below_hundred(text: _Text, i: int, *, inside: bool = False) -> _Integer | N
 
 
 def _group(text: _Text, i: int, *, use_and: bool, inside: bool) -> _Integer | None:
-    """Read what may stand before "thousand": up to "ninety-nine hundred and ninety-nine"."""
+    """Read a number that may precede "thousand": up to "ninety-nine hundred and ninety-nine"."""
     word = text.words[i] if i < len(text.words) else ""
     first = _Integer(1, i) if word in ("hundred", "hundredth") else _below_hundred(text, i, inside=inside)
     if first is None or first.ordinal:
@@ -430,7 +430,7 @@ def _rest_of_hundred(text: _Text, value: int, end: int, *, use_and: bool) -> _In
 
 
 def _whole(text: _Text, i: int) -> _Integer | None:
-    """Read a whole number: groups with falling scales, then a last group without one."""
+    """Read a whole number: groups with falling scales, then a last group without a scale."""
     use_and = i == 0 or text.words[i - 1] != "between"
     total, end, limit = 0, i, LARGEST_SCALE
     at, joint = i, ""
@@ -460,7 +460,7 @@ def _scaled_group(
 
 
 def _joint(text: _Text, end: int, *, use_and: bool) -> tuple[int, str]:
-    """Where the next group would begin after a scale, and what joins it: "", "and" or ","."""
+    """Return the index of the group after a scale, and the word that joins it: "", "and" or ","."""
     if end >= len(text.words):
         return end, ""
     comma = text.gaps[end] == ", "
@@ -472,7 +472,7 @@ def _joint(text: _Text, end: int, *, use_and: bool) -> tuple[int, str]:
 
 
 def _places(text: _Text, end: int, *, bare: bool) -> tuple[int, int, bool]:
-    """Read the scale words at `end`: how many zeros they stand for, where they end, whether ordinal."""
+    """Read the scale words at `end`; return their zeros, the index after them, and True for an ordinal."""
     places = 0
     while True:
         word = text.words[end] if bare and not places else text.linked(end)
@@ -528,7 +528,7 @@ def _share(text: _Text, i: int) -> _Numeral | None:
 
 
 def _half(text: _Text, i: int) -> _Numeral | None:
-    """Read "half a million", "half-dozen", or a text that says nothing but "half"."""
+    """Read "half a million", "half-dozen", or a text that is only "half"."""
     at = i + 2 if text.linked(i + 1) == "a" else i + 1
     unit = text.linked(at)
     if unit == "dozen":
@@ -579,7 +579,7 @@ def _after_point(text: _Text, number: _Numeral) -> _Numeral:
 
 
 def _and_a_half(text: _Text, number: _Numeral) -> _Numeral:
-    """Read "and a half", "and three quarters"; after "million" it is half a million."""
+    """Read "and a half" or "and three quarters", multiplied by a scale word before "and"."""
     at = number.end + 1
     count = {"a": 1, "one": 1, "three": 3}.get(text.linked(at), 0)
     part = _DECIMAL_PARTS.get((text.linked(at + 1), count))

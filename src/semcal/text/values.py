@@ -1,6 +1,6 @@
-"""Values in a normal form that another may contradict: numbers, dates, eras, naming letters, signs.
+"""Values of a normal form (numbers, dates, eras, naming letters, signs) and their comparison.
 
-Grading and clustering share this comparison: a wrong value makes an answer wrong whatever its other words,
+Grading and clustering share this comparison: an answer with a wrong value is wrong whatever its other words,
 and different values are different meanings.
 """
 
@@ -21,7 +21,7 @@ class Values(NamedTuple):
     """The values that a normal form states.
 
     Numbers, dates and Roman numerals count by value: "8th", "viii", "$8" and "8.0" are "8". A number BC ends
-    in " bc", a day of a month is "--12-19", and what is no plain number is kept as it is ("f-16").
+    in " bc", a day of a month is "--12-19", and any other word with a digit is unchanged ("f-16").
     """
 
     numbers: Counter[str]
@@ -42,8 +42,8 @@ _PLAIN = re.compile(
 _NONE: frozenset[str] = frozenset()
 _LONGEST = 400  # maximum digits of a number compared by value
 _MOST = 100  # maximum numbers in two texts that are compared pair by pair
-_SENTENCE = 8  # the most words of what is only an answer
-_ALIKE = 0.6  # the least share of other words in sentences that are alike but for values
+_SENTENCE = 8  # maximum words of a text that is only an answer
+_ALIKE = 0.6  # minimum Jaccard index of two sentences that differ only in values
 _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
@@ -131,7 +131,7 @@ def _units(words: Sequence[str]) -> Iterator[str]:
 
 
 def _day(words: Sequence[str], i: int, day: str) -> str:
-    """ "--12-19" for a 19 beside a month (ISO 8601:2000); "" if there is none, or it has a day before it."""
+    """Return "--12-19" for a 19 next to a month (ISO 8601:2000), "" if no month is next to this day."""
     after = i + 2 if words[i + 1 : i + 2] == ["of"] else i + 1
     before = [] if _is_year_of_day(words, i) else words[max(0, i - 1) : i]
     for beside in (words[after : after + 1], before):
@@ -149,7 +149,7 @@ def _era(words: Sequence[str], i: int) -> str:
 
 
 def _is_year_of_day(words: Sequence[str], i: int) -> bool:
-    """Whether a day stands before the month before word i: "19 august 14", but not "apollo 11 july 20"."""
+    """Return whether a day precedes the month before word i: "19 august 14", not "apollo 11 july 20"."""
     at = i - 3 if words[max(0, i - 2) : i - 1] == ["of"] else i - 2
     if at < 0 or not (words[at] == "second" or _DAY.fullmatch(words[at])):
         return False
@@ -157,7 +157,7 @@ def _is_year_of_day(words: Sequence[str], i: int) -> bool:
 
 
 def _canonical(word: str) -> str:
-    """A plain number without currency sign, ordinal ending and trailing zeros; anything else unchanged."""
+    """Drop the currency sign, ordinal ending and trailing zeros of a plain number."""
     match = _PLAIN.fullmatch(word) if len(word) < _LONGEST else None
     if not match:
         return word
@@ -173,10 +173,10 @@ def _is_name(word: str) -> bool:
 
 
 def contradict(first: Values, second: Values, *, finer: bool = False, coarser: bool = False) -> bool:
-    """Return whether each states a number, letter, sign or mark that the other lacks.
+    """Return whether each of two `Values` has a number, letter, sign or mark that the other lacks.
 
-    What only one of them states is no contradiction. With `finer` (`coarser`) a date of `first` may match a
-    coarser (finer) one of `second`: 1988-12-19 is finer than 1988 and 19 December.
+    Extra values on one side only are not a contradiction. With `finer` (`coarser`), a date of `first` may
+    match a coarser (finer) date of `second`: 1988-12-19 is finer than 1988 and 19 December.
 
     >>> contradict(values_of("henry vii"), values_of("henry viii"))
     True
@@ -211,7 +211,7 @@ def _are_initials(names: Counter[str], words: frozenset[str]) -> bool:
 
 
 def _lacks_a_sign(names: Counter[str], values: Values) -> bool:
-    """Return whether the values hold one of these words without its sign: "ab" beside "ab-"."""
+    """Return whether the values include one of these words without its sign: "ab" and "ab-"."""
     return any(len(name) > 1 and name.rstrip("+#-") in values.words for name in names)
 
 
@@ -234,7 +234,7 @@ def _numbers_differ(first: Counter[str], second: Counter[str], *, finer: bool, c
 
 
 def _take_ranges(numbers: Counter[str], endpoints: Counter[str]) -> None:
-    """Remove "1939-1945" if the endpoints hold both 1939 and 1945, and remove these endpoints."""
+    """Remove "1939-1945" and its endpoints if the endpoints include both 1939 and 1945."""
     for number in list(numbers.elements()):
         span = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
         ends = [f"{_canonical(end)}{span[3]}" for end in span.groups()[:2]] if span else []
@@ -265,7 +265,7 @@ def _reads_as(number: str, spelling: str) -> bool:
 
 
 def _is_finer(date: str, value: str, context: Sequence[str]) -> bool:
-    """Whether a date AD is finer than another value; a day of a month beside a year BC is not its day."""
+    """Return whether an ISO date is finer than `value`; next to a year BC, a day of a month never matches."""
     if not _ISO.fullmatch(date):
         return False
     day = "" if any(text.endswith(" bc") for text in context) else f"-{date[4:]}"
@@ -273,7 +273,7 @@ def _is_finer(date: str, value: str, context: Sequence[str]) -> bool:
 
 
 def month_and_day(form: str) -> tuple[str, str] | None:
-    """Return ("04", "30") for a form that is wholly "april 30", ("04", "") for one that is wholly "april".
+    """Return the month and the day of a form that has no other words, else None; the day may be "".
 
     >>> month_and_day("30th of april"), month_and_day("may"), month_and_day("may day")
     (('04', '30'), ('05', ''), None)
@@ -287,7 +287,7 @@ def month_and_day(form: str) -> tuple[str, str] | None:
 
 
 def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
-    """Return the forms to read values from: a form that was cut in any sample lacks a last number.
+    """Return the forms without the last number of each form that was cut off in any sample.
 
     >>> values_read(["december 194", "1941-12", "henry"], [False, True, False])
     ['december', '1941-12', 'henry']
@@ -298,13 +298,13 @@ def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
 
 
 def values_differ(a: str, b: str) -> bool:
-    """Return whether two normal forms state different values, and so have different meanings.
+    """Return whether two normal forms state different values, and therefore differ in meaning.
 
-    They do if each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign
+    They differ if each has a number, date, amount, era, day of a month, Roman numeral, naming letter or sign
     that the other lacks. Amounts in different units (5 km, 5000 m) are not compared. Two forms that are only
-    a date differ if their granularity differs (1988, 1988-12); among other words such dates do not. Of two
-    sentences (more than 8 words each) only those are compared that share three in five of their words
-    without digits: others state values beside the answer.
+    a date differ if their granularity differs (1988, 1988-12); with other words such dates do not differ.
+    Two sentences (more than 8 words each) are compared only if the Jaccard index of their words without
+    digits is at least 0.6: otherwise their values may not belong to the answer.
 
     >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
     (True, False, True)
