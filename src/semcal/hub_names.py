@@ -78,9 +78,9 @@ CALIBRATION = NamedKind(
     made_by="calibrate",
 )
 FIELD_CALIBRATION = NamedKind(
-    "field calibration",
-    "field_calibration.json",
-    Registry("field calibration", {}),
+    "field-calibration",
+    "field-calibration.json",
+    Registry("field-calibration", {}),
     "give the directory that `semcal calibrate --schema` wrote",
     error=UsageError,
     made_by="calibrate",

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -56,6 +56,7 @@ from semcal.models.clustering import ClusterConfig
 from semcal.recalibration.files import not_finite, read_contents, write_contents
 from semcal.recalibration.records import check_enough
 from semcal.rows import AnswerKind, Json, Row, check_distinct
+from semcal.steps import Step
 
 #: Features of fields whose larger values never raise, and never lower, the probability.
 FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
@@ -126,34 +127,54 @@ class FieldCalibration:
         limit, document_limit = (_limit(part) for part in (self.thresholds, self.document_thresholds))
         applied = []
         for number, row in enumerate(rows):
-            at = np.flatnonzero(table.place == number)
+            at = np.flatnonzero(table.place == number).tolist()
             blocks, order = dict(row.json.get(FIELDS) or {}), []
             for i in at:
                 probability = float(p[i]) if known[i] else None
                 accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
-                blocks[table.paths[i]] |= {"probability": probability, "accepted": accepted}
+                path = table.paths[i]
+                blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
                 if not accepted:
-                    order.append((-1.0 if probability is None else probability, table.paths[i]))
+                    order.append((-1.0 if probability is None else probability, path))
             whole: dict[str, Any] = {"probability": None, "accepted": None}
             if row.json.get("answer") is not None:
                 whole["probability"] = float(p_document[number])
             if document_limit is not None:
-                whole["accepted"] = whole["probability"] is not None and p_document[number] >= document_limit
+                is_known = whole["probability"] is not None
+                whole["accepted"] = bool(is_known and p_document[number] >= document_limit)
             review = [path for _, path in sorted(order, key=lambda pair: pair[0])]
             applied.append(row.set(**{FIELDS: blocks, DOCUMENT: whole, REVIEW: review}))
         return applied
+
+    @property
+    def summary(self) -> str:
+        """The promises and the figures as a text, a line for each field."""
+        report = self.report
+        lines = [one.sentence.replace("questions", "fields") for one in self.thresholds]
+        lines += [one.sentence.replace("questions", "documents") for one in self.document_thresholds]
+        lines.append(
+            f"{report['fields']:,} fields of {report['documents']:,} documents; map {report['chosen']}"
+        )
+        names = ("accuracy", "mean_confidence", "ace", "ace_floor", "auroc")
+        lines.append(f"{'':<30}" + "".join(f"{name.replace('_', ' '):>17}" for name in ("n", *names)))
+        figures = {"share of samples": report["share"], "calibrated": report["calibrated"]}
+        for label, values in {**figures, **report["by_field"]}.items():
+            cells = ["–" if values.get(name) is None else f"{values[name]:.3f}" for name in names]
+            lines.append(f"{label:<30}" + "".join(f"{cell:>17}" for cell in (str(values["n"]), *cells)))
+        return "\n".join(lines)
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write the calibration to a directory, and return the path of its file."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        return write_contents(folder, FIELD_CALIBRATION, {**asdict(self), "json_schema": self.schema})
+        contents = asdict(self)
+        return write_contents(folder, FIELD_CALIBRATION, {"json_schema": contents.pop("schema"), **contents})
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> FieldCalibration:
         """Load a calibration; StoreError if its file is damaged."""
         contents, path = read_contents(directory, FIELD_CALIBRATION)
-        contents["schema"] = contents.pop("json_schema", None)
+        contents |= {"schema": contents.pop("json_schema", None)}
         try:
             if wrong := [where for where, _ in not_finite(contents)]:
                 raise InputError(f"{wrong[0]}: expected a finite number")
@@ -163,6 +184,23 @@ class FieldCalibration:
 
 
 _CONTENTS = TypeAdapter(FieldCalibration)
+
+
+@dataclass(frozen=True)
+class FieldStep(Step):
+    """Add the probabilities of fields to rows; rows without fields get them first."""
+
+    name: ClassVar[str] = "measure"
+    calibration: FieldCalibration
+    cluster: ClusterConfig  # with the loaded equivalence of the calibration
+
+    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+        """Return the rows with probabilities, in their order."""
+        calibration = self.calibration
+        without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
+        found = iter(add_fields(without, self.cluster, calibration.parsed, calibration.answer_kind))
+        given = {id(row) for row in without}
+        return calibration.apply([next(found) if id(row) in given else row for row in rows])
 
 
 def _limit(thresholds: Sequence[Threshold]) -> float | None:
@@ -185,7 +223,7 @@ class FieldTable:
     def of(cls, rows: Sequence[Row], fields: Sequence[str], *, labels: bool = True) -> FieldTable:
         """Return the table of the fields of rows; the category of a field that is not in `fields` is −1."""
         code = {name: number for number, name in enumerate(fields)}
-        groups = group_labels([_ties(row, number) for number, row in enumerate(rows)]) if rows else []
+        groups = group_labels(_ties(row, number) for number, row in enumerate(rows))
         paths, place, correct, lines = [], [], [], []
         for number, row in enumerate(rows):
             context = context_form(row)

@@ -86,6 +86,14 @@ class CalibrateOptions:
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
         "answers abstain; may be repeated: no threshold by default.",
     )
+    schema: Path | None = opt.SCHEMA
+    document_risk: list[float] | None = Option(
+        None,
+        "--document-risk",
+        metavar="R",
+        callback=opt.shares,
+        help="With --schema: largest share of documents with a wrong field among the accepted documents.",
+    )
     delta: float | None = setting(
         callback=opt.share,
         help="Allowed probability that the limit of --risk is exceeded: 0.05 by default.",
@@ -256,6 +264,8 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """
     if options.from_calibration is not None:
         _check_kept(options, BESIDE_FROM, "cannot change when --from moves a calibration")
+    if options.schema is not None or _is_structured(options.file):
+        return _calibrate_fields(options, server)
     options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
@@ -286,6 +296,56 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         in_words = not options.json and sys.stdout.isatty()
         missing = {} if addition is None else {"missing_labels": addition.labels.missing}
         show(_in_words(calibration, path) if in_words else _as_json(calibration, path, missing))
+        return bad.exit_code()
+
+
+def _is_structured(file: str) -> bool:
+    """Return whether the first row of a file has a schema of its own."""
+    path = Path(file)
+    first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
+    return not isinstance(first, RowError | None) and "schema" in first.data
+
+
+def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> int:
+    """Learn the probability of the fields of structured answers from stored samples."""
+    from semcal.calibration.fields import calibrate_fields
+    from semcal.fields.rows import check_structured
+
+    if options.model is not None or options.add:
+        raise UsageError("--schema: fields are calibrated on stored samples. Omit --model and --add")
+    schema = opt.open_schema(options.schema)
+    models = opt.ModelOptions.of(options, server)
+    with BadRows() as bad:
+        check = partial(check_structured, given=schema)
+        read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate")
+        rows = list(good_rows(islice(read, options.limit), bad))
+        if options.dry_run or not rows:
+            warn(f"would calibrate on the samples of {len(rows):,} documents")
+            return bad.exit_code()
+        calibration = calibrate_fields(
+            rows,
+            opt.cluster_config(options, models.open_equivalence()),
+            schema,
+            answer=options.kind,
+            risks=sorted({*(options.risk or ())}),
+            document_risks=sorted({*(options.document_risk or ())}),
+            delta=0.05 if options.delta is None else options.delta,
+            seed=options.seed or 0,
+        )
+        path = calibration.save_pretrained(options.out)
+        in_words = not options.json and sys.stdout.isatty()
+        promises = {
+            name: [asdict(one) for one in thresholds]
+            for name, thresholds in (
+                ("thresholds", calibration.thresholds),
+                ("document_thresholds", calibration.document_thresholds),
+            )
+        }
+        show(
+            calibration.summary
+            if in_words
+            else dumps({**calibration.report, **promises, "m": calibration.m, "path": str(path)})
+        )
         return bad.exit_code()
 
 
@@ -321,6 +381,8 @@ def output_of(out: Path) -> Output:
     A directory with nothing but kept samples was begun by this command.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
+    if (of_fields := folder_output(out, "field-calibration")).replaceable:
+        return of_fields
     begun = out.is_dir() and own_files(out) == [samples] and holds_kept_samples(samples)
     return replace(output, begun=True) if begun else output
 

@@ -273,6 +273,7 @@ class ClusterOptions:
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
+    schema: Path | None = opt.SCHEMA
     cache: Path | None = opt.CACHE
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
@@ -290,29 +291,38 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
     (temperatures: [number], one for each sample) are clustered separately.
     """
     from semcal.calibration.problems import suggest_labels
+    from semcal.fields.rows import StructuredStep, check_structured, checked_by_kind, cluster_fields
     from semcal.models.clustering import ClusterStep, check_clusterable
 
+    schema = opt.open_schema(options.schema)
+    check = checked_by_kind(check_clusterable, partial(check_structured, given=schema), schema)
     equivalence = opt.equivalence_name(opt.among_labels(options.equivalence, options.answers_among))
     options = replace(options, equivalence=equivalence)
-    read = open_rows(
-        options.file, options.columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True
-    )
+    read = open_rows(options.file, options.columns, check, fields=CLUSTERED, label="cluster", tables=True)
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
     costs = Counter[str]()
     references: list[list[str]] = []
     with opt.open_workers("cluster", models, options.workers, n_blocks) as (executor, load):
         with RowResults("cluster", options.out, limit=options.limit) as results:
-            step = ClusterStep(options.linkage, options.merge_refusals)
-            for block in results.blocks(rows, step, workers=executor, cut=BLOCK):
+            of_fields = partial(cluster_fields, linkage=options.linkage, schema=schema)
+            flat = ClusterStep(options.linkage, options.merge_refusals)
+            for block in results.blocks(
+                rows, StructuredStep(flat, of_fields, schema), workers=executor, cut=BLOCK
+            ):
                 results.write(block)
                 costs.update(block.costs)
-                references += [row.answers for row in block.rows if row.is_labelled]
+                references += [row.answers for row in block.rows if row.is_labelled and not row.has("fields")]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
     opt.report_invalid("cluster", equivalence_name, costs)
     if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
         info(f"cluster: {suggestion}")
+    if costs["documents"]:
+        info(
+            f"cluster: {costs['invalid_documents']} of {costs['documents']} samples hold no document that is "
+            "valid under the schema"
+        )
     if costs["none"]:
         info(
             f"cluster: {costs['none']} of {costs['draws']} samples have no answer; they count as one meaning"
@@ -348,9 +358,12 @@ def measure(options: MeasureCommandOptions) -> int:
     that score, and adds the probability alone.
     """
     from semcal.calibration.watch import MOST_OBSERVED, find_shift
+    from semcal.fields.rows import StructuredStep, check_has_fields, checked_by_kind
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
 
+    if options.calibration is not None and opt.holds_field_calibration(options.calibration):
+        return _measure_fields(options)
     fields: tuple[str, ...] = MEASURED
     check, at = check_measurable, "T = 1 (or else the first)"
     step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
@@ -391,18 +404,21 @@ def measure(options: MeasureCommandOptions) -> int:
     mixed: list[str] = []
     found: list[float | None] = []  # probabilities
     without: list[str] = []
-    rows = open_rows(options.file, options.columns, check_once, fields=fields, label="measure", tables=True)
+    by_kind = check_once if options.calibration is not None else checked_by_kind(check_once, check_has_fields)
+    step = StructuredStep(step, lambda rows, _: rows)  # the shares of fields are their confidences
+    rows = open_rows(options.file, options.columns, by_kind, fields=fields, label="measure", tables=True)
     with RowResults("measure", options.out, limit=options.limit) as results:
         for block in results.blocks(rows, step, cut=2048):
             results.write(block)
             if options.calibration is not None and len(found) < MOST_OBSERVED:
-                found += [row["probability"] for row in block.rows]
+                found += [row["probability"] for row in block.rows if not row.has("fields")]
             if scored:
                 continue
-            unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
-            mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
-            tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in block.rows]
-            without += [shown(row["id"]) for row, top in zip(block.rows, tops) if not row.has_answer(top)]
+            flat = [row for row in block.rows if not row.has("fields")]
+            unlikely += [shown(row["id"]) for row in flat if len(row.measured.confidence) == 1]
+            mixed += [shown(row["id"]) for row in flat if len(set(row.temperatures or ())) > 1]
+            tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in flat]
+            without += [shown(row["id"]) for row, top in zip(flat, tops) if not row.has_answer(top)]
     code = results.bad.exit_code()
     if options.calibration is not None and (shift := find_shift(chosen, found)):
         info(f"measure: {shift}")
@@ -416,6 +432,25 @@ def measure(options: MeasureCommandOptions) -> int:
         ids = f"{len(without)} (ids {listed(without)})"
         info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")
     return code
+
+
+def _measure_fields(options: MeasureCommandOptions) -> int:
+    """Add the probabilities of a calibration of fields to structured answers."""
+    from semcal.calibration.fields import FieldCalibration, FieldStep
+    from semcal.fields.rows import check_structured
+    from semcal.inputs import as_equivalence
+    from semcal.models.clustering import ClusterConfig
+
+    calibration = FieldCalibration.from_pretrained(options.calibration or "")
+    if (options.answer or calibration.answer_kind) != calibration.answer_kind:
+        raise UsageError(f"--answer: the calibration is for {calibration.answer_kind} answers; omit --answer")
+    cluster = ClusterConfig(as_equivalence(calibration.equivalence), calibration.linkage)
+    check = partial(check_structured, given=calibration.parsed)
+    rows = open_rows(options.file, options.columns, check, fields=("id", "samples"), label="measure")
+    with RowResults("measure", options.out, limit=options.limit) as results:
+        for block in results.blocks(rows, FieldStep(calibration, cluster), cut=256):
+            results.write(block)
+    return results.bad.exit_code()
 
 
 @dataclass(frozen=True)
@@ -432,6 +467,7 @@ class GradeOptions:
         "--audit",
         help="Compare the grader with people, in rows {prediction, answers, human: true or false}.",
     )
+    schema: Path | None = opt.SCHEMA
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
@@ -450,7 +486,20 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     --audit prints the agreement of the grader with people, Cohen's kappa and the confusion matrix, with 95%
     intervals. Answers to one question (or of one context or group) are resampled together.
     """
+    from semcal.fields.rows import (
+        StructuredStep,
+        check_has_fields,
+        check_structured,
+        checked_by_kind,
+        grade_fields,
+    )
     from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
+
+    schema = opt.open_schema(options.schema)
+
+    def check_fields(row: Row) -> None:
+        check_has_fields(row)
+        check_structured(row, schema)
 
     nli = options.equivalence if options.grader == "nli" else "exact"
     settings = server.settings(nli, options.grader.removeprefix("judge:"))
@@ -461,9 +510,13 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
         if options.audit:
             read = open_rows(options.file, options.columns, check_auditable, fields=AUDITED, label="grade")
             return _audit(read, chosen, options)
-        rows = open_rows(options.file, options.columns, check_gradable, fields=GRADED, label="grade")
+        check = checked_by_kind(check_gradable, check_fields, schema)
+        rows = open_rows(options.file, options.columns, check, fields=GRADED, label="grade")
+        step = StructuredStep(
+            GradeStep(chosen), lambda rows, _: [grade_fields(row, schema) for row in rows], schema
+        )
         with RowResults("grade", options.out, limit=options.limit) as results:
-            for block in results.blocks(rows, GradeStep(chosen)):
+            for block in results.blocks(rows, step):
                 results.write(block)
         return results.bad.exit_code()
 
@@ -529,6 +582,7 @@ def metrics(
     the rows of each value of a column, such as a category or a language; the number of values is allowed for.
     """
     from semcal.data.question import several
+    from semcal.fields.rows import check_has_fields, checked_by_kind, item_rows
     from semcal.measuring import assess, check_assessable, scores_by_measure, slice_of
 
     def check(row: Row) -> None:
@@ -536,11 +590,12 @@ def metrics(
         if options.by is not None:
             slice_of(row, options.by)
 
+    by_kind = checked_by_kind(check, check_has_fields)
     rows = islice(
-        open_rows(options.file, options.columns, check, fields=ASSESSED, label="metrics"), options.limit
+        open_rows(options.file, options.columns, by_kind, fields=ASSESSED, label="metrics"), options.limit
     )
     with BadRows() as bad:
-        kept = list(good_rows(rows, bad))
+        kept = list(item_rows(list(good_rows(rows, bad))))
     if options.by is not None and kept and not any(row.has(options.by) for row in kept):
         raise UsageError(f"--by {options.by}: no row has such a column; there are {', '.join(kept[0].json)}")
     by_measure = scores_by_measure(kept, options.measure, by=options.by)

@@ -47,6 +47,7 @@ def read_document(schema: Schema, text: str | None) -> Json:
     for start in starts:
         if start < end:  # within an object that was read
             continue
+        stop = start + 1
         try:
             value, stop = _DECODER.raw_decode(answer, start)
             if reason := fault(value):
@@ -210,7 +211,7 @@ def aligned(element: Node, pivot: Sequence[Json], other: Sequence[Json], keys: K
     """
     agreement = _agreement(element, pivot, keys, other)
     rows, columns = linear_sum_assignment(-agreement)
-    return {int(i): other[j] for i, j in zip(rows, columns) if agreement[i, j] > 0}
+    return {int(i): other[int(j)] for i, j in zip(rows, columns) if agreement[i, j] > 0}
 
 
 def _agreement(

@@ -41,9 +41,9 @@ SCHEMA, FIELDS, DOCUMENT, REVIEW, INVALID = "schema", "fields", "document", "rev
 MOST_WORDS = 20
 
 
-def is_structured(row: Row) -> bool:
-    """Return whether the answers of a row are structured."""
-    return row.has(SCHEMA) or row.has(FIELDS)
+def is_structured(row: Row, schema: Schema | None = None) -> bool:
+    """Return whether the answers of a row are structured, as all are if a schema is given."""
+    return schema is not None or row.has(SCHEMA) or row.has(FIELDS)
 
 
 def schema_of(row: Row, given: Schema | None = None) -> Schema:
@@ -299,6 +299,26 @@ def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
 # ---- Steps
 
 
+def checked_by_kind(
+    flat: Callable[[Row], object], structured: Callable[[Row], object], schema: Schema | None = None
+) -> Callable[[Row], None]:
+    """Return a check of rows, which differs between structured and other answers."""
+
+    def check(row: Row) -> None:
+        (structured if is_structured(row, schema) else flat)(row)
+
+    return check
+
+
+def check_has_fields(row: Row) -> None:
+    """Raise InputError unless a row has fields."""
+    _ = row.id, row.samples
+    if not isinstance(row.json.get(FIELDS), Mapping):
+        raise InputError(
+            "'fields' is missing, which holds the fields of the answer. Run `semcal cluster` first"
+        )
+
+
 @dataclass(frozen=True)
 class StructuredStep(Step):
     """Run `work` on rows with structured answers, and another step on the others."""
@@ -306,6 +326,7 @@ class StructuredStep(Step):
     name: ClassVar[str] = "fields"
     others: Step
     work: Callable[[Sequence[Row], WorkerState], Sequence[Row]]
+    schema: Schema | None = None  # given for all rows
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -314,8 +335,21 @@ class StructuredStep(Step):
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Return all rows in their order."""
-        structured = [row for row in rows if is_structured(row) and row.failure is None]
-        flat = [row for row in rows if not is_structured(row) or row.failure is not None]
+        is_one = [row.failure is None and is_structured(row, self.schema) for row in rows]
+        structured = [row for row, one in zip(rows, is_one) if one]
+        flat = [row for row, one in zip(rows, is_one) if not one]
         done = iter(self.work(structured, models) if structured else ())
         rest = iter(self.others(flat, models, progress) if flat else ())
-        return [next(done if is_structured(row) and row.failure is None else rest) for row in rows]
+        return [next(done if one else rest) for one in is_one]
+
+
+def cluster_fields(
+    rows: Sequence[Row], models: WorkerState, *, linkage: str, schema: Schema | None
+) -> Sequence[Row]:
+    """Find the fields of rows with the equivalence of a worker."""
+    with_fields = add_fields(rows, ClusterConfig(models.equivalence, linkage), schema)
+    models.costs.update(
+        documents=sum(len(row.samples) for row in rows),
+        invalid_documents=sum(row[INVALID] for row in with_fields),
+    )
+    return with_fields

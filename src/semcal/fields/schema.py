@@ -32,6 +32,19 @@ REFUSED = (
 )
 #: The types of JSON that a leaf may have.
 TYPES = ("string", "number", "integer", "boolean")
+#: The types that values of keywords have; other keywords are notes.
+KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("properties", "discriminator", "$defs", "definitions"), Mapping),
+    **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf"), list),
+    **dict.fromkeys(("pattern", "format", "$ref", "description", "title"), str),
+    **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), int),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
+    **dict.fromkeys(("multipleOf", "x-tolerance"), (int, float)),
+    **dict.fromkeys(("x-ordered", "x-set", "uniqueItems"), bool),
+    "additionalProperties": (bool, Mapping),
+    "items": (bool, Mapping),
+    "type": (str, list),
+}
 _NUMBER = re.compile(r"(-?)[$€£¥₹]?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -316,7 +329,7 @@ class _Parser:
         kinds = [name for name in types if name != "null"]
         if not kinds:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
-        common = {
+        common: dict[str, Any] = {
             "nullable": nullable,
             "description": str(json.get("description") or json.get("title") or ""),
         }
@@ -343,13 +356,11 @@ class _Parser:
         """Follow references and merge `allOf`."""
         if json is True:
             return {}, trail
-        if not isinstance(json, Mapping):
-            raise InputError(f"'schema' {place}: a schema must be an object, got {shown(json)}")
-        merged = dict(json)
+        merged = _checked(json, place)
         while "$ref" in merged or "allOf" in merged:
             parts = list(merged.pop("allOf", ()))
             if (ref := merged.pop("$ref", None)) is not None:
-                if not isinstance(ref, str) or not ref.startswith("#"):
+                if not ref.startswith("#"):
                     raise InputError(
                         f"'schema' {place}: the reference {shown(ref)} leads out of the schema. Copy the "
                         "part into '$defs'"
@@ -362,9 +373,7 @@ class _Parser:
                 trail = (*trail, ref)
                 parts.append(self._at(ref, place))
             for part in parts:
-                if not isinstance(part, Mapping):
-                    raise InputError(f"'schema' {place}: a schema must be an object, got {shown(part)}")
-                inner = dict(part)
+                inner = _checked(part, place)
                 for key in ("properties", "required"):
                     if key in inner and key in merged:
                         both = (inner[key], merged[key])
@@ -436,6 +445,27 @@ class _Parser:
             f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Give each "
             "object a property with its own 'const'"
         )
+
+
+def _checked(json: Json, place: str) -> dict[str, Any]:
+    """Return a copy of a schema; InputError if a keyword has a value of another type."""
+    if not isinstance(json, Mapping):
+        raise InputError(f"'schema' {place}: a schema must be an object, got {shown(json)}. Correct it")
+    for name, kinds in KEYWORDS.items():
+        value = json.get(name)
+        is_other = isinstance(value, bool) and not (
+            kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
+        )
+        names = value if name == "required" or (name == "type" and isinstance(value, list)) else ()
+        if name in json and (
+            is_other or not isinstance(value, kinds) or not all(isinstance(one, str) for one in names or ())
+        ):
+            raise InputError(f"'schema' {place}: {name!r} cannot be {shown(value)}. Correct it")
+    try:
+        re.compile(json.get("pattern", ""))
+    except re.error as error:
+        raise InputError(f"'schema' {place}: 'pattern' is not a regular expression: {error}") from None
+    return dict(json)
 
 
 def _description(json: Mapping[str, Any]) -> str:
