@@ -33,6 +33,10 @@ SUPPORT, DECIMALS = 10, 9
 SLIGHT = 0.02
 #: Weight of half the squared norm of the slopes, added to the summed log loss.
 RIDGE = 3.0
+#: Weight of half the squared distance of the slope of a move from 1: a normal prior with deviation 0.5.
+NEAR_ONE = 4.0
+#: Probabilities are kept from 0 and 1 by this before their logit is taken.
+INSIDE = 1e-9
 #: Newton's method stops if no slope of the loss is above `FLAT`, or after `STEPS` steps.
 FLAT, STEPS, HALVINGS = 1e-9, 100, 40
 #: Gains that differ by less are tied.
@@ -70,26 +74,34 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
 
     Direction 1 forbids negative slopes, -1 positive slopes. The convex problem has one optimum.
     """
+    mean, scale = values.mean(0), values.std(0)
+    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
+    slopes, intercept = _fit_slopes((values - mean) / scale, correct, directions, RIDGE, at=0.0)
+    return slopes / scale, np.array([intercept - (slopes / scale) @ mean])
+
+
+def _fit_slopes(
+    values: Floats, correct: Floats, directions: Floats, ridge: float, *, at: float
+) -> tuple[Floats, float]:
+    """Fit slopes (F,), whose prior is centered `at` a value, and an intercept without a prior."""
     right = correct.sum()
     if right in (0, len(correct)):  # no finite intercept fits outcomes of one kind
         correct = np.full(len(correct), (right + 1) / (len(correct) + 2))
-    mean, scale = values.mean(0), values.std(0)
-    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
-    x = np.column_stack([(values - mean) / scale, np.ones(len(values))])
-    ridge = np.append(np.full(values.shape[1], RIDGE), 0.0)
+    x = np.column_stack([values, np.ones(len(values))])
+    weights = np.append(np.full(values.shape[1], ridge), 0.0)
 
     def loss(theta: Floats) -> tuple[float, Floats, Floats]:
-        score = x @ theta
+        score, away = x @ theta, theta - at
         q = _expit(score)
-        value = (np.logaddexp(0, score) - correct * score).sum() + (ridge * theta**2).sum() / 2
-        curvature = (x.T * (q * (1 - q))) @ x + np.diag(ridge)
-        return float(value), (q - correct) @ x + ridge * theta, curvature
+        value = (np.logaddexp(0, score) - correct * score).sum() + (weights * away**2).sum() / 2
+        curvature = (x.T * (q * (1 - q))) @ x + np.diag(weights)
+        return float(value), (q - correct) @ x + weights * away, curvature
 
-    start = np.append(np.zeros(len(directions)), _logit(correct.mean()))
+    start = np.append(np.full(len(directions), at), _logit(correct.mean()))
     low = np.append(np.where(directions > 0, 0.0, -np.inf), -np.inf)
     high = np.append(np.where(directions < 0, 0.0, np.inf), np.inf)
     theta = _least(loss, start, low, high)
-    return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
+    return theta[:-1], float(theta[-1])
 
 
 def _least(
@@ -355,6 +367,36 @@ class ProbabilityMap:
 
 
 @dataclass(frozen=True)
+class Move:
+    """A change of probabilities for new data: logit p becomes a + b logit p, within cap and floor.
+
+    The labels of the new data fit the intercept a and the slope b ≥ 0 by penalized maximum likelihood, with a
+    normal prior of b at 1 (Cox 1958, Two further applications of a model for binary regression, Biometrika
+    45).
+    """
+
+    intercept: float
+    slope: float
+    support: Support | None = None
+
+    @classmethod
+    def of(cls, p: Floats, correct: Floats) -> Move:
+        """Fit the move of probabilities (N,) to outcomes (N,)."""
+        (slope,), intercept = _fit_slopes(_inner_logit(p)[:, None], correct, np.ones(1), NEAR_ONE, at=1.0)
+        bare = cls(intercept, float(slope))
+        return replace(bare, support=Support.of(bare.apply(p), correct))
+
+    def apply(self, p: Floats) -> Floats:
+        """Return the moved probabilities (N,)."""
+        moved = _expit(self.intercept + self.slope * _inner_logit(p))
+        return moved if self.support is None else self.support.clip(moved)
+
+
+def _inner_logit(p: Floats) -> Floats:
+    return _logit(np.clip(p, INSIDE, 1 - INSIDE))
+
+
+@dataclass(frozen=True)
 class MapScore:
     """The cross-validated gain of one candidate, and its difference to the gain without a map."""
 
@@ -489,17 +531,31 @@ def predict_out_of_fold(
     """
     correct = labelled[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
-    undivided = _units(correct, groups) < FOLDS
-    every = [np.ones(len(correct), bool)]
-    folds = every if undivided else _folds(correct, groups, np.random.default_rng([seed, 1]))
-    for number, held_out in enumerate(folds):
-        fitted = held_out if undivided else ~held_out
+    for number, (fitted, held_out) in enumerate(_parts(correct, groups, seed)):
         part = [kind_labelled.part(fitted) for kind_labelled in labelled]
         of_part = None if groups is None else groups[fitted]
         kind, choices = choose_answers(part, groups=of_part, seed=seed + number, repeats=1)
         p[held_out] = choices[kind].map.predict(part_of(labelled[kind].features, held_out))
         kinds[held_out] = kind
     return p, kinds
+
+
+def move_out_of_fold(p: Floats, correct: Floats, *, groups: Groups | None = None, seed: int = 0) -> Floats:
+    """Return probabilities (N,) moved by the labels of the other folds of :func:`predict_out_of_fold`."""
+    moved = np.empty(len(p))
+    for fitted, held_out in _parts(correct, groups, seed):
+        moved[held_out] = Move.of(p[fitted], correct[fitted]).apply(p[held_out])
+    return moved
+
+
+def _parts(
+    correct: Floats, groups: Groups | None, seed: int
+) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Return the masks of fitted and held-out questions of each fold; both are all with too few groups."""
+    if _units(correct, groups) < FOLDS:
+        every = np.ones(len(correct), bool)
+        return [(every, every)]
+    return [(~fold, fold) for fold in _folds(correct, groups, np.random.default_rng([seed, 1]))]
 
 
 def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) -> MapCandidate:
