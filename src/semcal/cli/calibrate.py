@@ -609,24 +609,23 @@ def threshold_lines(calibration: Calibration) -> list[str]:
     lines = []
     held_out = "held-out " if calibration.report.apart else ""
     for one in calibration.all_thresholds:
-        lines.append(paragraph(one.sentence))
+        lines.append(paragraph(f"{one.sentence[0].upper()}{one.sentence[1:].rstrip('.')}."))
         if one.threshold is not None:
-            tested = (
-                f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
-            )
-            lines.append(f"{tested} wrong.")
+            counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
+            lines.append(f"Tested on {one.n:,} {held_out}questions: {counts}.")
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
 
 
 def report_lines(report: CalibrationReport) -> list[str]:
-    """Return the figures of the share of samples and of the calibrated probability, out of fold."""
+    """Return the figures before and after calibration, out of fold."""
     at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
-    columns = {"share of samples": report.base, **at_one, "calibrated": report.calibrated}
+    base = report.base_in_words.removeprefix("the ")
+    columns = {base: report.base, **at_one, "calibrated": report.calibrated}
     n = report.n + report.no_answer
     lines = figure_lines({name: {"n": n, **figures} for name, figures in columns.items()}, terminal_width())
     if report.no_answer_samples:
         without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
         lines.append(paragraph(f"{without}; these questions count as wrong."))
-    return [*lines, paragraph(f"Each question is judged by a map learned from other questions. {ON_ACE}")]
+    return [*lines, paragraph(f"Calibrated figures are for questions that the map has not seen. {ON_ACE}")]
