@@ -771,17 +771,24 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     return "\n".join(lines)
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a capital letter and one full stop.
+
+    >>> as_sentence("no threshold")
+    'No threshold.'
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
 def threshold_lines(calibration: Calibration) -> list[str]:
     """Return the promise of each threshold, and its answers to the questions that it was tested on."""
     lines = []
     held_out = "held-out " if calibration.report.apart else ""
     for one in calibration.all_thresholds:
-        lines += [paragraph(line) for line in (one.sentence, one.outlook) if line]
+        lines += [paragraph(as_sentence(line)) for line in (one.sentence, one.outlook) if line]
         if one.threshold is not None:
-            tested = (
-                f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
-            )
-            lines.append(f"{tested} wrong.")
+            counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
+            lines.append(f"Tested on {one.n:,} {held_out}questions: {counts}.")
     if calibration.ordering is not None:
         ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
         lines.append(
@@ -793,8 +800,8 @@ def threshold_lines(calibration: Calibration) -> list[str]:
 
 
 def report_lines(report: CalibrationReport) -> list[str]:
-    """Return the figures of the share of samples and of the calibrated probability, out of fold."""
-    base = "share of samples" if report.base_name == "E-SC" else report.base_name
+    """Return the figures before and after calibration, out of fold."""
+    base = report.base_in_words.removeprefix("the ")
     at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
     columns = {base: report.base, **at_one, "calibrated": report.calibrated}
     if report.moved is not None:
@@ -805,9 +812,7 @@ def report_lines(report: CalibrationReport) -> list[str]:
     if report.no_answer_samples:
         without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
         lines.append(paragraph(f"{without}; these questions count as wrong."))
-    judged = "Each question is judged by a map learned from other questions."
+    judged = "Calibrated figures are for questions that the map has not seen."
     if report.moved is not None:
-        judged = (
-            "The moved map and the map from scratch are learned from other questions than they are judged on."
-        )
+        judged = "The moved map and the map from scratch are judged on questions that they have not seen."
     return [*lines, paragraph(f"{judged} {ON_ACE}")]
