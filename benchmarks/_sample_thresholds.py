@@ -23,7 +23,9 @@ from semcal.calibration.features import AnswerFeatures, candidates_for, features
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.grading.grade import rule_grader
+from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.probability_maps import Labelled, choose_map, predict_out_of_fold
+from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
 from semcal.rows import Row
@@ -55,7 +57,7 @@ def by_all_labels(
 ) -> np.ndarray:
     """Return which of the other questions are answered."""
     share = features.values["E-SC"]
-    limit = set_threshold(share[labeled], correct[labeled], risk, DELTA, fitted=None).threshold
+    limit = set_threshold(share[labeled], correct[labeled], risk, DELTA).threshold
     return share[~labeled] >= (np.inf if limit is None else limit)
 
 
@@ -69,8 +71,12 @@ def by_two_in_five(
     chosen = choose_map(*fitted, seed=seed).map
     out_of_fold, _ = predict_out_of_fold([fitted], seed=seed)
     scores = chosen.scores(features.values)
-    starts = scores[labeled & ~apart], out_of_fold
-    limit = set_threshold(scores[apart], correct[apart], risk, DELTA, fitted=starts, seed=seed).threshold
+    start = likeliest_start(
+        scores[labeled & ~apart], 1 - out_of_fold, int(apart.sum()), risk_limit=risk, delta=DELTA
+    )
+    limit = risk_controlled_threshold(
+        scores[apart], correct[apart], risk_limit=risk, delta=DELTA, start=start
+    ).threshold
     return scores[~labeled] >= (np.inf if limit is None else limit)
 
 

@@ -174,10 +174,7 @@ LIMITS = {"risk_limit": 0.1, "delta": 0.1}
 
 def test_no_confidence_of_a_tested_question_moves_the_start():
     tested = np.repeat(LEVELS, [25, 0, 175])
-    correct = np.arange(200) < 200 - 18
-    fitted = np.repeat(LEVELS, [32, 4, 264])
     assert likeliest_start(tested, 1 - tested, 200, **LIMITS) > 0.96 > LEVELS.min() - 0.01
-    assert set_threshold(tested, correct, 0.1, 0.1, fitted=(fitted, fitted)).threshold is None
     rng = np.random.default_rng(0)
     p = rng.choice([0.3, 0.5, 0.7, 0.9], size=150)
     c = rng.random(150) < p
@@ -248,25 +245,22 @@ def test_each_of_several_thresholds_is_its_own_at_a_part_of_delta_or_a_stricter_
     rng = np.random.default_rng(seed)
     p = rng.beta(3, 1, 400)
     correct = rng.random(400) < p**0.4
-    fitted = rng.beta(3, 1, 600)
     risks = (0.05, 0.1, 0.3)
-    found = set_thresholds(p, correct, risks, 0.06, fitted=(fitted, fitted**0.4))
+    found = set_thresholds(p, correct, risks, 0.06)
     assert [(one.risk_limit, one.delta) for one in found] == [(risk, 0.02) for risk in risks]
-    alone = [set_threshold(p, correct, r, 0.02, fitted=(fitted, fitted**0.4)).threshold for r in risks]
+    alone = [set_threshold(p, correct, r, 0.02).threshold for r in risks]
     for k, one in enumerate(found):
         stricter = [t for t in alone[: k + 1] if t is not None]
         assert one.threshold == (min(stricter) if stricter else None)
-    assert found == set_thresholds(p, correct, risks, 0.06, fitted=(fitted, fitted**0.4))
+    assert found == set_thresholds(p, correct, risks, 0.06)
 
 
 def test_a_larger_risk_takes_the_threshold_that_a_smaller_one_has_where_its_own_is_higher():
-    """Testing begins where the fitted questions say that it passes, which differs by risk."""
+    """Testing begins where enough questions for a risk are reached."""
     p = np.repeat([0.95, 0.9, 0.5], [10, 190, 100])
     correct = np.concatenate([np.arange(10) < 5, np.ones(190), np.zeros(100)]).astype(bool)
-    fitted = np.repeat([0.95, 0.9, 0.5], [40, 200, 100])
-    says = np.repeat([0.75, 1.0, 0.0], [40, 200, 100])
-    strict, loose = (set_threshold(p, correct, r, 0.05, fitted=(fitted, says)).threshold for r in (0.1, 0.3))
-    found = set_thresholds(p, correct, (0.1, 0.3), 0.1, fitted=(fitted, says))
+    strict, loose = (set_threshold(p, correct, r, 0.05).threshold for r in (0.1, 0.3))
+    found = set_thresholds(p, correct, (0.1, 0.3), 0.1)
     thresholds = [one.threshold for one in found]
     assert thresholds[0] == strict
     assert thresholds[1] == min(t for t in (strict, loose) if t is not None)
