@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
+from semcal.arrays import Floats
 from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.configuration import requested_features
 from semcal.calibration.features import (
@@ -34,7 +35,7 @@ from semcal.files import dumps, json_checksum
 from semcal.hub_names import CALIBRATION
 from semcal.inputs import Samples, as_sample_rows, check_clustered_by
 from semcal.measuring import MeasureOptions, measure_at, measure_rows
-from semcal.metrics.probability_maps import ProbabilityMap
+from semcal.metrics.probability_maps import Move, ProbabilityMap
 from semcal.metrics.thresholds import TestName, threshold_sentence
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, fingerprint
@@ -218,6 +219,7 @@ class _Contents:
     labeled: LabeledAnswers = LabeledAnswers()
     ordering: str | None = None
     score: ScoreColumn | None = None
+    moves: tuple[Move, ...] = ()
 
     @property
     def base(self) -> str:
@@ -294,6 +296,8 @@ class Calibration(_Contents):
         The answers that the map was fitted to.
     score : ScoreColumn or None
         The column of the rows that is calibrated; None if samples are.
+    moves : tuple of Move
+        Changes of the probability of the map, each for other data (`Calibrator.move`).
     provenance : Provenance or None
         Model, prompt and data; None if the samples came from a file.
     samples_sha256 : str or None
@@ -350,6 +354,7 @@ class Calibration(_Contents):
                 "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
                 **({"ancestors": self.ancestors} if self.ancestors else {}),
                 **({} if self.score is None else {"score": asdict(self.score)}),
+                **({"moves": [*map(asdict, self.moves)]} if self.moves else {}),
             }
         )[:ID_LETTERS]
 
@@ -394,13 +399,11 @@ class Calibration(_Contents):
         InputError
             If a row does not have `m` samples, a temperature is missing, or a score is not a finite number.
         """
-        features, first = self._scored(rows) if self.score is not None else self._sampled(rows)
+        features, first = self.read(rows)
         if not first:  # the server answered no question
             return []
-        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
-        lacking = {name: np.full(len(features.answers), np.nan) for name in read}
-        values = lacking | dict(features.values)
-        scores = self.map.scores(values)
+        probability, scores = self.predict(features)
+        orders = scores if self.ordering is None else order_by(self.ordering, self._complete(features))
         columns = {
             name: [None if math.isnan(value) else value for value in column.tolist()]
             for name, column in features.values.items()
@@ -421,14 +424,31 @@ class Calibration(_Contents):
             for text, meaning, p, score, order, base, row, *by_name in zip(
                 features.answers,
                 features.meanings,
-                self.map.predict(values).tolist(),
+                probability.tolist(),
                 scores.tolist(),
-                (scores if self.ordering is None else order_by(self.ordering, values)).tolist(),
+                orders.tolist(),
                 features.values[self.base].tolist(),
                 first,
                 *columns.values(),
             )
         ]
+
+    def read(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
+        """Return the features of rows as `apply` takes them, and the rows of the answers."""
+        return self._scored(rows) if self.score is not None else self._sampled(rows)
+
+    def predict(self, features: AnswerFeatures) -> tuple[Floats, Floats]:
+        """Return the probabilities (n,) of answers, and the scores (n,) that a threshold is compared with."""
+        values = self._complete(features)
+        p = self.map.predict(values)
+        for move in self.moves:
+            p = move.apply(p)
+        return p, self.map.scores(values) if self.map.candidate.kind == "constant" else p
+
+    def _complete(self, features: AnswerFeatures) -> dict[str, Floats]:
+        """Return the features that the calibration reads, NaN (n,) for features that no row has."""
+        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
+        return {name: np.full(len(features.answers), np.nan) for name in read} | dict(features.values)
 
     def _scored(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
         """Return the scores of rows with further features, and the rows."""
@@ -519,10 +539,12 @@ class Calibration(_Contents):
         if self.samples is not None:
             write_if_new(folder / SAMPLES, self.samples)
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
-        contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
+        bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest, labeled=LabeledAnswers())
+        contents = {**asdict(bare), "labeled": vars(self.labeled)}
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
-        for name in ("thresholds", "columns", "signals", "ancestors", "merge_refusals", "score", "ordering"):
+        left_out = "thresholds columns signals ancestors merge_refusals score ordering moves"
+        for name in left_out.split():
             if not contents[name]:
                 del contents[name]
         if self.answer_kind == "modal":
