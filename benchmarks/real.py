@@ -56,7 +56,7 @@ from semcal.files import dumps, write_rows
 from semcal.grading.judge import JUDGE, load_judge
 from semcal.grading.rules import Grader
 from semcal.measuring import measure_at
-from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.metrics.probability_maps import choose_map, part_of
 from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
@@ -250,14 +250,10 @@ def split(
     candidates = candidates_for(AnswerFeatures((), (), values, features.probabilities))
     how: dict[str, Any] = {"groups": of(groups, fitted), "seed": seed}
     chosen = choose_map(values, right[fitted], candidates, **how).map
-    out_of_fold, _ = predict_out_of_fold([Labelled(values, right[fitted], candidates)], **how)
     tested, met = (chosen.scores(part_of(features.values, part)) for part in (apart, ~labelled))
-    starts = chosen.scores(values), out_of_fold
     found: dict[float, tuple[float, float | None]] = {}
     for risk in TARGETS:
-        limit = set_threshold(
-            tested, right[apart], risk, 0.05, fitted=starts, groups=of(groups, apart), seed=seed
-        ).threshold
+        limit = set_threshold(tested, right[apart], risk, 0.05, groups=of(groups, apart), seed=seed).threshold
         answered = met >= limit if limit is not None else np.zeros(len(met), dtype=bool)
         rate = float(1 - right[~labelled][answered].mean()) if answered.any() else None
         found[risk] = float(answered.mean()), rate

@@ -372,20 +372,17 @@ def calibrate_fields(
             correct[held_out],
             risks,
             delta,
-            fitted=(scores(part_of(features, fit)), out),
             groups=np.unique(groups[held_out], return_inverse=True)[1],
             seed=seed,
         )
         calibration = replace(calibration, thresholds=thresholds)
     if document_risks:
         of_held_out = part_of(document_table, apart_documents)
-        fitted_scores = document_choice.map.scores(of_documents.features)
         thresholds = set_thresholds(
             document_choice.map.scores(of_held_out),
             document_right[apart_documents],
             document_risks,
             delta,
-            fitted=(fitted_scores, document_out),
             groups=np.unique(row_groups[apart_documents], return_inverse=True)[1],
             seed=seed,
         )

@@ -316,27 +316,18 @@ class ScoreCalibrator:
     ) -> tuple[Threshold, ...]:
         if not risks:
             return ()
-        if self.n_features_in_ == 1:  # labels chose the direction of the score, and nothing else
-            return set_thresholds(
-                order_by(ORDER, features),
-                correct,
-                risks,
-                self.delta,
-                fitted=None,
-                groups=groups,
-                seed=self.seed,
-                n_orderings=2,
-                shown=self.map_.scores(features),
-            )
-        held_out, fitted = (self.map_.scores(part_of(features, part)) for part in (apart, ~apart))
+        scores = self.map_.scores(features)
+        is_one = self.n_features_in_ == 1  # then labels chose its direction alone, and all of them test it
+        used = apart | is_one
         return set_thresholds(
-            held_out,
-            correct[apart],
+            (order_by(ORDER, features) if is_one else scores)[used],
+            correct[used],
             risks,
             self.delta,
-            fitted=(fitted, self.out_of_fold_),
-            groups=None if groups is None else groups[apart],
+            groups=None if groups is None else groups[used],
             seed=self.seed,
+            n_orderings=2 if is_one else 1,
+            shown=scores if is_one else None,
         )
 
 

@@ -254,8 +254,10 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
-    highest cross-validated gain, or from no map if none beats the share. With --risk, two in five questions
-    are held out for the threshold. Of rows without samples, a score is calibrated (--score).
+    highest cross-validated gain, or from no map if none beats the share. With --risk, the share of samples
+    decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more, two in
+    five are held out for a threshold of the probability. Of rows without samples, a score is calibrated
+    (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
     command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
