@@ -30,10 +30,10 @@ from scipy.special import expit, logit
 from benchmarks import not_run
 from benchmarks.__main__ import table
 from semcal.calibration.calibration import Calibration, LabeledAnswers
+from semcal.calibration.watch import ALPHA, BANDS, RANGES, PromiseWatch, is_within
 from semcal.metrics.probability_maps import MapCandidate, choose_map
 from semcal.metrics.sequential import ABOVE, BOTH, EProcess
 from semcal.reply_log import LabelledReply
-from semcal.serve.watch import ALPHA, BANDS, RANGES, PromiseWatch, is_within
 
 RISK, STREAMS = 0.1, 1000
 QUICK = {"STREAMS": 1}

@@ -31,42 +31,54 @@ VALUES = {
     "<path>": "PATH",
 }
 WRITTEN = "<!-- Written by `python -m tools.reference_pages`; do not change it by hand. -->"
-#: Terms that the report's glossary does not need, or defines differently.
+#: Terms of the glossary that the report explains, in its words.
+REPORT_TERMS = ("ACE", "AUROC", "Brier", "CORP", "E-SC", "ECE", "MCB", "T", "gain")
+#: The other terms of the glossary.
 TERMS = {
+    "abstain": "To give no answer because the confidence is below the {term}`threshold`.",
+    "accuracy": "The share of answers that are correct.",
+    "ATS": "Attentive temperature scaling: a small network computes a temperature for each token.",
     "Base": "The model without changes, at temperature 1.",
-    "DSC": "Discrimination: the decrease of the Brier score from a constant confidence to the {term}`CORP` "
-    "curve.",
-    "ECE": "Expected calibration error: the difference between confidence and accuracy, over bins of equal "
-    "width.",
-    "ML-SC": "The mean likelihood of the answers with this meaning, independent of their number.",
-    "Platt": "Platt scaling: a factor and an offset for each token of the vocabulary.",
-    "abstain": "Not to answer, because the confidence is below the {term}`threshold`.",
-    "calibrated": "Among all answers with confidence p, the share p is right.",
+    "calibrated": "A confidence is calibrated if a share p of the answers with confidence p is correct.",
+    "Calibrated": "The answers of {term}`Base`, each with the probability that it is correct, which `semcal "
+    "calibrate` has learned from labels.",
     "calibration": "The result of `semcal calibrate`: a map from samples to the probability that an answer "
-    "is right.",
-    "closed book": "A question without a passage; the model answers from memory.",
-    "entailment": "The relation that one answer implies another. An {term}`NLI` model decides it.",
-    "equivalence": "The rule that decides whether two answers mean the same: {term}`normal form`, an "
-    "{term}`NLI` model, or a model behind a server.",
-    "first answer": "The part of a generation that is the answer: up to the first line break or "
-    "the end of the first sentence.",
-    "likelihood": "The probability of an answer according to the model: e to the power of the mean "
-    "log-probability of its tokens.",
-    "linkage": "The rule that joins pairs of answers into meanings: `components` joins all linked answers, "
-    "`greedy` compares with the first answer of each meaning.",
-    "meaning": "Answers to one question that entail each other, counted as one.",
-    "NLI": "Natural language inference: does one text imply another, contradict it, or neither?",
-    "normal form": "An answer in lower case, without articles, and with standard numbers and dates.",
-    "open book": "A question with a passage that holds the answer.",
-    "preset": "A set of settings of a grid: `sound` (default), `paper`.",
-    "recalibrator": "A change of the model's token probabilities: Base, SE, TS, ATS, Platt.",
-    "reference answer": "A correct answer written by people; a label.",
-    "risk": "The share of wrong answers among the answers that are given.",
-    "sample": "One sampled answer. `m` is the number of samples for each question.",
-    "semantic entropy": "The entropy of the shares of the meanings, in nats: 0 if all samples mean the same.",
-    "server": "A program that answers over OpenAI-style HTTP: vLLM, SGLang, llama.cpp, Ollama, TGI, OpenAI.",
-    "share": "The number of samples with a meaning, divided by the number of all samples: {term}`E-SC`.",
-    "threshold": "The smallest confidence of answers that are given; below it, answers abstain.",
+    "is correct, and possibly a {term}`threshold`. It is valid for one model and one prompt.",
+    "closed book": "A question without a passage. The model answers from memory.",
+    "coverage": "The share of questions that get an answer because their confidence reaches the threshold.",
+    "entailment": "One text entails another if the other must be true whenever the first is true.",
+    "equivalence": "The rule that decides whether two answers have the same {term}`meaning`: rules on the "
+    "text, an {term}`NLI` model, or a language model.",
+    "held-out": "Held-out questions are labeled questions that were not used to learn the probability. They "
+    "set the threshold.",
+    "label": "The verdict that an answer is correct or wrong, or a reference answer from which the verdict "
+    "follows.",
+    "likelihood": "The exponential of the mean log-probability of the tokens of an answer.",
+    "meaning": "A set of answers to one question that say the same. In code it is called a cluster.",
+    "mean confidence": "The average of the confidences. A calibrated model has a mean confidence near its "
+    "accuracy.",
+    "NLI": "Natural language inference: to decide whether one text entails or contradicts another one.",
+    "noise floor": "The expected {term}`ACE` (or other error) of a calibrated model on the same number of "
+    "questions. It is above 0 because of chance. Its 95th percentile is the limit for a test.",
+    "normal form": "The text of an answer without irrelevant differences: case, articles, and the spelling "
+    "of numbers and dates.",
+    "open book": "A question with a passage that contains the answer.",
+    "Platt": "Platt scaling: a weight and a bias for the logit of each token of the vocabulary.",
+    "recalibrator": "A change of the model's token probabilities: {term}`SE`, {term}`TS`, {term}`ATS` or "
+    "{term}`Platt`.",
+    "reference answer": "A correct answer to a question, written by people.",
+    "sample": "One sampled answer. `m` is the number of samples per question.",
+    "SE": "Sampling at temperature 0.5, as in the first work on semantic entropy.",
+    "selective risk": "The share of wrong answers among the answers that are given. The risk of a "
+    "calibration is the promised upper limit.",
+    "semantic entropy": "The entropy of the distribution over the meanings of a question, in nats. It is 0 "
+    "if all samples have one meaning.",
+    "server": "A program that answers requests in the form of OpenAI: vLLM, SGLang, llama.cpp, Ollama, TGI, "
+    "OpenAI.",
+    "share of samples": "The number of samples with a meaning, divided by the number of all samples: "
+    "{term}`E-SC`.",
+    "threshold": "The smallest confidence with which an answer is given.",
+    "TS": "Temperature scaling: one temperature, fitted on questions with reference answers.",
 }
 #: The text before the tables of the page of settings.
 SETTINGS = """\
@@ -221,15 +233,18 @@ def _key(section: str, key: str) -> str:
 
 
 def glossary() -> str:
-    """Return the page of codes and terms: those of the report, and further ones."""
+    """Return the page of the terms that pages link to, in alphabetical order."""
     from semcal.experiment.report import build
 
-    found = {code: text for codes in build.glossary().values() for code, text in codes.items()}
-    found |= TERMS
+    report = {code: text for codes in build.glossary().values() for code, text in codes.items()}
+    found = TERMS | {code: report[code] for code in REPORT_TERMS}
     entries = (
         f"{term}\n  {text}\n" for term, text in sorted(found.items(), key=lambda one: one[0].casefold())
     )
-    return "\n".join(["# Glossary", "", WRITTEN, "", "```{glossary}", *entries, "```", ""])
+    opening = (
+        "This page explains the terms of the documentation. Other pages link here at the first use of a term."
+    )
+    return "\n".join(["# Glossary", "", WRITTEN, "", opening, "", "```{glossary}", *entries, "```", ""])
 
 
 def llms() -> str:
@@ -244,7 +259,7 @@ def llms() -> str:
             "\n## Commands\n",
             *(f"- [semcal {name}](_sources/reference/cli.md.txt): {text}" for name, text in _commands()),
             "\n## Python\n",
-            *(f"- [semcal.{name}](_sources/python.md.txt): {text}" for name, text in _names()),
+            *(f"- [semcal.{name}](_sources/reference/api.md.txt): {text}" for name, text in _names()),
             "",
         ]
     )

@@ -1,4 +1,4 @@
-"""Send requests to `semcal serve` with the installed clients, and compare the results with docs/serve.md.
+"""Send requests to `semcal serve` with the installed clients, and compare with docs/serve-interface.md.
 
     semcal serve --abstain refusal &
     python -m tools.try_clients http://127.0.0.1:8000/v1
@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx
 
-PAGE = Path(__file__).parents[1] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[1] / "docs" / "serve-interface.md"
 HEADING = "## What each client sees"
 #: Cell of the table for an invisible part.
 NOT_SEEN = "–"
@@ -236,7 +236,7 @@ def _of_chunks(chunks: Sequence[Any], *, headers: bool) -> Seen:
     return Seen(text or None, _has_semcal(chunks[0]), headers, refusal or None)
 
 
-#: Rows of the table in docs/serve.md: the required module, its distribution, and its functions.
+#: Rows of the table in docs/serve-interface.md: the required module, its distribution, and its functions.
 CLIENTS: dict[str, tuple[str, str, Callable[[Server, str], Seen]]] = {
     "openai, sync": ("openai", "openai", openai_client),
     "openai, async": ("openai", "openai", openai_async),

@@ -170,7 +170,7 @@ def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
         "--select", "--validation", write(tmp_path / "v.jsonl", judging),
     )  # fmt: skip
     assert code == 0
-    assert "warning: there are only 13 labelled questions to fit to" in stderr
+    assert "warning: questions: got only 13 " in stderr
     assert "warning: 6 questions ('q12', 'q13', 'q14', …) share a passage or a group with questions" in stderr
     assert "warning: 1 pair of questions is nearly equal but in different parts" in stderr
     code, (result,), _ = semcal("fit", fit, "--model", model, "--out", tmp_path / "plain")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli import fit, grid_commands
+from semcal.cli import demo, fit, grid_commands
 from semcal.cli.console import kept_message, open_unfinished
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
@@ -241,16 +241,19 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
 
 def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    assert refused(grid_commands.demo_output(out, quick=False)) == ""
+    assert refused(demo.output_of(out, quick=False)) == ""
     out.mkdir()
     (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
-    assert refused(grid_commands.demo_output(out, quick=False)) == ""
+    assert refused(demo.output_of(out, quick=False)) == ""
     (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "--overwrite" in refused(grid_commands.demo_output(out, quick=False))
+    assert "--overwrite" in refused(demo.output_of(out, quick=False))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2
     assert (out / "results.json").exists()
+    (out / demo.CALIBRATED).mkdir()
+    (out / demo.CALIBRATED / "calibration.json").write_text("{}")
+    assert refused(demo.output_of(out, quick=False)) == ""
 
 
 def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:

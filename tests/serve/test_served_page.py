@@ -13,13 +13,13 @@ import pytest
 
 from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.report import LikeAnswers
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli import serve_command
 from semcal.metrics.sequential import KEPT
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, ReplyLog
 from semcal.serve.configuration import hashed
 from semcal.serve.guard import PAGE
-from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.serve.devtools import Page, browsing
 from tests.serve.serving import MANY, TABLE, WROTE, Running, running, uq_of

@@ -328,7 +328,7 @@ def test_the_command_prints_the_profile_and_what_follows_and_asks_again_only_wha
     assert len(list((own_cache / "servers").iterdir())) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.* refuses fields:semcal.errors.SemcalWarning")
+@pytest.mark.filterwarnings("ignore:.* rejects fields:semcal.errors.SemcalWarning")
 @pytest.mark.parametrize(
     ("quirks", "expected"),
     [

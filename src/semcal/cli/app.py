@@ -25,6 +25,7 @@ from semcal.cli import (
     ask,
     calibrate,
     console,
+    demo,
     fit,
     grid_commands,
     monitor,
@@ -43,7 +44,7 @@ Command = Callable[..., int]
 #: Name, function and output of each command, in the order of `semcal --help`. The parameters of the output
 #: function are names of options.
 COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
-    ("demo", grid_commands.demo, grid_commands.demo_output),
+    ("demo", demo.command, demo.output_of),
     ("ask", ask.command, output_file),
     ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import stat
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -105,6 +107,20 @@ def show(text: object = "") -> None:
 def as_shown(text: str) -> str:
     """Return a text, with unprintable characters replaced if stdout is a terminal."""
     return printable(text) if sys.stdout.isatty() else text
+
+
+def terminal_width() -> int:
+    """Return the number of columns of the terminal: 80 if it is unknown."""
+    return shutil.get_terminal_size().columns
+
+
+def paragraph(text: str, *, indent: str = "") -> str:
+    """Return a text in lines that fit the terminal; all lines but the first begin with `indent`."""
+    width = min(max(40, terminal_width()), 100)
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.fill(text)
 
 
 def flush(stream: TextIO) -> int:

@@ -1,4 +1,4 @@
-"""Commands of the grid: `demo`, `run`, `status` and `report`. Only they need `semcal.experiment`."""
+"""Commands of the grid: `run`, `status` and `report`. Only they and `demo` need `semcal.experiment`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.row_streams import ProblemLog
-from semcal.errors import MissingExtraError, UsageError
+from semcal.errors import UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LoadOptions:
         )
 
 
-def _require_experiment() -> None:
+def require_experiment() -> None:
     """Raise UsageError if this installation does not have the experiment."""
     if find_spec("semcal.experiment") is None:
         raise UsageError(
@@ -64,97 +64,10 @@ def _require_experiment() -> None:
         )
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """The options of `semcal demo`."""
-
-    quick: bool = Option(
-        False, "--quick", help="One set of 300 questions, and nothing fitted but Calibrated: half the time."
-    )
-    out: Path | None = opt.folder_option(
-        "The run folder; by default runs/demo, with --quick runs/demo-quick."
-    )
-    overwrite: bool = opt.OVERWRITE
-    m: int = opt.SAMPLES
-    seed: int = opt.RARE_SEED
-    limit: int | None = opt.LIMIT
-    json: bool = opt.JSON
-    device: str | None = opt.DEVICE
-    nli_device: str | None = opt.NLI_DEVICE
-    dtype: str | None = opt.DTYPE
-    dry_run: bool = opt.DRY_RUN
-    fresh: bool = opt.FRESH
-    workers: int | None = opt.WORKERS
-    memory: str | None = opt.MEMORY
-
-
-def demo(options: DemoOptions) -> int:
-    """Show what calibration gains on three question sets of the embedded world, and write a report.
-
-    For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
-    from 400 labelled questions, and a temperature is fitted to 400. Ten answers to each of 300 test
-    questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
-    graded. With --quick, 400 labelled questions and 300 test questions of one set are sampled at T = 1. With
-    --limit N, N questions of each part are used. Interrupt it as you like: the same command goes on where
-    it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml (quick.yaml).
-    """
-    _require_experiment()
-    if find_spec("torch") is None:
-        raise MissingExtraError("torch", "models", "semcal demo")
-    from semcal.demo.paths import settings_file
-    from semcal.experiment.finished import forget, read_results
-    from semcal.experiment.grid_settings import read_settings
-    from semcal.experiment.report.summary import in_words
-
-    values = {
-        "sampling.m": options.m,
-        "seed": options.seed,
-        "models.0.dtype": options.dtype,
-        "memory": options.memory,
-    }
-    settings = read_settings(
-        settings_file(quick=options.quick),
-        [f"{key}={dumps(value)}" for key, value in values.items() if value is not None],
-        limit=options.limit,
-    )
-    folder = _demo_folder(options.out, quick=options.quick)
-    if options.dry_run:
-        return _plan_demo(settings, folder)
-    if options.fresh:
-        forget(folder)
-    loading = LoadOptions(options.device, options.nli_device, settings.memory)
-    with open_grid(settings, folder, options.workers, None, loading) as grid:
-        problems = grid.run()
-    results = read_results(folder)
-    show(dumps(results) if options.json else "\n".join(in_words(results)))
-    info(f"report: {folder / 'report.html'}")
-    return 1 if problems else 0
-
-
-def demo_output(out: Path | None, quick: bool) -> Output:
-    """The run folder."""
-    return _run_output(_demo_folder(out, quick=quick))
-
-
-def _run_output(folder: Path) -> Output:
-    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), work=folder)
-
-
-def _demo_folder(out: Path | None, *, quick: bool) -> Path:
-    return out or Path("runs/demo-quick" if quick else "runs/demo")
-
-
-def _plan_demo(settings: GridSettings, out: Path) -> int:
-    for dataset in settings.datasets:
-        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
-        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
-        at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
-        warn(
-            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 "
-            f"to each of {labelled} labelled questions, and {at}to each of {dataset.test} others"
-        )
-    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
-    return 0
+def run_folder(folder: Path, *, begun: bool = False) -> Output:
+    """Return the run folder as the output of a command, which resumes there if it was begun."""
+    begun = begun or (folder / "settings.yaml").is_file()
+    return Output(folder, is_folder=True, begun=begun, work=folder)
 
 
 @dataclass(frozen=True)
@@ -204,7 +117,7 @@ def run(options: RunOptions) -> int:
     evaluated once on the test questions. Interrupted runs resume with the same command and give identical
     results. Bad rows of the data are reported and left out; then the exit code is 1.
     """
-    _require_experiment()
+    require_experiment()
     from semcal.experiment.finished import forget, forget_from
     from semcal.experiment.grid_settings import read_settings
 
@@ -226,7 +139,7 @@ def run(options: RunOptions) -> int:
 
 def run_output(out: Path | None, grid: Path) -> Output:
     """Return the run folder."""
-    return _run_output(_run_folder(out, grid))
+    return run_folder(_run_folder(out, grid))
 
 
 def _run_folder(out: Path | None, grid: Path) -> Path:
@@ -380,7 +293,7 @@ def status(
 
     With -v, also for each model and data set.
     """
-    _require_experiment()
+    require_experiment()
     from semcal.experiment.finished import state_of
     from semcal.experiment.grid_plan import STAGES
 
@@ -420,7 +333,7 @@ def report(
 
     From a folder that only has results.json, make the tables and figures that follow from it.
     """
-    _require_experiment()
+    require_experiment()
     from semcal.experiment.finished import is_grid_run
 
     alone = not is_grid_run(run)

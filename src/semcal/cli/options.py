@@ -33,6 +33,8 @@ from semcal.cli.config_file import (
 )
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
+from semcal.files import read_object
+from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from semcal.calibration.calibration import Calibration
     from semcal.data.question import Question
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
     from semcal.models.clustering import ClusterConfig
@@ -209,6 +212,12 @@ ANSWER = Option(
     metavar="KIND",
     help="Answer whose probability is computed: modal, the most frequent meaning (by default); greedy, the "
     "answer at T = 0; or given, the column 'answer' of the row.",
+)
+SCHEMA = Option(
+    None,
+    "--schema",
+    metavar="FILE",
+    help="JSON Schema of structured answers: samples are JSON documents, and each field gets a confidence.",
 )
 GRADER = Option(
     "rules",
@@ -558,6 +567,22 @@ def open_calibration(name: str) -> Calibration:
         from semcal.calibration.calibration import Calibration
 
         return Calibration.from_pretrained(name)
+
+
+def holds_field_calibration(name: str) -> bool:
+    """Return whether a directory holds a calibration of the fields of structured answers."""
+    return (Path(name) / FIELD_CALIBRATION.file).is_file()
+
+
+def open_schema(path: Path | None) -> Schema | None:
+    """Load the JSON Schema of a file, and check it."""
+    from semcal.fields.schema import parse_schema
+
+    if path is None:
+        return None
+    if not path.is_file():
+        raise UsageError(f"--schema: {path} does not exist. Pass a file with a JSON Schema")
+    return parse_schema(read_object(path, remedy="pass a file with a JSON Schema to --schema"))
 
 
 def prompt_config(options: object) -> PromptConfig:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from typer import Option
 
@@ -27,9 +27,9 @@ from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.serve.configuration import ServeSettings
     from semcal.serve.service import Service
-    from semcal.serve.watch import PromiseWatch
     from semcal.uncertainty import SemanticUQ
 
 #: Number of examples of each of two sets on the page, and of rows to choose them from.
@@ -196,6 +196,7 @@ def _settings(options: ServeOptions) -> ServeSettings:
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
     """Return the model with its calibration."""
+    from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
 
     if options.model is None and options.calibration is None:
@@ -203,7 +204,13 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "serve: the embedded model, which knows a fictional world, answers; pass your model with --model"
         )
         options = replace(options, model=opt.ATLAS, calibration=opt.ATLAS)
-    if options.model is None or options.calibration is None:
+    calibration = None if options.calibration is None else opt.open_calibration(options.calibration)
+    score = None if calibration is None else calibration.score
+    if score is not None and (options.model or options.fallback):
+        raise UsageError(
+            f"--model: the calibration is of the score {score.name!r}, which requests bring; omit it"
+        )
+    if calibration is None or options.calibration is None or (options.model is None and score is None):
         raise UsageError(
             "--model and --calibration require each other, since a calibration holds for one model. Run "
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
@@ -219,9 +226,12 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     label_log = None if options.label_log is None else ReplyLog(options.label_log)
     if log is not None and label_log is not None:  # which may lack rows of this log
         label_log.take_over(log.path)
-    calibration = opt.open_calibration(options.calibration)
     prompt = {"few_shot": options.few_shot, "system": options.system, "template": options.template}
-    uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
+    uq = (
+        cast("SemanticUQ", ScoreSource(calibration))
+        if score is not None
+        else _with_calibration(options, server, calibration, options.fallback, **prompt)
+    )
     for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
@@ -290,10 +300,12 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
 
 def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
     """Return the watch on the promise, with the labels in the log of the calibration's own replies."""
-    from semcal.serve.watch import PromiseWatch
+    from semcal.calibration.watch import PromiseWatch
 
     watch = PromiseWatch.of(calibration)
     watch.read(log, (calibration.id,))
+    if watch.shift is not None:
+        info(f"serve: {watch.shift}")
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; docs/monitor.md lists remedies")
     return watch

@@ -60,8 +60,9 @@ class ReplyVerdict:
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
         if band is not None:
             score = answer.score if calibration.map.candidate.kind == "constant" else answer.confidence
+            order = score if calibration.ordering is None else answer.features.get(calibration.ordering)
             threshold, decision = band.threshold, None
-            abstained = threshold is None or score is None or score < threshold
+            abstained = order is None or not calibration.accepts(order, band)
         if alarm:
             return cls(None, threshold, True, "abstain" if decision else None)
         return cls(answer.confidence, threshold, abstained, decision)

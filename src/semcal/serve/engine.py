@@ -18,9 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.score_column import scored_row
 from semcal.data.question import Question
 from semcal.data.template import Template
 from semcal.errors import InputError, QuestionError, ServerError, UsageError
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import (
     EmbeddedEquivalence,
     Equivalence,
@@ -29,9 +32,11 @@ from semcal.models.equivalence import (
     form_by,
     margins_by,
 )
+from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler, requests_a_question
-from semcal.results import Results, score
-from semcal.rows import AnswerKind
+from semcal.models.sample import Sampling, SamplingConfig
+from semcal.results import Results, score, scored_answers
+from semcal.rows import AnswerKind, Row
 from semcal.serve.answered import AnswerOutcome
 from semcal.serve.replies import ApiError
 from semcal.serve.requests import Coverage
@@ -116,6 +121,17 @@ class _OneAtATime:
             return margins_by(self._equivalence, triples)
 
 
+class ScoreSource:
+    """Stand in for `SemanticUQ` if the calibration is of a score, which requests bring; no model is asked."""
+
+    name, revision = "scores", "scores"  # of the model
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.calibration, self.equivalence, self.model = calibration, ExactMatch(), self
+        self.asking, self.recalibrators = PromptConfig(), {None: Temperature(1.0)}
+        self.sampling = Sampling((Temperature(1.0),), self.asking, SamplingConfig())
+
+
 class Asker:
     """`SemanticUQ` in one thread with its own model."""
 
@@ -133,6 +149,14 @@ class Asker:
 
     def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, AnswerOutcome | Exception]:
         """Return the answers to distinct questions of one kind by id, or the reason for a missing answer."""
+        if self._uq.calibration is not None and self._uq.calibration.score is not None:
+            scored = [scored_row(Row({"id": "", **(job.samples or {})})) for job in jobs]
+            answers = scored_answers(scored, self._uq.calibration)
+            form = form_by(self._uq.equivalence)
+            return {
+                job.question.id: AnswerOutcome(answer, form(answer.text or ""), 0, 0, 0.0, None, 0)
+                for job, answer in zip(jobs, answers)
+            }
         is_given = jobs[0].samples is not None
         usage = None if self._client is None or is_given else self._client.usage
         seconds, before, n_others = self._timed.seconds, copy.copy(usage), self._n_others
@@ -326,7 +350,7 @@ class Tier:
 
     def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
         assert uq.calibration is not None
-        if uq.calibration.columns:
+        if uq.calibration.columns and uq.calibration.score is None:
             columns = ", ".join(column.name for column in uq.calibration.columns)
             raise UsageError(
                 f"the calibration needs the columns {columns}, which requests do not have. Calibrate without "
@@ -339,5 +363,7 @@ class Tier:
         self._hash = lru_cache(1000)(lambda one: replace(uq.asking, template=one).hash(uq.model))
 
     def template_hash(self, question: Question) -> str:
-        """Return the hash of the template for a question."""
+        """Return the hash of the prompt's template that a question is asked with; "" for a score."""
+        if self.calibration.score is not None:
+            return ""
         return self._hash(Template.of(question) if question.messages else self.coverage.template)

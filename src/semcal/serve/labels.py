@@ -11,6 +11,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
+from semcal.calibration.watch import PromiseWatch
 from semcal.errors import SemcalError, StoreError, shown
 from semcal.grading.grade import as_grader
 from semcal.reply_log import Reply, ReplyLog
@@ -18,7 +19,6 @@ from semcal.serve.engine import Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.replies import ApiError, TakenLabel
 from semcal.serve.requests import Label
-from semcal.serve.watch import PromiseWatch
 
 #: Graders that do not read the question.
 _WITHOUT_QUESTION = ("", "rules", "RuleGrader", "exact", "letter")

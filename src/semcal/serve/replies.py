@@ -77,7 +77,7 @@ class SemcalPart(_Content):
         has_probability = verdict.probability is not None
         values = vars(answer) | vars(verdict) | vars(answered)
         values |= {"answer": answer.text, "confidence": verdict.probability, "reason": answer.reason}
-        values |= {"m": len(answer.row.samples), "audit": answered.audited}
+        values |= {"m": len(answer.row.json.get("samples") or ()), "audit": answered.audited}
         values["explanation"] = (answer if has_probability else replace(answer, like=None)).explanation
         values["meanings"] = [
             ListedMeaning(

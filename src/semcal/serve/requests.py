@@ -145,13 +145,14 @@ class ChatRequest(Drawing, Form):
 
 
 class CheckRequest(_Body):
-    """A request to /v1/semcal/check: an answer, and its question or messages."""
+    """A request to /v1/semcal/check: an answer and its question or messages, or a row with a score."""
 
     model: str | None = None
     messages: list[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
     question: str | None = None
     context: str | None = None
-    answer: str
+    answer: str | None = None
+    row: dict[str, Any] | None = None  # as of `semcal measure`, if the calibration is of a score
     samples: list[str | None] | None = None  # existing samples; null means no answer
     log_likelihoods: list[float | None] | None = None
     semcal: Options | None = None

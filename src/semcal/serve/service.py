@@ -19,6 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from semcal import __version__
 from semcal.calibration.production import is_in_share
+from semcal.calibration.watch import PromiseWatch
+from semcal.data.question import Question
 from semcal.errors import (
     BudgetError,
     InputError,
@@ -38,7 +40,6 @@ from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
 from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
 from semcal.serve.requests import CHAT, CHECK, ChatRequest, CheckRequest, Label, Message, Options, Query
-from semcal.serve.watch import PromiseWatch
 from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
@@ -231,6 +232,8 @@ class Service:
         waiting, options = self._begin(gone), request.semcal or Options()
         coverage = self.primary.coverage
         self.check_model(request.model or self.models[0])
+        if self.calibration.score is not None or request.row is not None:
+            return await self._check_row(request, options, waiting)
         if self.calibration.answer_kind != "given":
             reason = f"the calibration is for {self.calibration.answer_kind} answers, not for given answers"
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
@@ -238,8 +241,8 @@ class Service:
             raise ApiError(400, "expected either 'messages' or 'question'; send one of them")
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
         self._check_size(request.messages or (), *(text for text in texts if text))
-        if not request.answer.strip():
-            raise ApiError(400, "'answer' is empty; send the answer to check")
+        if not (request.answer or "").strip():
+            raise ApiError(400, "'answer' is missing or empty; send the answer to check", param="answer")
         if request.messages is None:
             query = coverage.plain(request.question or "", request.context)
         elif request.context is None:
@@ -251,6 +254,19 @@ class Service:
         query = replace(query, question=replace(query.question, extra={"answer": request.answer}))
         samples = request.given_samples(self.calibration.m)
         answered = await self._answer(self.primary, query, options, waiting, samples=samples)
+        return await self._finish(answered, waiting)
+
+    async def _check_row(self, request: CheckRequest, options: Options, waiting: Waiting) -> Answered:
+        """Find the probability of a row with a score."""
+        row, others = request.row, (request.question, request.messages, request.answer, request.samples)
+        if self.calibration.score is None:
+            raise ApiError(400, "the calibration is of samples; send 'question' and 'answer'", param="row")
+        if row is None or any(value is not None for value in others):
+            reason = f"the calibration is of the score {self.calibration.base!r}; send 'row' with it, alone"
+            raise ApiError(400, reason, param="row")
+        self._check_size((), dumps(row), param="row")
+        query = Query(Question(str(row.get("id", "")), "", extra={"row": row}))
+        answered = await self._answer(self.primary, query, options, waiting, samples=row)
         return await self._finish(answered, waiting)
 
     def _begin(self, gone: Callable[[], Awaitable[None]]) -> Waiting:
@@ -382,7 +398,10 @@ class Service:
             await self._log(self.log, self._logged(answered), waiting.until)
         verdict = answered.verdict
         if self.watch is not None and verdict.probability is not None:
+            before = self.watch.shift
             self.watch.observe(verdict.probability)
+            if before is None and self.watch.shift is not None:
+                note("questions", warning=self.watch.shift)
         self.metrics.cost.inc(max(0.0, answered.outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - waiting.start)
         self.metrics.requests.labels("abstained" if verdict.abstained else "answered").inc()
@@ -416,12 +435,14 @@ class Service:
             meanings = [vars(meaning) for meaning in outcome.answer.meanings]
             texts = {**row, "answer": outcome.answer.text, "meanings": meanings}
         row.pop("answer", None)
+        content = int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True)
+        is_score, is_named = self.calibration.score is not None, bool(answered.question.id)
         return Reply(
             id=answered.id,
             time=time.time(),
             template=answered.template,
             features=outcome.answer.features,
-            answer=outcome.form if self.settings.answers else None,
+            answer=outcome.form if self.settings.answers and (outcome.form or not is_score) else None,
             probability=verdict.probability,
             threshold=verdict.threshold,
             abstained=bool(verdict.abstained),
@@ -430,7 +451,7 @@ class Service:
             audited=answered.audited,
             texts=texts,
             calibration=answered.calibration,
-            content=int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True),
+            content=content if is_named else None,  # equal scores may be of different questions
         )
 
     async def _log(self, log: ReplyLog, reply: Reply, until: float) -> None:

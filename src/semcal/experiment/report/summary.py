@@ -7,7 +7,8 @@ sides have ten correct and ten wrong answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 
 from semcal.experiment.analyses.grid_scores import Record, Records
 from semcal.experiment.analyses.score_analyses import MEASURE
@@ -35,6 +36,7 @@ from semcal.experiment.report.tables import (
     select,
     value_at,
 )
+from semcal.text.columns import aligned
 
 
 def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
@@ -119,19 +121,18 @@ def cautions(results: RunResults) -> list[str]:
 
 
 def in_words(results: RunResults) -> list[str]:
-    """Return the sentences and the table of methods of a run (results.json), for a terminal."""
+    """Return the sentences and the tables of methods of a run (results.json), for a terminal."""
     (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
-    titles = [f"{column.group} {column.title}".strip() for column in table.columns]
-    rows = [titles, *([cell.text for cell in row] for row in table.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [
-        "  ".join(
-            text.ljust(width) if i < table.heads else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths))
-        )
-        for row in rows
-    ]
-    return [*sentences(results), *cautions(results), "", *lines]
+    rows = [[f"{column.group} {column.title}".strip() for column in table.columns]]
+    rows += [[cell.text for cell in row] for row in table.rows]
+    lines = [*sentences(results), *cautions(results)]
+    if table.heads < 3:
+        return [*lines, "", *aligned(rows, left=table.heads)]
+    for (model, dataset), of_set in groupby(rows[1:], key=itemgetter(0, 1)):
+        name = dataset if len(results["models"]) == 1 else f"{model} on {dataset}"
+        columns = [[name, *rows[0][3:]], *(row[2:] for row in of_set)]
+        lines += ["", *aligned(list(zip(*columns, strict=True)))]
+    return lines
 
 
 # ---- The table --------------------------------------------------------------------------------------------

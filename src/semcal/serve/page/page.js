@@ -138,7 +138,10 @@ function judged({ semcal }) {
   const abstained = isOurs ? score < at : semcal.abstained;
   const name = abstained ? no : !isOurs && semcal.decision === "review" ? "To be reviewed" : yes;
   const what = state.compared === "score" ? `the share of samples ${fixed(score)}` : `the probability ${fixed(score)}`;
-  const why = sentence(`${what} ${abstained ? "is below" : "reaches"} the threshold ${fixed(at)}`);
+  const verb = abstained ? "is below" : "reaches";
+  const why = sentence(
+    score < at === abstained ? `${what} ${verb} the threshold ${fixed(at)}` : `its score ${verb} the threshold of scores, which decides`,
+  );
   return { kind: abstained ? "abstained" : "answered", name, why, at };
 }
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.distribution import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog
@@ -34,6 +35,8 @@ COMPARED = {
     "0.9 to 1": (1, 0.25, 0.9, 1.0),
 }
 RANGES = {"all": (0.0, 1.0), **BANDS, **{name: (low, high) for name, (*_, low, high) in COMPARED.items()}}
+#: Largest number of answers in a file whose probabilities are compared with the calibration's.
+MOST_OBSERVED = 5000
 #: Minimum number of labeled answers in a bin of the watch on questions; there are at most 20 bins.
 LIKE, MOST_LIKE = 10, 20
 WatchName = Literal["risk", "calibration", "questions"]
@@ -119,9 +122,14 @@ class PromiseWatch:
         if calibration is not None:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
-            # If several risks have one threshold, the strictest counts, which comes last.
-            thresholds = reversed(calibration.all_thresholds)
-            risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
+            # Of several risks with one threshold the strictest counts, or the largest if a feature decides
+            # and only the probabilities are equal.
+            known: dict[float, Threshold] = {}
+            for at in reversed(calibration.all_thresholds):
+                if at.threshold is not None:
+                    before = known.get(at.threshold, at)
+                    known[at.threshold] = at if before.threshold_score == at.threshold_score else before
+            risks = {threshold: at.risk_limit for threshold, at in known.items()}
             labeled = calibration.labeled
             p, correct = np.array(labeled.probability, float), np.array(labeled.correct, float)
         groups: dict[WatchName, Any] = {}
@@ -198,6 +206,18 @@ class PromiseWatch:
                 vars(self.tests[name]).update(vars(test))
 
     @property
+    def shift(self) -> str | None:
+        """The advice if the probabilities are distributed otherwise than the calibration's; None if not."""
+        test = self.tests.get("questions")
+        if test is None or test.alarm_at is None:
+            return None
+        return (
+            f"from answer {test.alarm_at:,} on, the probabilities are distributed otherwise than for the "
+            "labeled questions of the calibration, and may not hold here. Label 30 to 200 of these rows, and "
+            "move the calibration to them (semcal calibrate LABELED --from DIR --out NEW)"
+        )
+
+    @property
     def alarm(self) -> bool:
         """True if a promise was shown not to hold."""
         return any(test.alarm for name, test in self.tests.items() if name != "questions")
@@ -222,3 +242,11 @@ class PromiseWatch:
             {**line, "limit": 1 / test.alpha, "every": test.every, "log_e": [0.0, *test.course]}
             for line, test in zip(self.lines, self.tests.values())
         ]
+
+
+def find_shift(calibration: Calibration, probabilities: Iterable[float | None]) -> str | None:
+    """Return the advice of `PromiseWatch.shift` for the first probabilities of a file, or None."""
+    watch = PromiseWatch.of(calibration)
+    for probability in islice((p for p in probabilities if p is not None), MOST_OBSERVED):
+        watch.observe(probability)
+    return watch.shift
