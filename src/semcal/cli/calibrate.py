@@ -55,7 +55,7 @@ FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
     *("answers", "clusters", "context", "group", "answer", "greedy", "correct"),
 )
-#: Columns of given answers: the answer, and whether it is correct.
+#: Columns of given answers: the answer and its correctness.
 OF_GIVEN = ("answer", "correct")
 #: Largest number of audited replies without a label that a message names.
 NAMED = 10
@@ -254,9 +254,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
-    highest cross-validated gain, or from no map if none beats the share. With --risk, the share of samples
-    decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more, two in
-    five are held out for a threshold of the probability. Of rows without samples, a score is calibrated
+    highest cross-validated gain; the share itself is used if no map is better. With --risk, the share of
+    samples decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more,
+    40% are held out for a threshold of the probability. For rows without samples, a score is calibrated
     (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
@@ -378,9 +378,9 @@ def _is_kept(row: Row) -> bool:
 
 
 def output_of(out: Path) -> Output:
-    """Return the directory of the calibration; --overwrite replaces another calibration, and nothing else.
+    """Return the directory of the calibration; --overwrite replaces only another calibration.
 
-    A directory with nothing but kept samples was begun by this command.
+    A directory with only samples of this command counts as its own.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
     if (of_fields := folder_output(out, "field-calibration")).replaceable:
