@@ -132,7 +132,7 @@ class PromiseWatch:
         if risk is not None or risks:
             groups["risk"] = {"answered": EProcess(ABOVE)}
         groups["calibration"] = _comparisons(p, correct) or {name: EProcess(BOTH) for name in ("all", *BANDS)}
-        scores = np.sort(p)
+        scores = np.sort(np.round(p, DECIMALS))  # rounding must not part equal probabilities
         edges = np.unique(scores[:: max(LIKE, -(-len(scores) // MOST_LIKE))])[1:]
         if len(edges):
             groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
@@ -165,7 +165,7 @@ class PromiseWatch:
         """
         if "questions" not in self.tests:
             return
-        rounded = float(np.round(probability, DECIMALS))  # as the calibration stores its own
+        rounded = float(np.round(probability, DECIMALS))
         test, place = self.tests["questions"], bisect_right(self.edges, rounded)
         self.counts[place] += 1
         u = float(uniforms(0, "questions", m=1, steps=1, first=test.n)[0, 0])
