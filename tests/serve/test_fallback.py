@@ -123,9 +123,9 @@ def test_during_an_alarm_nothing_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "error"),
     [
-        ({"limit": None}, {}, "the calibration has none; calibrate with --risk"),
-        ({"answer_kind": "given"}, {}, "of given ones"),
-        ({}, {"answer_kind": "given"}, "of given ones"),
+        ({"limit": None}, {}, "--fallback"),
+        ({"answer_kind": "given"}, {}, "--fallback"),
+        ({}, {"answer_kind": "given"}, "--fallback"),
     ],
 )
 def test_what_cannot_be_passed_on_is_refused_at_the_start(first: Any, second: Any, error: str) -> None:

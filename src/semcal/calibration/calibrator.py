@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from semcal.arrays import Floats
 from semcal.calibration.calibration import (
     Calibration,
     Threshold,
+    Uncertified,
     as_calibration,
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
@@ -28,6 +30,7 @@ from semcal.calibration.features import (
     answered_rows,
     candidates_for,
     features_of,
+    order_by,
 )
 from semcal.calibration.map_report import LearnedMap, graded_examples
 from semcal.calibration.move import move_calibration
@@ -59,6 +62,7 @@ from semcal.calibration.signals import (
     add_signals,
     asks_a_model,
     check_any_signals,
+    free_signals,
     signals_named,
     signals_read,
 )
@@ -91,7 +95,6 @@ from semcal.metrics.probability_maps import (
     ProbabilityMap,
     part_of,
 )
-from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import Equivalence, ExactMatch
@@ -117,6 +120,11 @@ if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
 
+#: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
+#: learned probability orders answers well enough to hold labels out for it.
+MOST_LABEL_FREE = 1000
+#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples.
+RISKS, TIMES, RESAMPLES = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20
 #: The advice for one sample of each question.
 OF_ONE_DRAW = (
     "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
@@ -571,10 +579,17 @@ def calibrate_rows(
     answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
     ties = [question_ties(row.json) for row in labeled]
     groups = several(ties)
-    held_out = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
+    # Each choice that labels make between orderings, of a temperature or a direction, halves the level.
+    n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
+    n_units, reads_score_alone = n if groups is None else int(groups.max()) + 1, score and not config.features
+    label_free = added is None and (bool(reads_score_alone) or n_units * n_orderings < MOST_LABEL_FREE)
+    is_split = bool(config.risks) and not label_free
+    held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
     if score is None:
-        for t in answering:
-            check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
+        answers_at = [answered_rows({t: rows[t], **rows}, kind) for t in answering]
+        for answers in answers_at:
+            check_any_signals(config.signals, answers)
+        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
         features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
         correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
     else:
@@ -603,7 +618,8 @@ def calibrate_rows(
     place = learned.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    problems = (*problems_of_rows(labeled, ties, groups, held_out), *problems_of_features(features))
+    testing = held_out if is_split or not config.risks else np.ones(len(held_out), dtype=bool)
+    problems = (*problems_of_rows(labeled, ties, groups, testing), *problems_of_features(features))
     problems += () if added is None else added.problems
     first_lines = [] if score else [*problems_of_labels(answer_rows, judge or cluster.address)]
     if m == 1:
@@ -647,29 +663,35 @@ def calibrate_rows(
     )
     if not config.risks:
         return calibration
-    scores, fitted_scores = (learned.map.scores(part_of(features.values, part)) for part in (tested, fitted))
+    ordering = features.ordering if label_free else None
+    used = has_answer if ordering else tested
+    values = part_of(features.values, used)
+    scores = learned.map.scores(values)
     thresholds = set_thresholds(
-        scores,
-        correct[tested],
+        order_by(ordering, values) if ordering else scores,
+        correct[used],
         config.risks,
         config.delta,
-        fitted=(fitted_scores, learned.out_of_fold),
-        groups=None if groups is None else groups[tested],
+        groups=None if groups is None else groups[used],
         seed=seed,
+        n_orderings=n_orderings if ordering else 1,
+        shown=scores if ordering else None,
     )
-    # Coverage counts all held-out questions, also those without an answer.
-    n_held_out = int(held_out.sum()) if groups is None else len(np.unique(groups[held_out]))
+    # Coverage counts all questions that are tested, also those without an answer.
+    n_tested = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
     thresholds = tuple(
-        replace(
+        threshold
+        if threshold.test == "betting"
+        else replace(
             threshold,
-            n=n_held_out,
+            n=n_tested,
             questions_needed=threshold.questions_needed
-            and -(-threshold.questions_needed * n_held_out // threshold.n),
+            and -(-threshold.questions_needed * n_tested // threshold.n),
         )
         for threshold in thresholds
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks, ordering=ordering)
 
 
 def calibrate_scores(
@@ -751,29 +773,70 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
 
 
 def set_threshold(
-    scores: Floats,
-    correct: Floats,
-    risk: float,
-    delta: float,
-    *,
-    fitted: tuple[Floats, Floats],
-    groups: Groups | None = None,
-    seed: int = 0,
+    scores: Floats, correct: Floats, risk: float, delta: float, *, groups: Groups | None = None, seed: int = 0
 ) -> Threshold:
-    """Return the smallest threshold for which N held-out questions show that the risk holds.
-
-    The tests start at the likeliest threshold by scores and out-of-fold probabilities of the M `fitted`
-    questions.
-    """
-    fitted_scores, p = fitted
-    questions = len(correct) if groups is None else len(np.unique(groups))
-    start = likeliest_start(fitted_scores, 1 - p, questions, risk_limit=risk, delta=delta)
-    test = metrics.risk_controlled_threshold(
-        scores, correct, risk_limit=risk, delta=delta, start=start, groups=groups, seed=seed
+    """Return the smallest threshold for which N labeled questions, which chose no score, show the risk."""
+    test = metrics.label_free_threshold(
+        scores, correct, risk_limit=risk, delta=delta, groups=groups, seed=seed
     )
     bound = None if np.isnan(test.upper_bound) else test.upper_bound
     counts = test.questions, test.answered, test.errors
-    return Threshold(test.threshold, risk, delta, *counts, bound, test.questions_needed, test.least_risk)
+    needed = test.questions_needed, test.least_risk
+    return Threshold(test.threshold, risk, delta, *counts, bound, *needed, groups=test.groups, test=test.test)
+
+
+def with_outlook(
+    threshold: Threshold,
+    scores: Floats,
+    correct: Floats,
+    level: float,
+    *,
+    groups: Groups | None = None,
+    seed: int = 0,
+) -> Threshold:
+    """Add what can be certified to a risk without a threshold, from N labeled questions tested at `level`.
+
+    With an error rate μ, the correct answers and as many wrong ones as the risk r allows are at most
+    (1 − μ) / (1 − r) of the questions. The number of questions that is needed is found by resampling.
+    """
+    if threshold.threshold is not None:
+        return threshold
+    risk, every, n = threshold.risk_limit, np.arange(len(correct)), len(correct)
+    of_group = every if groups is None else np.unique(groups, return_inverse=True)[1]
+    members = np.split(np.argsort(of_group, kind="stable"), np.cumsum(np.bincount(of_group))[:-1])
+    rng = np.random.default_rng([seed, 7])
+
+    def shows(risk: float, drawn: Sequence[NDArray[np.intp]]) -> bool:
+        at = np.concatenate(drawn)
+        names = None if groups is None else np.repeat(np.arange(len(drawn)), list(map(len, drawn)))
+        test = metrics.label_free_threshold(
+            scores[at], correct[at], risk_limit=risk, delta=level, groups=names, seed=seed
+        )
+        return test.threshold is not None
+
+    def is_likely(times: float) -> bool:
+        size = round(times * len(members))
+        return (
+            2
+            * sum(
+                shows(risk, [members[i] for i in rng.integers(len(members), size=size)])
+                for _ in range(RESAMPLES)
+            )
+            > RESAMPLES
+        )
+
+    times = next((times for times in TIMES if is_likely(times)), None)
+    order = np.argsort(-scores, kind="stable")
+    wrong = np.cumsum(1 - correct[order])
+    is_last = np.append(np.diff(scores[order]) != 0, True) & np.isfinite(scores[order])
+    kept = np.flatnonzero(is_last & (wrong <= risk * np.arange(1, n + 1)))[-1:].tolist()
+    return replace(
+        threshold,
+        questions_needed=None if times is None else math.ceil(times * len(members)),
+        least_risk=next((r for r in RISKS if r > risk and shows(r, members)), None),
+        refused=max(0.0, float((1 - correct.mean() - risk) / (1 - risk))),
+        kept=Uncertified(float(scores[order[kept[0]]]), kept[0] + 1, int(wrong[kept[0]])) if kept else None,
+    )
 
 
 def set_thresholds(
@@ -782,25 +845,41 @@ def set_thresholds(
     risks: Sequence[float],
     delta: float,
     *,
-    fitted: tuple[Floats, Floats],
     groups: Groups | None = None,
     seed: int = 0,
+    n_orderings: int = 1,
+    shown: Floats | None = None,
+    explain: bool = True,
 ) -> tuple[Threshold, ...]:
     """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
 
-    Each of k risks is tested at `delta` / k. If a smaller risk holds from a lower threshold, the larger risk
-    takes this threshold as well, so that no threshold exceeds a stricter one.
+    Each of k risks is tested at `delta` / k, divided by the number of orderings from which labels chose. If a
+    smaller risk holds from a lower threshold, the larger risk takes this threshold as well, so that no
+    threshold exceeds a stricter one. If other values are `shown` (N,), the tested thresholds are
+    `threshold_score`, and `threshold` is the smallest shown value of a given answer. `explain` adds what can
+    be certified to a risk without a threshold.
     """
-    options = {"fitted": fitted, "groups": groups, "seed": seed}
+    level = delta / len(risks)
     thresholds: list[Threshold] = []
     for risk in risks:
-        found = set_threshold(scores, correct, risk, delta / len(risks), **options)  # type: ignore[arg-type]
+        found = set_threshold(scores, correct, risk, level / n_orderings, groups=groups, seed=seed)
         stricter = thresholds[-1] if thresholds else found
         held = [one.threshold for one in (found, stricter) if one.threshold is not None]
         if held and found.threshold != min(held):
             found = replace(stricter, risk_limit=risk)
-        thresholds.append(found)
-    return tuple(thresholds)
+        if explain:
+            found = with_outlook(found, scores, correct, level / n_orderings, groups=groups, seed=seed)
+        thresholds.append(replace(found, delta=level))
+    return tuple(
+        one
+        if shown is None or one.threshold is None
+        else replace(
+            one,
+            threshold_score=one.threshold,
+            threshold=float(shown[scores >= one.threshold].min()),
+        )
+        for one in thresholds
+    )
 
 
 def _further(

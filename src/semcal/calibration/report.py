@@ -207,8 +207,9 @@ class CalibrationReport:
             half, full = halves[-1], self.learning_curve[-1]
             before, after = half.gain_above_base, full.gain_above_base
             yield (
-                f"Gain above Base: {before:+.3f} with {half.labels} labels, {after:+.3f} with "
-                f"{full.labels}; twice as many would add about {max(0.0, after - before) / 2:.3f}."
+                f"Twice as many labels would add about {max(0.0, after - before) / 2:.3f} to the gain, which "
+                f"is {before:+.3f} above the share of samples with {half.labels} labels, and {after:+.3f} "
+                f"with {full.labels}."
             )
         if fewer := self.draws_curve[:-1]:
             at_hand = self.draws_curve[-1]

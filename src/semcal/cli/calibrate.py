@@ -16,7 +16,18 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
-from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
+from semcal.cli.console import (
+    Output,
+    info,
+    open_unfinished,
+    paragraph,
+    progress,
+    show,
+    spending,
+    terminal_width,
+    warn,
+)
+from semcal.cli.figures import ON_ACE, figure_lines
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
@@ -26,11 +37,13 @@ from semcal.files import dumps, own_files, read_rows
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork, keeping_replies
+from semcal.text.columns import aligned
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.configuration import CalibrationConfig
     from semcal.calibration.production import ProductionLabels
+    from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.calibration.score_column import ScoreColumn
     from semcal.grading.rules import Grader
@@ -72,6 +85,14 @@ class CalibrateOptions:
         callback=opt.shares,
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
         "answers abstain; may be repeated: no threshold by default.",
+    )
+    schema: Path | None = opt.SCHEMA
+    document_risk: list[float] | None = Option(
+        None,
+        "--document-risk",
+        metavar="R",
+        callback=opt.shares,
+        help="With --schema: largest share of documents with a wrong field among the accepted documents.",
     )
     delta: float | None = setting(
         callback=opt.share,
@@ -233,8 +254,10 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
-    highest cross-validated gain, or from no map if none beats the share. With --risk, two in five questions
-    are held out for the threshold. Of rows without samples, a score is calibrated (--score).
+    highest cross-validated gain, or from no map if none beats the share. With --risk, the share of samples
+    decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more, two in
+    five are held out for a threshold of the probability. Of rows without samples, a score is calibrated
+    (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
     command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
@@ -243,6 +266,8 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """
     if options.from_calibration is not None:
         _check_kept(options, BESIDE_FROM, "cannot change when --from moves a calibration")
+    if options.schema is not None or _is_structured(options.file):
+        return _calibrate_fields(options, server)
     options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
@@ -273,6 +298,56 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         in_words = not options.json and sys.stdout.isatty()
         missing = {} if addition is None else {"missing_labels": addition.labels.missing}
         show(_in_words(calibration, path) if in_words else _as_json(calibration, path, missing))
+        return bad.exit_code()
+
+
+def _is_structured(file: str) -> bool:
+    """Return whether the first row of a file has a schema of its own."""
+    path = Path(file)
+    first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
+    return not isinstance(first, RowError | None) and "schema" in first.data
+
+
+def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> int:
+    """Learn the probability of the fields of structured answers from stored samples."""
+    from semcal.calibration.fields import calibrate_fields
+    from semcal.fields.rows import check_structured
+
+    if options.model is not None or options.add:
+        raise UsageError("--schema: fields are calibrated on stored samples. Omit --model and --add")
+    schema = opt.open_schema(options.schema)
+    models = opt.ModelOptions.of(options, server)
+    with BadRows() as bad:
+        check = partial(check_structured, given=schema)
+        read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate")
+        rows = list(good_rows(islice(read, options.limit), bad))
+        if options.dry_run or not rows:
+            warn(f"would calibrate on the samples of {len(rows):,} documents")
+            return bad.exit_code()
+        calibration = calibrate_fields(
+            rows,
+            opt.cluster_config(options, models.open_equivalence()),
+            schema,
+            answer=options.kind,
+            risks=sorted({*(options.risk or ())}),
+            document_risks=sorted({*(options.document_risk or ())}),
+            delta=0.05 if options.delta is None else options.delta,
+            seed=options.seed or 0,
+        )
+        path = calibration.save_pretrained(options.out)
+        in_words = not options.json and sys.stdout.isatty()
+        promises = {
+            name: [asdict(one) for one in thresholds]
+            for name, thresholds in (
+                ("thresholds", calibration.thresholds),
+                ("document_thresholds", calibration.document_thresholds),
+            )
+        }
+        show(
+            calibration.summary
+            if in_words
+            else dumps({**calibration.report, **promises, "m": calibration.m, "path": str(path)})
+        )
         return bad.exit_code()
 
 
@@ -308,6 +383,8 @@ def output_of(out: Path) -> Output:
     A directory with nothing but kept samples was begun by this command.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
+    if (of_fields := folder_output(out, "field-calibration")).replaceable:
+        return of_fields
     begun = out.is_dir() and own_files(out) == [samples] and holds_kept_samples(samples)
     return replace(output, begun=True) if begun else output
 
@@ -671,66 +748,68 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
-    """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
-    report, command = calibration.report, "ask" if calibration.m else "measure"
-    samples = f"; {calibration.m} samples each, at each temperature" if calibration.m else ""
-    thresholds = [one.sentence for one in calibration.all_thresholds]
-    if calibration.thresholds:
-        thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
-    held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""
-    lines = [
-        *(thresholds or [f"No threshold: semcal {command} never abstains. Pass --risk to set a threshold."]),
-        report.why,
-        *report.advice[:1],
-        "",
-        f"{report.n:,} labeled questions{held_out}{samples}",
-    ]
-    if report.no_answer_samples:
-        lines.append(
-            f"no answer: {report.no_answer_samples:,} samples, {report.no_answer:,} further questions (wrong)"
-        )
-    names = {
-        "accuracy": "accuracy",
-        "mean_confidence": "confidence",
-        "ace": "ACE",
-        "ace_floor": "noise floor",
-    }
-    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-    columns = [name for name in names if name in report.base]
-    lines.append("".join([f"{'':<12}", *(f"{names[name]:>12}" for name in columns)]))
-    at_one = [] if report.base_at_one is None else [("Base, T = 1", report.base_at_one)]
-    compared = [("Calibrated", report.calibrated)]
-    if report.moved is not None:
-        compared = [("Not moved", report.moved.unmoved), ("Moved", report.calibrated)]
-        compared.append(("From scratch", report.moved.scratch))
-    for label, figures in [("Base", report.base), *at_one, *compared]:
-        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
-        lines.append("".join([f"{label:<12}", *(f"{cell:>12}" for cell in cells)]))
-    out_of_fold = "Calibrated is out of fold: each fold chooses its own temperature and map."
-    if report.moved is not None:
-        out_of_fold = "Moved and From scratch are out of fold: they are learned from the other labels."
-    lines += [
-        f"{out_of_fold} Base is {report.base_in_words}.",
-        *([] if report.answered_at is None else [report.answered_at]),
-        "",
-    ]
-    table = {
-        "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
-        "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
-        "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
-    }
-    lines += ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
-    lines += ["These shares are of the labeled questions, out of fold; only --risk makes a promise.", ""]
+    """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
+    report = calibration.report
+    prose = [report.why, *([] if report.answered_at is None else [report.answered_at]), *report.advice[:1]]
+    lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
+    if report.at_thresholds:
+        table = {
+            "threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
+            "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
+            "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
+        }
+        lines += aligned([[head, *cells] for head, cells in table.items()])
+        lines += ["These shares are of the labeled questions, without a promise for others.", ""]
     if calibration.examples:
-        lines.append(f"{len(calibration.examples)} of the graded answers:")
+        lines.append("Graded answers, to check the grading:")
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
-        reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
-        lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
-    lines += ["", f"written to {path}; use it with semcal {command} --calibration {path.parent}"]
-    if calibration.samples is not None and not calibration.ancestors:
-        lines.append(
-            "for another --risk, --equivalence, --grader or --m: semcal calibrate "
-            f"{path.parent / SAMPLES} … --out ANOTHER"
-        )
+        reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
+        text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
+        lines.append(paragraph(text, indent=" " * 9))
+    of_rows = calibration.provenance is None or not calibration.m
+    following = "measure ROWS" if of_rows else "ask QUESTION --model MODEL"
+    lines += ["", f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
     return "\n".join(lines)
+
+
+def threshold_lines(calibration: Calibration) -> list[str]:
+    """Return the promise of each threshold, and its answers to the questions that it was tested on."""
+    lines = []
+    held_out = "held-out " if calibration.report.apart else ""
+    for one in calibration.all_thresholds:
+        lines += [paragraph(line) for line in (one.sentence, one.outlook) if line]
+        if one.threshold is not None:
+            tested = (
+                f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
+            )
+            lines.append(f"{tested} wrong.")
+    if calibration.ordering is not None:
+        ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
+        lines.append(
+            paragraph(f"All {calibration.all_thresholds[0].n:,} labels test the threshold: {ordered}.")
+        )
+    if calibration.thresholds:
+        lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
+    return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
+
+
+def report_lines(report: CalibrationReport) -> list[str]:
+    """Return the figures of the share of samples and of the calibrated probability, out of fold."""
+    base = "share of samples" if report.base_name == "E-SC" else report.base_name
+    at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
+    columns = {base: report.base, **at_one, "calibrated": report.calibrated}
+    if report.moved is not None:
+        columns = {base: report.base, "not moved": report.moved.unmoved, "moved": report.calibrated}
+        columns["from scratch"] = report.moved.scratch
+    n = report.n + report.no_answer
+    lines = figure_lines({name: {"n": n, **figures} for name, figures in columns.items()}, terminal_width())
+    if report.no_answer_samples:
+        without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
+        lines.append(paragraph(f"{without}; these questions count as wrong."))
+    judged = "Each question is judged by a map learned from other questions."
+    if report.moved is not None:
+        judged = (
+            "The moved map and the map from scratch are learned from other questions than they are judged on."
+        )
+    return [*lines, paragraph(f"{judged} {ON_ACE}")]

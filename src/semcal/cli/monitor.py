@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, refuse_existing, show
+from semcal.cli.console import info, paragraph, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
 from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
@@ -209,33 +209,36 @@ def _check_row(row: Row) -> None:
 
 
 def _page(watch: PromiseWatch, alpha: float) -> str:
-    """The watches as a person reads them."""
-    verdicts = {"risk": _risk, "calibration": _calibration, "questions": _questions}
-    lines = [
-        f"{name:<12} {test.n:>7} {test.e_value:>9.3g}  {verdicts[name](watch)}"
-        for name, test in watch.tests.items()
-    ]
-    chance = f"{100 * alpha:.3g} %"
-    return "\n".join(
-        [
-            f"{'watch':<12} {'labels':>7} {'e-value':>9}",
-            *lines,
-            "",
-            f"While what is watched holds, its e-value ever reaches {1 / alpha:.3g} with a chance of at most",
-            f"{chance}, if whether and when a label comes does not depend on its value.",
-            *(["What to do: docs/monitor.md."] if watch.alarm else []),
-        ]
+    """Return the watches as text: the result first, then figures and evidence of each watch."""
+    figures = {"risk": _risk, "calibration": _calibration, "questions": _questions}
+    of_labels = {name: test for name, test in watch.tests.items() if name != "questions"}
+    alarms = [name for name, test in of_labels.items() if test.alarm_at is not None]
+    result = "No alarm: the labels do not contradict the calibration so far."
+    if alarms:
+        result = f"ALARM: {' and '.join(alarms)}. Read docs/monitor.md."
+    elif not any(test.n for test in of_labels.values()):
+        result = "No alarm: there are no labels yet."
+    lines = [result, ""]
+    for name, test in watch.tests.items():
+        unit = "replies" if name == "questions" else "labels"
+        evidence = f"e-value {test.e_value:.3g} after {test.n:,} {unit}"
+        lines.append(paragraph(f"{name:<13}{figures[name](watch)}; {evidence}", indent=" " * 13))
+    never = (
+        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, its e-value ever gets there with "
+        f"a probability of at most {100 * alpha:.3g}%, provided that the time of a label does not depend on "
+        "its value."
     )
+    return "\n".join([*lines, "", paragraph(never)])
 
 
 def _risk(watch: PromiseWatch) -> str:
     test = watch.tests["risk"]
     risks = [watch.risk] if watch.risk is not None else [risk for _, risk in watch.risks]
-    promised = " and ".join(f"{100 * risk:.3g} %" for risk in risks) + " promised"
+    promised = "at most " + " and ".join(f"{100 * risk:.3g}%" for risk in risks) + " promised"
     if not test.n:
         return f"no labels of answered replies; {promised}"
     wrong = round(test.groups["answered"].outcome_sum)
-    share = f"{wrong} of {test.n} answered are wrong ({100 * wrong / test.n:.3g} %), {promised}"
+    share = f"{wrong:,} of {test.n:,} answers are wrong ({100 * wrong / test.n:.3g}%), {promised}"
     return f"{_verdict(test)}; {share}"
 
 
@@ -244,23 +247,25 @@ def _calibration(watch: PromiseWatch) -> str:
     if not test.n:
         return "no labels of replies with a probability"
     labels = next(iter(test.groups.values()))  # of all replies
-    said, right = 100 * labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
-    text = f"{_verdict(test)}; {said:.3g} % said to be right, {right:.3g} % are"
+    stated, right = labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
+    text = f"{_verdict(test)}; the mean probability is {stated:.3f}, and {right:.3g}% are right"
     where = test.strongest if test.notice_at is not None and " to " in test.strongest else None
-    return text if where is None else f"{text}; most at p {where}"
+    return text if where is None else f"{text}; the largest gap is at probabilities {where}"
 
 
 def _questions(watch: PromiseWatch) -> str:
     test = watch.tests["questions"]
     if test.alarm_at is not None:
-        return f"look different from reply {test.alarm_at} on; label some"
-    return "look like those of the calibration"
+        return f"different from the questions of the calibration since reply {test.alarm_at:,}; label some"
+    return "similar to the questions of the calibration"
 
 
 def _verdict(test: SequentialTest) -> str:
     if test.alarm_at is not None:
-        return f"ALARM at label {test.alarm_at}"
-    return "holds so far" if test.notice_at is None else f"notice at label {test.notice_at}: it may not hold"
+        return f"ALARM at label {test.alarm_at:,}"
+    if test.notice_at is None:
+        return "holds so far"
+    return f"notice at label {test.notice_at:,}: the promise may not hold"
 
 
 # ---- Labels

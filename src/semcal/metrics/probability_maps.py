@@ -41,6 +41,9 @@ INSIDE = 1e-9
 FLAT, STEPS, HALVINGS = 1e-9, 100, 40
 #: Gains that differ by less are tied.
 TIE = 1e-12
+#: The feature with the log odds of correct answers of a category, and the columns of category and group codes
+#: that it is computed from. `PRIOR` answers of the overall rate are added to each category.
+RATE, CATEGORY, GROUP, PRIOR = "field rate", "field", "document", 5.0
 
 Features = Mapping[str, Floats]
 """Name → (N,) values; NaN for a missing feature."""
@@ -184,7 +187,9 @@ class MapCandidate:
     rising: tuple[str, ...] = ()  # features without a negative slope in "logistic"
     falling: tuple[str, ...] = ()  # features without a positive slope in "logistic"
     fewest: int = PLENTY  # minimum number of correct, and of wrong answers
-    tier: int = 0  # a higher tier must gain a standard error more than the best of the lower tiers
+    #: A higher tier must gain a standard error more than the best of the lower tiers; a map of a tier below 0
+    #: must only gain more.
+    tier: int = 0
 
     @property
     def name(self) -> str:
@@ -201,6 +206,10 @@ class MapCandidate:
 
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
         """Fit the map to N questions and their outcomes (N,), 0 or 1; all but "constant" need both."""
+        rates = {}
+        if RATE in self.features:
+            own, by_category = _field_rates(features[CATEGORY], features[GROUP], correct)
+            features, rates = {**features, RATE: own}, {"rates": tuple(map(float, by_category))}
         columns = self.columns(features)
         defined = ~np.isnan(columns)
         unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, defined.T)]
@@ -209,11 +218,32 @@ class MapCandidate:
         )
         learned = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
         numbers = (tuple(map(float, value)) for value in learned)
-        parameters = dict(zip(KINDS[self.kind].parameters, numbers))
+        parameters = dict(zip(KINDS[self.kind].parameters, numbers)) | rates
         fitted = ProbabilityMap(self, parameters, tuple(unknown))
         if self.kind in ("none", "constant"):
             return fitted
-        return replace(fitted, support=Support.of(fitted.predict(features), correct))
+        return replace(fitted, support=Support.of(fitted.values(features), correct))
+
+
+def _field_rates(category: Floats, group: Floats, correct: Floats) -> tuple[Floats, Floats]:
+    """Return the rate of each answer's category (N,) without its own group, and of each category (C + 1,).
+
+    The rate of a category with r of n answers correct is log((r + 5 g) / (n - r + 5 (1 - g))), with g the
+    overall rate. The last entry is the rate of a category without answers.
+    """
+    code, unit = category.astype(np.intp), np.unique(group, return_inverse=True)[1]
+    n_codes, n_units = int(code.max(initial=-1)) + 2, int(unit.max(initial=-1)) + 1
+    n, right = np.zeros((2, n_codes, n_units))
+    np.add.at(n, (code, unit), 1.0)
+    np.add.at(right, (code, unit), correct)
+
+    def rates(n: Floats, right: Floats, n_all: Floats, right_all: Floats) -> Floats:
+        g = (right_all + 0.5) / (n_all + 1)  # finite if all are correct, or none
+        return np.asarray(np.log(right + PRIOR * g) - np.log(n - right + PRIOR * (1 - g)))
+
+    without = [total.sum(1, keepdims=True) - total for total in (n, right)]  # (C + 1, G)
+    own = rates(*without, *(total.sum() - total.sum(0) for total in (n, right)))
+    return own[code, unit], rates(n.sum(1), right.sum(1), n.sum(), right.sum())
 
 
 @dataclass(frozen=True)
@@ -284,6 +314,8 @@ class ProbabilityMap:
         count = len(candidate.features)
         lengths = {name: len(value) for name, value in self.parameters.items()}
         expected = dict.fromkeys(KINDS[candidate.kind].parameters, 1)
+        if RATE in candidate.features:
+            expected["rates"] = max(lengths.get("rates", 0), 1)
         if candidate.kind == "logistic":
             expected["slopes"] = count
         if candidate.kind == "isotonic":
@@ -308,14 +340,23 @@ class ProbabilityMap:
 
     def predict(self, features: Features) -> Floats:
         """Return the probabilities (N,) that answers are right."""
+        if RATE in self.candidate.features:
+            rates = np.array(self.parameters["rates"])
+            code = features[CATEGORY].astype(np.intp)
+            seen = (code >= 0) & (code < len(rates) - 1)
+            features = {**features, RATE: rates[np.where(seen, code, -1)]}
+        f = self.values(features)
+        f = f if self.support is None else self.support.clip(f)
+        others = ((w, other.predict(features)) for w, other in zip(self.weights, self.others))
+        return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
+
+    def values(self, features: Features) -> Floats:
+        """Return the values (N,) of the map itself, before support and average, given every feature."""
         candidate = self.candidate
         columns = candidate.columns(features)
         values = np.where(np.isnan(columns), self.unknown, columns)
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
-        f = np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
-        f = f if self.support is None else self.support.clip(f)
-        others = ((w, other.predict(features)) for w, other in zip(self.weights, self.others))
-        return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
+        return np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
 
     def scores(self, features: Features) -> Floats:
         """Return the scores (N,) that order the answers: the probabilities, or the feature of a constant."""
@@ -525,7 +566,11 @@ def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) 
         rivals = [
             score
             for score in trials
-            if score.candidate.tier == tier and all(_beats(score, rival, groups) for rival in (*plain, best))
+            if score.candidate.tier == tier
+            and all(
+                score.gain > rival.gain if tier < 0 else _beats(score, rival, groups)
+                for rival in (*plain, best)
+            )
         ]
         highest = max((rival.gain for rival in rivals), default=0.0)
         best = next((rival for rival in rivals if rival.gain >= highest - TIE), best)
