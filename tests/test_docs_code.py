@@ -199,9 +199,9 @@ def run_script(script: str, folder: Path, programs: Path, environment: dict[str,
 def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
     folder: Path, programs: Path, llama_server: str, llama_cache: Path
 ) -> None:
-    """The commands of the page, with two draws a question, against llama.cpp."""
-    page = PAGES["docs/prompts.md"]
-    script = "".join(block for block in blocks("bash", page) if "semcal calibrate" in block)
+    """The commands of three pages, with two draws a question, against llama.cpp."""
+    pages = "".join(PAGES[f"docs/{name}.md"] for name in ("prompts", "extraction", "classification"))
+    script = "".join(block for block in blocks("bash", pages) if "export" not in block)
     assert script.count("--model my-model") == 6
     script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
     script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --config sampling.temperatures=1", script)
