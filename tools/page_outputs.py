@@ -5,8 +5,8 @@
 
 Every block of language `console` holds commands, which begin with `$ `, and their output on a terminal of 80
 columns. The commands of all pages run in one empty folder, each command once. So they name only the questions
-of the package (`real`, `atlas`) and files that commands of their page have written. A last line `…` stands for
-the rest of an output.
+of the package (`real`, `atlas`) and files that commands of their page have written. A last line `…` stands
+for the rest of an output.
 """
 
 from __future__ import annotations
