@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -223,14 +222,12 @@ def test_metrics_by_a_column_hold_one_risk_of_a_calibration_against_its_rows() -
 
 
 def test_slices_are_a_table_for_people() -> None:
-    from rich.console import Console
-
-    from semcal.cli.row_commands import slice_table
+    from semcal.cli.figures import slice_lines
     from semcal.measuring import assess, scores_by_measure
 
     result = assess(scores_by_measure(sliced(200), by="kind"))[None]
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(slice_table(result))
-    text = console.export_text()
-    assert "said − right" in text
-    assert re.search(r"person +100 +\.800 +\.200 +\.600 +\[.*NO +100 +\.800 +\[.*NO", text)
+    lines = slice_lines(result, "kind")
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert re.search(r"person +100 +0\.800 +0\.200 +\+0\.600 +\[.*NO\n", text)
+    assert re.search(r"person +100 +0\.800 +\[.*NO\n", text)

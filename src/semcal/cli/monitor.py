@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, refuse_existing, show
+from semcal.cli.console import info, paragraph, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
 from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
@@ -24,8 +24,8 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.metrics.sequential import SequentialTest
-    from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -56,12 +56,13 @@ def command(
     """Watch whether the promise of a calibration holds, by labels in the order in which they came.
 
     Reads the log of semcal serve, or the logs of its replicas in order of time, or rows {id, confidence,
-    abstained, correct}; without correct a reply has no label yet. Prints a line a watch: risk (wrong among
+    abstained, correct}, or rows with the score that --calibration reads; without correct a reply has no label
+    yet. Prints a line a watch: risk (wrong among
     answered, against --risk or what --calibration promises), calibration (whether of answers with probability
     p the share p is right) and, with --calibration, questions (whether probabilities are as on its questions;
     a warning, no alarm). The exit code is 1 if there is an alarm.
     """
-    from semcal.serve.watch import PromiseWatch
+    from semcal.calibration.watch import PromiseWatch
 
     if plot is not None:
         from semcal.plotting import check_figure_path
@@ -85,7 +86,8 @@ def command(
             )
         else:
             limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
-            for row in good_rows(_open(files[0], columns), bad):
+            rows = good_rows(_open(files[0], columns, learnt), bad)
+            for row in rows if learnt is None or learnt.score is None else _measured(rows, learnt):
                 _take(row, watch, limit, labeled, audited=audited)
             if again := labeled.total() - len(labeled):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
@@ -150,12 +152,30 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _open(file: str, columns: list[str] | None) -> Iterator[Row | InputError]:
-    """The rows of a file; those that cannot be used are errors."""
+def _measured(rows: Iterable[Row], calibration: Calibration) -> list[Row]:
+    """Return rows with a score as rows with its probability as the confidence; others are kept."""
+    from semcal.calibration.calibration import CalibrationStep
+
+    known = list(rows)
+    scores = [row for row in known if not row.has("confidence")]
+    measured = iter(CalibrationStep(calibration)(scores))
+    chosen = (row if row.has("confidence") else next(measured) for row in known)
+    return [row if row.has("confidence") else row.set(confidence=row["probability"]) for row in chosen]
+
+
+def _open(
+    file: str, columns: list[str] | None, calibration: Calibration | None = None
+) -> Iterator[Row | InputError]:
+    """Yield the rows of a file, or with a calibration of a score also rows with it; bad rows are errors."""
+    from semcal.calibration.compatibility import check_calibratable
+
     ids = set[str]()
 
     def check(row: Row) -> None:
-        _check_row(row)
+        is_score = calibration is not None and calibration.score is not None and not row.has("confidence")
+        if calibration is not None and is_score:
+            check_calibratable(row, calibration)
+        _check_row(row.set(confidence=0.5) if is_score else row)
         if row.has("id"):
             if str(row.json["id"]) in ids:
                 raise InputError("this id is in a row before; a reply has one label, the first that came")
@@ -189,33 +209,36 @@ def _check_row(row: Row) -> None:
 
 
 def _page(watch: PromiseWatch, alpha: float) -> str:
-    """The watches as a person reads them."""
-    verdicts = {"risk": _risk, "calibration": _calibration, "questions": _questions}
-    lines = [
-        f"{name:<12} {test.n:>7} {test.e_value:>9.3g}  {verdicts[name](watch)}"
-        for name, test in watch.tests.items()
-    ]
-    chance = f"{100 * alpha:.3g} %"
-    return "\n".join(
-        [
-            f"{'watch':<12} {'labels':>7} {'e-value':>9}",
-            *lines,
-            "",
-            f"While what is watched holds, its e-value ever reaches {1 / alpha:.3g} with a chance of at most",
-            f"{chance}, if whether and when a label comes does not depend on its value.",
-            *(["What to do: docs/monitor.md."] if watch.alarm else []),
-        ]
+    """Return the watches as text: the result first, then figures and evidence of each watch."""
+    figures = {"risk": _risk, "calibration": _calibration, "questions": _questions}
+    of_labels = {name: test for name, test in watch.tests.items() if name != "questions"}
+    alarms = [name for name, test in of_labels.items() if test.alarm_at is not None]
+    result = "No alarm: the labels do not contradict the calibration so far."
+    if alarms:
+        result = f"ALARM: {' and '.join(alarms)}. Read docs/monitor.md."
+    elif not any(test.n for test in of_labels.values()):
+        result = "No alarm: there are no labels yet."
+    lines = [result, ""]
+    for name, test in watch.tests.items():
+        unit = "replies" if name == "questions" else "labels"
+        evidence = f"e-value {test.e_value:.3g} after {test.n:,} {unit}"
+        lines.append(paragraph(f"{name:<13}{figures[name](watch)}; {evidence}", indent=" " * 13))
+    never = (
+        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, its e-value ever gets there with "
+        f"a probability of at most {100 * alpha:.3g}%, provided that the time of a label does not depend on "
+        "its value."
     )
+    return "\n".join([*lines, "", paragraph(never)])
 
 
 def _risk(watch: PromiseWatch) -> str:
     test = watch.tests["risk"]
     risks = [watch.risk] if watch.risk is not None else [risk for _, risk in watch.risks]
-    promised = " and ".join(f"{100 * risk:.3g} %" for risk in risks) + " promised"
+    promised = "at most " + " and ".join(f"{100 * risk:.3g}%" for risk in risks) + " promised"
     if not test.n:
         return f"no labels of answered replies; {promised}"
     wrong = round(test.groups["answered"].outcome_sum)
-    share = f"{wrong} of {test.n} answered are wrong ({100 * wrong / test.n:.3g} %), {promised}"
+    share = f"{wrong:,} of {test.n:,} answers are wrong ({100 * wrong / test.n:.3g}%), {promised}"
     return f"{_verdict(test)}; {share}"
 
 
@@ -224,23 +247,25 @@ def _calibration(watch: PromiseWatch) -> str:
     if not test.n:
         return "no labels of replies with a probability"
     labels = next(iter(test.groups.values()))  # of all replies
-    said, right = 100 * labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
-    text = f"{_verdict(test)}; {said:.3g} % said to be right, {right:.3g} % are"
+    stated, right = labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
+    text = f"{_verdict(test)}; the mean probability is {stated:.3f}, and {right:.3g}% are right"
     where = test.strongest if test.notice_at is not None and " to " in test.strongest else None
-    return text if where is None else f"{text}; most at p {where}"
+    return text if where is None else f"{text}; the largest gap is at probabilities {where}"
 
 
 def _questions(watch: PromiseWatch) -> str:
     test = watch.tests["questions"]
     if test.alarm_at is not None:
-        return f"look different from reply {test.alarm_at} on; label some"
-    return "look like those of the calibration"
+        return f"different from the questions of the calibration since reply {test.alarm_at:,}; label some"
+    return "similar to the questions of the calibration"
 
 
 def _verdict(test: SequentialTest) -> str:
     if test.alarm_at is not None:
-        return f"ALARM at label {test.alarm_at}"
-    return "holds so far" if test.notice_at is None else f"notice at label {test.notice_at}: it may not hold"
+        return f"ALARM at label {test.alarm_at:,}"
+    if test.notice_at is None:
+        return "holds so far"
+    return f"notice at label {test.notice_at:,}: the promise may not hold"
 
 
 # ---- Labels
