@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import shlex
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +11,8 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
-from semcal.calibration.calibration import Calibration
-from semcal.cli import ask
+import semcal
 from semcal.cli.app import app
 from tools import reference_pages
 
@@ -28,6 +24,19 @@ def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
 
 
+<<<<<<< HEAD
+def test_the_example_in_the_readme_is_what_the_program_says() -> None:
+    stored = semcal.score("real", progress=False)
+    results = semcal.score("real", calibration=stored.calibrate(risk=0.2), progress=False)
+    answers = {row["question"]: answer for row, answer in zip(results.rows, results, strict=True)}
+    shown = re.findall(r"^\| (.*\?) \| .* \| ([\d.]+) \| ([\d.]+) \| (\w+) \|$", README, re.MULTILINE)
+    assert {decision for *_, decision in shown} == {"answer", "abstain"}
+    for question, share, probability, decision in shown:
+        answer = answers[question]
+        assert f"{answer.score:.1f}" == share
+        assert f"{answer.confidence:.2f}" == probability
+        assert answer.abstained == (decision == "abstain")
+=======
 def test_the_answer_in_the_readme_is_the_one_that_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (shown,) = blocks("console")
@@ -43,6 +52,7 @@ def test_the_answer_in_the_readme_is_the_one_that_the_command_prints(monkeypatch
     record = json.loads(CliRunner().invoke(app, ["ask", "Where was Kulon Toreth born?", "--json"]).stdout)
     assert (len(record["meanings"]), record["abstained"]) == (6, True)
     assert f"{record['confidence']:.2f}" in README
+>>>>>>> main
 
 
 def test_every_page_and_heading_that_the_docs_link_to_is_there() -> None:
