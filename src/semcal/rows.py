@@ -296,7 +296,8 @@ class Row(Mapping[str, Any]):
 
     def to_question(self) -> Question:
         """Return the question of the row."""
-        extra = self.without("id", "question", "context", "answers", "messages").json
+        extra = self.without("id", "question", "context", "messages").json
+        extra = {name: value for name, value in extra.items() if name != "answers" or not self.is_labelled}
         answers = tuple(self.answers) if self.is_labelled else ()
         return Question(
             self.id, self.question, answers, self.context, extra, self.line, messages=self.messages
@@ -353,8 +354,9 @@ class Row(Mapping[str, Any]):
 
     @property
     def is_labelled(self) -> bool:
-        """True if there are reference answers."""
-        return bool(self.json.get("answers"))
+        """True if there are reference answers; the reference of a structured answer is an object."""
+        answers = self.json.get("answers")
+        return bool(answers) and not isinstance(answers, Mapping)
 
     # ---- Draws
 

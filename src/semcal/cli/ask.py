@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,9 +16,17 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
 from semcal.cli.console import as_shown, info, nli_cost, paragraph
-from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions, show_first_prompt
+from semcal.cli.row_streams import (
+    RowResults,
+    as_line,
+    checked,
+    counted,
+    open_questions,
+    open_rows,
+    show_first_prompt,
+)
 from semcal.data.question import Question
-from semcal.errors import QuestionError, RowError, UsageError
+from semcal.errors import InputError, QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
@@ -122,6 +131,8 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     probability. Without --model the embedded Atlas model answers, with its own calibration.
     """
     single = _single(options)
+    if options.calibration is not None and opt.holds_field_calibration(options.calibration):
+        return _ask_fields(options, server, single)
     from semcal.calibration.compatibility import equivalence_of
     from semcal.calibration.watch import find_shift
     from semcal.uncertainty import AskStep
@@ -179,6 +190,42 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         _report_costs(costs, state, several=True)
         if calibration is not None and (shift := find_shift(calibration, found)):
             info(f"ask: {shift}")
+        return results.bad.exit_code()
+
+
+def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:
+    """Sample structured answers, and add the probability of each field."""
+    from semcal.calibration.fields import FieldCalibration, FieldStep
+    from semcal.fields.rows import check_to_sample
+    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
+
+    opt.required_model(options.model)
+    calibration = FieldCalibration.from_pretrained(options.calibration or "")
+    if options.m not in (None, calibration.m):
+        raise UsageError(f"--m: the calibration was learned with {calibration.m} samples. Omit --m")
+    schema = calibration.parsed
+    models = replace(opt.ModelOptions.of(options, server), equivalence=calibration.equivalence)
+    check = partial(check_to_sample, schema=schema)
+    read: Iterator[Row | InputError] = iter([Row.of(single)] if single is not None else ())
+    if single is None:
+        names = ("id", "question", "context")
+        read = open_rows(options.question, options.columns, check, fields=names, label="ask")
+    rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
+    with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
+        model = load().model
+        options = opt.structured_options(options, model, schema)
+        method, prompt = opt.open_recalibrator(model, options)
+        config = SamplingConfig(
+            calibration.m, options.seed, 1.0, options.max_new_tokens, answer_format="whole"
+        )
+        sampling = Sampling((method,), prompt, config, schema=schema.json)
+        steps = (
+            SampleStep(sampling, full=True, answer=calibration.answer_kind),
+            FieldStep(calibration),
+        )
+        with RowResults("ask", options.out, limit=options.limit) as results:
+            for block in results.blocks(rows, *steps, workers=executor, cut=BLOCK):
+                results.write(block)
         return results.bad.exit_code()
 
 

@@ -40,7 +40,7 @@ from semcal.cli.row_streams import (
     open_rows,
     show_first_prompt,
 )
-from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
+from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
@@ -49,6 +49,7 @@ from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_
 from semcal.steps import Step
 
 if TYPE_CHECKING:
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
@@ -84,6 +85,7 @@ class SampleOptions:
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
+    schema: Path | None = opt.SCHEMA
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -105,8 +107,8 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     of that answer. With --out, an interrupted command resumes and gives identical results.
     """
     opt.required_model(options.model)
-    models, config = opt.ModelOptions.of(options, server), opt.sampling_config(options)
-    read, total = counted(options.file, open_questions(options.file, options.columns, label="sample"))
+    models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
+    read, total = counted(options.file, read_to_sample(options, schema, "sample"))
     if options.show_prompt:
         language_model = models.open_model()
         return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
@@ -118,8 +120,11 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
         language_model = load().model
         from semcal.models.sample import SampleStep, check_question
 
+        options = opt.structured_options(options, language_model, schema)
         method, asking = opt.open_recalibrator(language_model, options)
-        sampling = Sampling((method,), asking, config)
+        sampling = Sampling(
+            (method,), asking, opt.sampling_config(options), schema=None if schema is None else schema.json
+        )
         kind = as_answer_kind(options.answer or "modal")
         step = SampleStep(sampling, full=True, answer=kind)
         made_by = {
@@ -153,13 +158,23 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
+def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) -> Iterator[Row | InputError]:
+    """Read questions; the references of structured answers are objects, and checked."""
+    if schema is None:
+        return open_questions(options.file, options.columns, label=label)
+    from semcal.fields.rows import check_to_sample
+
+    check = partial(check_to_sample, schema=schema)
+    return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
+
+
 def sample_output(out: Path | None) -> Output | None:
     """Return the output of the command and the folder of its finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
 
 
 def _plan_sampling(
-    read: Iterator[Row | RowError],
+    read: Iterator[Row | InputError],
     models: opt.ModelOptions,
     options: SampleOptions,
 ) -> int:
