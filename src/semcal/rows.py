@@ -59,7 +59,7 @@ PER_SAMPLE = (
 )
 #: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"
-#: Keys of samples that sampling does not write anew.
+#: Keys of samples that sampling does not replace.
 OF_DRAWS = (
     *(
         "temperatures",
@@ -578,7 +578,7 @@ class Row(Mapping[str, Any]):
         word = value.strip().lower() if isinstance(value, str) else value  # a cell of a table is text
         if word in (0, 1, *VERDICTS):
             return bool(VERDICTS.get(word, word))
-        raise InputError(f"'correct' must say whether 'answer' is right, true or false, got {shown(value)}")
+        raise InputError(f"'correct' must be true or false, the verdict on 'answer', got {shown(value)}")
 
     # ---- Meanings and measures
 
@@ -669,7 +669,7 @@ class Row(Mapping[str, Any]):
         """The verdict of people on the prediction, None if they did not agree."""
         if "human" not in self.json:
             raise InputError(
-                "no 'human'; it says whether people call the prediction right (--columns human=label)"
+                "'human': missing. Add the verdict of people on the prediction (--columns human=label)."
             )
         value = self.json["human"]
         if value is None or value in (0, 1):
@@ -828,7 +828,7 @@ def warn_of_cut_draws(cut: int, n_draws: int, none: int = 0) -> None:
 
 
 def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:
-    """The failure of each question that has one in any of the rows, by its id."""
+    """Return the failure of each question that has one in any of the rows, by its id."""
     return {failure.question_id: failure for row in rows if (failure := row.failure) is not None}
 
 

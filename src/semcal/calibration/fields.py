@@ -422,15 +422,11 @@ class _Learned:
         """Return the threshold of each risk, tested on the held-out items."""
         if not risks:
             return ()
-        tested, fitted = (
-            self.map.scores(part_of(self.features, part)) for part in (self.held_out, ~self.held_out)
-        )
         return set_thresholds(
-            tested,
+            self.map.scores(part_of(self.features, self.held_out)),
             self.correct[self.held_out],
             risks,
             delta,
-            fitted=(fitted, self.out_of_fold),
             groups=np.unique(self.groups[self.held_out], return_inverse=True)[1],
             seed=seed,
         )

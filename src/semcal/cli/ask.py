@@ -45,7 +45,7 @@ BLOCK = 256
 LONGEST = 48
 #: Suffixes of files of questions.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-#: Options of `SemanticUQ` that a calibration sets, as it sets the distribution and the equivalence.
+#: Options of `SemanticUQ` that a calibration sets, in addition to recalibrator and equivalence.
 SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template", "vary")
 COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
@@ -72,7 +72,7 @@ class AskOptions:
     merge_refusals: bool | None = setting(
         help="Count all refusals to answer as one meaning: false by default."
     )
-    compare: bool = Option(False, "--compare", help="Show the answer at T = 0.5 as well.")
+    compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
         None,
@@ -241,7 +241,7 @@ def _single(options: AskOptions) -> Question | None:
     if not text.strip():
         raise UsageError("QUESTION is empty; pass a question or a file of questions")
     if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
-        raise UsageError(f"QUESTION: there is no file {text!r}; check the path")
+        raise UsageError(f"QUESTION: the file {text!r} does not exist; check the path")
     if options.columns:
         raise UsageError("--columns requires a file of questions; omit it for one question")
     return Question(text, text, (), context)
@@ -315,7 +315,7 @@ def _ways(
 
 
 def promise(limit: Threshold) -> str:
-    """Return the promise of a threshold in a sentence; if it has none, why all abstain and what helps."""
+    """Return the promise of a threshold as a sentence, or reason and remedy if all answers abstain."""
     if limit.threshold is not None:
         return limit.sentence
     needed = limit.questions_needed

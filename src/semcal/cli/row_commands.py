@@ -563,16 +563,16 @@ class MetricsOptions:
     """The options of `semcal metrics`."""
 
     file: str = opt.ROWS
-    measure: list[str] | None = Option(None, help="Only this measure; may be repeated.")
-    bins: int = Option(15, min=1, callback=opt.countable, help="Bins of ECE and ACE.")
-    ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions.")
+    measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated: all by default.")
+    bins: int = Option(15, min=1, callback=opt.countable, help="Number of bins of ECE and ACE.")
+    ci: bool = Option(False, "--ci", help="Add standard errors and 95% intervals over questions.")
     risk: float | None = opt.RISK
     delta: float = opt.DELTA
     by: str | None = Option(
         None,
         "--by",
         metavar="COLUMN",
-        help="Also whether it holds for the rows of each value of this column.",
+        help="Column whose values define slices, which are tested separately: none by default.",
     )
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
@@ -590,11 +590,11 @@ def metrics(
 ) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
-    Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
-    probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
-    is null. Rows that are null under a measure do not count for it; their number is printed. With --by
-    also whether the confidences, and the promise of a threshold (--risk, or that of the rows), hold for
-    the rows of each value of a column, such as a category or a language; the number of values is allowed for.
+    Reads rows {confidence, correct}, or both by measure as semcal grade writes them. A calibrated probability
+    of the answer (probability, answer_correct) is the measure Calibrated. Undefined values are null. Rows
+    with a null measure do not count for it; their number is printed. --by tests whether the confidences, and
+    the promise of a threshold (--risk, or that of the rows), hold for the rows of each value of a column,
+    such as a category or a language; the tests are corrected for the number of values.
     """
     from semcal.data.question import several
     from semcal.fields.rows import check_has_fields, checked_by_kind, item_rows
@@ -612,11 +612,11 @@ def metrics(
     with BadRows() as bad:
         kept = list(item_rows(list(good_rows(rows, bad))))
     if options.by is not None and kept and not any(row.has(options.by) for row in kept):
-        raise UsageError(f"--by {options.by}: no row has such a column; there are {', '.join(kept[0].json)}")
+        raise UsageError(f"--by {options.by}: no row has this column. Pass one of {', '.join(kept[0].json)}")
     by_measure = scores_by_measure(kept, options.measure, by=options.by)
     if not by_measure:
         raise InputError(
-            f"no row of {options.file} holds confidence and correct; run `semcal measure` and `semcal grade`"
+            f"{options.file}: no row has confidence and correct. Run `semcal measure` and `semcal grade`"
         )
     for name, scores in by_measure.items():
         if scores.undefined:
@@ -637,7 +637,7 @@ def metrics(
     if options.risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in by_measure.values()):
-            info("metrics: of questions that share a passage or group, which are not independent, one counts")
+            info("metrics: questions that share a passage or group are not independent; one of them counts")
     _show_or_write(
         results,
         options.out,
