@@ -233,6 +233,21 @@ def _agreement(
     return np.array([np.minimum(row, second).sum(1) for row in first]).reshape(len(first), len(second))
 
 
+def without_values(document: Json, paths: Iterable[str]) -> Json:
+    """Return a document with null at these paths."""
+    document = json.loads(json.dumps(document))
+    for path in paths:
+        *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+        inner = document
+        for part in above:
+            inner = inner[int(part)] if isinstance(inner, list) else inner[part]
+        if isinstance(inner, list):
+            inner[int(last)] = None
+        elif last in inner:
+            inner[last] = None
+    return document
+
+
 # ---- The items of a document
 
 
