@@ -219,4 +219,4 @@ class CalibrationReport:
             )
             enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
             if enough is not None:
-                yield f"{enough} samples lose at most one standard error (--m {enough})."
+                yield f"{enough} samples lose at most one standard error (--m auto uses {enough})."
