@@ -91,7 +91,7 @@ def test_what_cannot_be_timed_says_why(tmp_path: Path) -> None:
     assert forecast(settings, lambda: state).timing == "not known: no model one"
     assert forecast(settings).timing == "not measured, since one is not on this machine"
     server = mills.settings(tmp_path, "models=[{name: s, path: 'openai:https://models.example/v1#x'}]")
-    assert forecast(server).timing == "not measured, since a server may charge for a first question"
+    assert forecast(server).timing == "not measured, because a server may charge for a first question"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:9", "LOCALHOST", "[::1]:9", "127.3.2.1"])
