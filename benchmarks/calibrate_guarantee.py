@@ -22,23 +22,33 @@ in five set the threshold for .1. The calibration in use answers from a share of
 labeled, or those that it answered, or of these the correct ones (people say thanks). Replies without a label
 are left out, as a rule without audits does; or no threshold is set below 95 % labeled (the default); or they
 count as wrong (`calibration.allow_unlabeled`). At most 200 worlds.
+
+"all labels" are tests on all labels by a score that no label chose, in worlds whose error rates are known
+exactly (`--all-labels WORLDS`, 20,000 by default). 250 labels; "found" and "coverage" are beside those of the
+test on two in five labels. The error rate at a score is: monotone; at the limit everywhere, the hardest case;
+not monotone, where the rate among answers crosses the limit several times; or 1 for the strictest score.
+"several risks" are three at once, of which none may be exceeded. "groups" are on 60 groups, of each of which
+one question is tested, and on 130, where bets are placed on all questions; the rate is at the limit, or
+monotone. "choice" are 80 to 150 groups, whose number chooses the test.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, ndtr
 from scipy.stats import binomtest
 
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import kept_apart, set_threshold, set_thresholds
 from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.calibration.production import LoggedReply, labels_for
+from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 
 WORLDS, LABELS, NEW, DELTA = 1000, 500, 20_000, 0.05
@@ -53,11 +63,15 @@ ADDED = [
     ),
 ]
 ANSWERED_FROM, REPLIES, RISK_ADDED, MOST_ADDED = 0.7, 600, 0.1, 200
+#: Worlds, labels, risk and levels of the score of the tests on all labels.
+EXACT_WORLDS, ALL_LABELS, EXACT_RISK, LEVELS_OF_SCORE = 20_000, 250, 0.2, 10
+#: Worlds in which the test on two in five labels is tried too.
+WORLDS_BEFORE = 2000
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 KINDS = ("independent", "in groups")
-QUICK = {"WORLDS": 2, "NEW": 1000}
+QUICK = {"WORLDS": 2, "NEW": 1000, "EXACT_WORLDS": 3}
 #: Of the made-up world: confidences, how often each is right, and how frequent it is.
 LEVELS, RIGHT = np.array([0.9999, 0.9901, 0.96]), np.array([1.0, 0.0, 0.9])
 SHARES = np.array([0.12 * (1 - 0.10001), 0.12 * 0.10001, 0.88])
@@ -121,7 +135,123 @@ def results(worlds: int | None = None, kinds: Sequence[str] = KINDS) -> list[dic
         [row for kind in kinds for row in _of_kind(kind, worlds)]
         + made_up(worlds)
         + added_rows(min(worlds, MOST_ADDED))
+        + all_labels()
     )
+
+
+@dataclass(frozen=True)
+class ExactWorld:
+    """Scores with levels, the strictest first: shares of questions (L,) and error rates (L,)."""
+
+    share: np.ndarray
+    wrong: np.ndarray
+
+    def answered(self, limit: float | None) -> tuple[float, float]:
+        """Return the share of questions answered by a threshold, and their error rate."""
+        is_answered = np.arange(len(self.share)) <= (-1 if limit is None else -limit)
+        share = float(self.share[is_answered].sum())
+        return share, float(self.share[is_answered] @ self.wrong[is_answered]) / share if share else 0.0
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sample scores (n,), larger for stricter levels, and whether answers are correct (n,)."""
+        level = rng.choice(len(self.share), size=n, p=self.share)
+        return -level.astype(float), (rng.random(n) >= self.wrong[level]).astype(float)
+
+
+def exact_world(rng: np.random.Generator, kind: str, levels: int, risk: float) -> ExactWorld:
+    """Sample a world of a kind; a continuous score has as many levels as questions."""
+    share = rng.dirichlet(np.ones(levels)) if levels <= LEVELS_OF_SCORE else np.full(levels, 1 / levels)
+    if kind == "at the limit":
+        return ExactWorld(share, np.full(levels, risk + 1e-9))
+    if kind == "not monotone":  # the excess of errors over the limit crosses 0 again and again
+        at = np.cumsum(share)
+        excess = rng.uniform(0, 0.05) * np.sin(rng.uniform(5, 40) * at + rng.uniform(0, 6))
+        return ExactWorld(share, np.clip(risk + np.diff(excess, prepend=0) / share, 0, 1))
+    wrong = np.clip(np.sort(rng.beta(1, 3, levels)) * rng.uniform(0.3, 1.5), 0, 1)
+    if kind == "strictest wrong":
+        wrong[0] = 1.0
+    return ExactWorld(share, wrong)
+
+
+def all_labels(worlds: int | None = None) -> list[dict[str, Any]]:
+    """Of tests on all labels, beside the test on two in five of them."""
+    worlds = worlds or EXACT_WORLDS
+    kinds = ("monotone", "at the limit", "not monotone", "strictest wrong")
+    rows = [_on_all_labels(kind, levels, worlds) for levels in (LEVELS_OF_SCORE, 1000) for kind in kinds]
+    rows += [_on_all_labels(kind, LEVELS_OF_SCORE, worlds, RISKS) for kind in kinds[1:3]]
+    for sizes, text in (((60, 61), "60 groups"), ((130, 131), "130 groups"), ((80, 151), "choice")):
+        rows += [_on_groups(kind, sizes, text, worlds) for kind in ("at the limit", "monotone")]
+    return rows
+
+
+def _on_all_labels(
+    kind: str, levels: int, worlds: int, risks: Sequence[float] = (EXACT_RISK,)
+) -> dict[str, Any]:
+    rng, broken, found, coverage = np.random.default_rng(0), 0, 0, 0.0
+    before = list[float]()
+    for seed in range(worlds):
+        world = exact_world(rng, kind, levels, risks[-1])
+        scores, correct = world.draw(rng, ALL_LABELS)
+        bands = set_thresholds(scores, correct, risks, DELTA, fitted=None, shown=scores)
+        answered = [world.answered(one.threshold) for one in bands]
+        broken += any(risk > limit for (_, risk), limit in zip(answered, risks, strict=True))
+        found, coverage = found + (answered[-1][0] > 0), coverage + answered[-1][0]
+        if seed < WORLDS_BEFORE:
+            before.append(_before(world, scores, correct, risks[-1], seed))
+    name = f"all labels: {kind}, {'continuous' if levels > LEVELS_OF_SCORE else f'{levels} levels'}"
+    row = _row(name + ", several risks" * (len(risks) > 1), risks[-1], worlds, found, broken)
+    return row | _beside(coverage / worlds, before)
+
+
+def _beside(coverage: float, before: Sequence[float]) -> dict[str, float]:
+    found = float(np.mean([one > 0 for one in before]))
+    return {
+        "coverage": coverage,
+        "two in five: found": found,
+        "two in five: coverage": float(np.mean(before)),
+    }
+
+
+def _before(world: ExactWorld, scores: np.ndarray, correct: np.ndarray, risk: float, seed: int) -> float:
+    """Return the coverage by the test on held-out questions, whose start comes from the others."""
+    apart = kept_apart(len(scores), None, seed)
+    grid = np.round(1 + scores / len(world.share), 6)  # as probabilities
+    known, place = np.unique(scores[~apart], return_inverse=True)
+    p = np.array([correct[~apart][place == number].mean() for number in range(len(known))])[place]
+    limit = set_threshold(grid[apart], correct[apart], risk, DELTA, fitted=(grid[~apart], p)).threshold
+    return world.answered(None if limit is None else (limit - 1) * len(world.share) - 1e-3)[0]
+
+
+def _on_groups(kind: str, sizes: tuple[int, int], text: str, worlds: int) -> dict[str, Any]:
+    """Groups of 1 to 5 questions that are harder or easier together; their sizes are independent of that."""
+    rng, broken, found, coverage = np.random.default_rng(0), 0, 0, 0.0
+    before = list[float]()
+    for seed in range(worlds):
+        world = exact_world(rng, kind, LEVELS_OF_SCORE, EXACT_RISK)
+        groups = np.repeat(np.arange(n := int(rng.integers(*sizes))), rng.integers(1, 6, n))
+        level = rng.choice(len(world.share), size=len(groups), p=world.share)
+        # a Gaussian copula keeps the error rates, and ties the questions of a group
+        common = np.sqrt(0.5) * (rng.normal(size=n)[groups] + rng.normal(size=len(groups)))
+        scores, correct = -level.astype(float), (ndtr(common) >= world.wrong[level]).astype(float)
+        limit = set_threshold(
+            scores, correct, EXACT_RISK, DELTA, fitted=None, groups=groups, seed=seed
+        ).threshold
+        answered, risk = world.answered(limit)
+        found, coverage, broken = found + (answered > 0), coverage + answered, broken + (risk > EXACT_RISK)
+        if seed < WORLDS_BEFORE:
+            apart = kept_apart(len(groups), groups, seed)
+            start = float(np.sort(scores)[-(len(scores) // 5)])
+            limit = risk_controlled_threshold(
+                scores[apart],
+                correct[apart],
+                risk_limit=EXACT_RISK,
+                thresholds=np.unique(scores),
+                start=start,
+                groups=groups[apart],
+            ).threshold
+            before.append(world.answered(limit)[0])
+    row = _row(f"all labels: {text}, {kind}", EXACT_RISK, worlds, found, broken)
+    return row | _beside(coverage / worlds, before)
 
 
 def added_rows(worlds: int) -> list[dict[str, Any]]:
@@ -214,7 +344,10 @@ def _row(kind: str, risk: float | str, worlds: int, found: int, violations: int)
 def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
-    print(table(results(*map(int, arguments))))
+    if arguments[:1] == ["--all-labels"]:
+        print(table(all_labels(*map(int, arguments[1:]))))
+    else:
+        print(table(results(*map(int, arguments))))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ NOT_RUN = {
     "make bench": "takes the machine for itself, for an hour",
     "uv venv others": "installs other programs",
     "semcal run configs/atlas.yaml": "takes an hour; tests/demo runs grids",
+    "semcal run compare.yaml": "takes a minute; tests/demo runs grids",
     "pip install 'semcal[ray]'": "needs Ray; tests/experiment runs a grid with it where it is installed",
     'model = semcal.load_model("owner/model", device': "needs a GPU and the hub",
     "hf upload": "needs the hub",
@@ -197,9 +198,9 @@ def run_script(script: str, folder: Path, programs: Path, environment: dict[str,
 def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
     folder: Path, programs: Path, llama_server: str, llama_cache: Path
 ) -> None:
-    """The commands of the page, with two draws a question, against llama.cpp."""
-    page = PAGES["docs/prompts.md"]
-    script = "".join(block for block in blocks("bash", page) if "semcal calibrate" in block)
+    """The commands of three pages, with two draws a question, against llama.cpp."""
+    pages = "".join(PAGES[f"docs/{name}.md"] for name in ("prompts", "extraction", "classification"))
+    script = "".join(block for block in blocks("bash", pages) if "export" not in block)
     assert script.count("--model my-model") == 6
     script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
     script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --config sampling.temperatures=1", script)
@@ -256,11 +257,8 @@ def check_values(code: str, given: dict[str, Any]) -> None:
         assert eval(line, given) == value, line
 
 
-@pytest.mark.parametrize("name", ["docs/grid.md", "docs/decisions/grids-over-servers.md"])
-def test_grid_settings(name: str, folder: Path) -> None:
-    (shown,) = blocks("yaml", PAGES[name])
-    if "models:" not in shown:
-        shown = f"models:\n{shown}datasets: [{{name: a, source: atlas-trivia}}]\nequivalence: exact\n"
+def test_grid_settings(folder: Path) -> None:
+    (shown,) = blocks("yaml", PAGES["docs/grid.md"])
     (folder / "shown.yaml").write_text(shown)
     assert read_settings(folder / "shown.yaml").models
 

@@ -19,9 +19,9 @@ from invoking import semcal, write
 
 from semcal import reply_log as log_module
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli.app import app
 from semcal.reply_log import LabelledReply, Reply, ReplyLog, reading_logs
-from semcal.serve.watch import PromiseWatch
 
 
 def rows_of(n: int = 300, *, excess: float = 0.0, seed: int = 1) -> list[dict[str, Any]]:
@@ -244,8 +244,8 @@ def test_a_log_of_another_version_or_program_is_refused_as_it_is(tmp_path: Path)
     before = contents(tmp_path)
     for name, words in (
         ("log.sqlite", "layout 0"),
-        ("other.sqlite", "no log of replies"),
-        ("prices.sqlite", "no log of replies"),
+        ("other.sqlite", "expected a log of replies"),
+        ("prices.sqlite", "expected a log of replies"),
     ):
         for others in ((), (whole,)):
             code, _, said = semcal("monitor", *others, tmp_path / name, "--risk", 0.9)

@@ -164,7 +164,7 @@ def test_bad_logits_and_targets_are_named() -> None:
         tabulate(replace(one.features, states=spoilt), one.head)
     targets = one.features.targets.clone()
     targets[3] = 40
-    with pytest.raises(InputError, match="target 40 of token 3"):
+    with pytest.raises(InputError, match="targets: 40 of token 3"):
         tabulate(replace(one.features, targets=targets), one.head)
     empty = replace(
         one.features,
@@ -179,7 +179,7 @@ def test_bad_logits_and_targets_are_named() -> None:
 
 def test_fewer_than_five_labelled_questions_are_no_calibration_set() -> None:
     four, five = made(10, questions=4, references=3), made(10, questions=5, references=3)
-    with pytest.raises(FitError, match="4 labelled"):
+    with pytest.raises(FitError, match=r"^questions: got 4 "):
         fit_temperatures(four.features, four.head)
     shape = {"shape": BlockShape(16, 32, 2, 2, 8, 10_000.0, 1e-6)}
     for train, options in ((fit_ts, {}), (fit_platt, {}), (fit_ats, shape)):

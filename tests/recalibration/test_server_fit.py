@@ -98,7 +98,7 @@ def test_an_optimum_above_what_the_server_takes_is_at_the_bound() -> None:
 def test_too_few_questions_are_refused() -> None:
     one = World(7, questions=6)
     silent = np.isin(one.gold.question, [1, 4])
-    with pytest.raises(FitError, match="4 labelled"):
+    with pytest.raises(FitError, match=r"^questions: got 4 "):
         fit_by_losses(lambda beta: np.where(silent, np.nan, one.losses(beta)), one.gold)
 
 
@@ -110,5 +110,5 @@ def test_log_probabilities_of_no_distribution_are_refused() -> None:
         way = 1 if (len(one.asked) - 1) // 5 % 2 else -1
         return np.full(len(one.gold.question), way * math.log(beta))
 
-    with pytest.raises(FitError, match="distribution"):
+    with pytest.raises(FitError, match=r"^temperature: "):
         fit_by_losses(now_here_now_there, one.gold)

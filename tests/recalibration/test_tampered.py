@@ -198,7 +198,7 @@ def tampered_weights(kind: str, folder: Path, change: Any) -> None:
 @pytest.mark.parametrize(("kind", "name"), [("ATS", "down.weight"), ("Platt", "bias")])
 def test_weights_that_are_no_numbers_are_named(kind: str, name: str, bad: float, tmp_path: Path) -> None:
     tampered_weights(kind, tmp_path, lambda tensors: tensors[name].view(-1)[1:2].fill_(bad))
-    with pytest.raises(StoreError, match=rf"model\.safetensors .*: {name} "):
+    with pytest.raises(StoreError, match=rf"model\.safetensors: .*: {name} "):
         from_pretrained(tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_a_link_to_a_file_elsewhere_is_not_read(kind: str, name: str, tmp_path: 
     else:
         elsewhere.write_text("a secret")
     path.symlink_to(elsewhere)
-    with pytest.raises(StoreError, match=rf"{name} .*elsewhere"):
+    with pytest.raises(StoreError, match=rf"{name}: .*link"):
         from_pretrained(folder)
 
 

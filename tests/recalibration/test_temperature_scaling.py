@@ -128,7 +128,7 @@ def test_a_model_always_right_or_wrong_is_clipped_to_a_bound_and_a_flat_loss_lea
 
 def test_bad_input_is_named() -> None:
     z, y = draws(6, n=5, size=4)
-    with pytest.raises(InputError, match="target 4 of token 2"):
+    with pytest.raises(InputError, match="targets: 4 of token 2"):
         TemperatureScaling().fit(z, [0, 1, 4, 0, 0])
     with pytest.raises(InputError, match="token 3 "):
         TemperatureScaling().fit(np.where(np.arange(5)[:, None] == 3, np.nan, z), y)
@@ -136,7 +136,7 @@ def test_bad_input_is_named() -> None:
         TemperatureScaling().fit(np.where(np.eye(5, 4, k=-1) == 1, -np.inf, z), np.zeros(5, int))
     with pytest.raises(InputError, match="logits"):
         TemperatureScaling().fit(z[0], y)
-    with pytest.raises(InputError, match=r"target \[1\] is 0.5"):
+    with pytest.raises(InputError, match=r"^targets: .* 0\.5 at \[1\]"):
         TemperatureScaling().fit(np.zeros((2, 3)), np.array([1.0, 0.5]))
     with pytest.raises(InputError, match="weights"):
         TemperatureScaling().fit(z, y, weights=[1, 1, -1, 1, 1])

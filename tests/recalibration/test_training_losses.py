@@ -84,5 +84,5 @@ def test_ss_with_an_impossible_token_is_an_error_where_it_misses_and_finite_wher
         mean_loss(log_p, torch.tensor([1]), loss="SS", alpha=0.1)
     with pytest.raises(InputError, match="NLL of token 0"):
         mean_loss(log_p, torch.tensor([2]), loss="NLL", alpha=None)
-    with pytest.raises(InputError, match="position"):
+    with pytest.raises(InputError, match="weights"):
         mean_loss(*drawn(4), torch.zeros(30), loss="NLL", alpha=None)

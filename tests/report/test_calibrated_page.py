@@ -162,7 +162,7 @@ def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wro
     lines = {line.get_label(): line for line in below.get_lines()}
     threshold = run.calibration("alpha", DATASET)["threshold"]
     assert list(lines[f"threshold {threshold['threshold']:.2f}"].get_xdata()) == [threshold["threshold"]] * 2
-    answered, wrong = (lines[name].get_ydata() for name in ("answered", "wrong of these"))
+    answered, wrong = (lines[name].get_ydata() for name in ("answered", "wrong among answered"))
     rows = [row for number in range(2) for row in run.calibrated_rows("alpha", DATASET, number)]
     assert answered[0] == 1.0
     assert wrong[0] == pytest.approx(1 - sum(row["correct"] for row in rows) / len(rows))

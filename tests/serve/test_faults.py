@@ -161,7 +161,7 @@ class Other(FakeServer):
         return status, (reply | {"model": self.model} if self.model and "choices" in reply else reply), more
 
 
-@pytest.mark.filterwarnings("ignore:.*was asked for the model")
+@pytest.mark.filterwarnings("ignore:.*requests name the model")
 def test_the_answer_of_another_model_has_no_probability(tmp_path: Path) -> None:
     with Other(log_probs="scaled") as backend:
         expected = served(backend).ask(QUESTION).confidence

@@ -17,6 +17,7 @@ from scipy.stats import binom, norm
 
 from benchmarks.monitor import with_labels
 from semcal.calibration.calibration import Calibration, Threshold
+from semcal.calibration.watch import ALPHA, COMPARED, PromiseWatch
 from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps
@@ -25,7 +26,6 @@ from semcal.metrics.probability_maps import MapCandidate
 from semcal.metrics.sequential import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
 from semcal.reply_log import LabelledReply
 from semcal.rows import Row
-from semcal.serve.watch import ALPHA, COMPARED, PromiseWatch
 
 STREAMS = 200
 #: More alarms than this come of a watch of level .05 once in a thousand times.

@@ -96,7 +96,7 @@ def test_thinking_that_the_token_limit_ends_is_no_answer_and_a_warning(file: Pat
     with FakeServer(reasons="field") as server:
         code, rows, said = semcal("sample", file, "--limit", 2, "--model", server.name, "--m", 3)
     assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
-    assert re.search("warning: 6 of 6 answers .*--max-new-tokens", said)
+    assert re.search("warning: 6 of 6 .*--max-new-tokens", said)
 
 
 class Shaping(FakeServer):

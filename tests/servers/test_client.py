@@ -289,7 +289,7 @@ def test_requests_that_always_fail_among_others_that_do_not_are_bad_rows() -> No
     with mocked(answer, retries=1) as client:
         found = client.send_all([asks(number) for number in range(100)], dict)
     assert [one == {} for one in found] == [True, False] * 50
-    assert {one.reason for one in found[1::2]} == {"the connection broke: reset (the last of 2 tries)"}
+    assert {one.reason for one in found[1::2]} == {"the connection broke: reset (the last of 2 attempts)"}
 
 
 def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
@@ -338,7 +338,7 @@ def test_a_server_that_is_not_there_ends_the_command_after_three_tries() -> None
         port = taken.getsockname()[1]
     with ServerClient(Endpoint(f"http://127.0.0.1:{port}/v1"), ServerSettings(), first_wait=0.001) as client:
         for call in (lambda: client.send_all([asks(), asks(1)], dict), lambda: client.get("/models")):
-            with pytest.raises(ServerError, match="3 tries"):
+            with pytest.raises(ServerError, match="3 attempts"):
                 call()
 
 

@@ -105,4 +105,4 @@ def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
     assert server.client.usage.requests == before
     over(server, QUESTIONS[:5], route="whole vocabulary")
     positions = server.client.usage.requests - before
-    assert f"then {positions} at each of five temperatures" in plan
+    assert f"then {positions} at each " in plan

@@ -119,7 +119,7 @@ def test_probabilities_that_do_not_add_up_are_no_vocabulary(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("profile", "quirks", "named"),
     [
-        ({"vocabulary": 2}, {"server": "llama.cpp"}, "no id below 2"),
+        ({"vocabulary": 2}, {"server": "llama.cpp"}, "id below 2"),
         ({"scores_prompt": "prompt_logprobs"}, {"max_temperature": 2.0}, "at most 2.0"),
         ({"scores_prompt": "prompt_logprobs"}, {"prompt_scores": None}, "the scores of a prompt"),
         ({"forced_raw": True}, {"server": "llama.cpp"}, "logit_bias"),  # which it ignores
@@ -170,7 +170,7 @@ def test_the_route_is_the_best_that_the_server_allows(lacks: dict[str, Any], rou
     [
         ({"token_ids_in": False}, "token ids"),
         ({"scores_prompt": None}, "a given token"),
-        ({"scaled_on_request": False}, "T = 1 alone"),
+        ({"scaled_on_request": False}, "T = 1"),
         ({"scaled_on_request": False, "server": "vLLM"}, "--logprobs-mode processed_logprobs"),
         ({"truncated_to": "top-k 40"}, "top-k 40"),
     ],

@@ -338,7 +338,8 @@ def test_a_version_of_the_model_is_the_model(asked: str, other: object) -> None:
 )
 def test_another_model_is_one_warning_with_both_names(asked: str, other: str) -> None:
     (words,) = told_of(asked, other, times=2)
-    assert f"{asked}, and its replies name {other}; " in words
+    assert f" {asked}, " in words
+    assert f" {other}; " in words
 
 
 def test_the_warning_shows_neither_the_key_nor_what_does_not_print() -> None:

@@ -74,5 +74,5 @@ def test_what_is_not_listed_is_unknown() -> None:
 
 def test_the_remedy_is_the_server_s() -> None:
     assert "--logprobs-mode processed_logprobs" in why_unknown(RAW, 1.3)
-    assert "E-SC alone" in why_unknown(replace(RAW, server="Ollama"), 1.3)
+    assert "only E-SC" in why_unknown(replace(RAW, server="Ollama"), 1.3)
     assert "top_k 40" in why_unknown(replace(RAW, log_probs="masked", truncated_to="top_k 40"), 1.0)

@@ -176,7 +176,7 @@ DAMAGE: list[tuple[str, Any, str]] = [
     ("choices", [], "empty"),
     ("choices.0", 3, "not an object"),
     ("choices.0.index", "0", "index"),
-    ("choices.0.index", 1, "numbered"),
+    ("choices.0.index", 1, "indices"),
     ("choices.0.message", None, "message"),
     ("choices.0.message.content", ["a"], "content"),
     *(

@@ -36,7 +36,7 @@ def test_a_name_is_a_url_and_a_model(name: str, url: str, model: str | None) -> 
     [
         *((f"openai:{url}", "http://") for url in ("localhost:8000/v1", "ftp://host/v1", "")),
         *((f"openai:http://{rest}", "host") for rest in ("", "/v1", ":8000/v1")),
-        *((f"openai:http://{host}/v1", "none") for host in ("host:80x", "host:99999", "[::1")),
+        *((f"openai:http://{host}/v1", host) for host in ("host:80x", "host:99999", "[::1")),
         ("openai:http://my host/v1", "space"),
         ("openai:http://host/v1/chat/completions", "http://host/v1"),
         ("openai:http://host/v1/models#m", "http://host/v1"),

@@ -19,8 +19,8 @@ from tests.servers.fake_server import FakeServer
         (0.01, "vLLM", None),
         (2.0, "vLLM", None),
         (0.005, "llama.cpp", None),
-        (2.1, "vLLM", r"T = 2\.1 is above 2"),
-        (0.005, "vLLM", r"T = 0\.005 is below 0\.01"),
+        (2.1, "vLLM", r"^temperature: 2\.1 "),
+        (0.005, "vLLM", r"^temperature: 0\.005 "),
     ],
 )
 def test_a_temperature_that_a_server_refuses_or_raises_silently_is_refused_and_the_limits_are_not(

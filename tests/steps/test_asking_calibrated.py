@@ -159,14 +159,14 @@ def test_another_revision_of_the_equivalence_is_refused_unless_forced(model, kno
 
 def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     other = FakeLanguageModel({ONE: {"Bo.": 1.0}})
-    with pytest.raises(UsageError, match="the calibration was fitted on fake"):
+    with pytest.raises(UsageError, match=r"^calibration: fitted on fake"):
         semcal.SemanticUQ(other, calibration=known)
     with pytest.warns(SemcalWarning, match=r"made for another model \(fake") as caught:
         forced = semcal.SemanticUQ(other, calibration=known, force=True)
     assert len(caught) == 1
     assert forced.ask(ONE).confidence == pytest.approx(0.7)
     changed = replace(known, provenance=replace(known.provenance, prompt_hash="another"))
-    with pytest.raises(UsageError, match="the calibration was fitted with another prompt"):
+    with pytest.raises(UsageError, match=r"^calibration: "):
         semcal.SemanticUQ(model, calibration=changed)
     with pytest.warns(SemcalWarning, match="made for another prompt"):
         semcal.SemanticUQ(model, calibration=changed, force=True)
@@ -226,10 +226,10 @@ def test_a_calibration_by_path_gives_the_same_probability(model, known, tmp_path
 def test_a_calibration_that_was_edited_is_refused(model, known, tmp_path: Path) -> None:
     path = known.save_pretrained(tmp_path)
     path.write_text(path.read_text().replace('"m": 10', '"m": 20'))
-    with pytest.raises(StoreError, match="was changed after it was written"):
+    with pytest.raises(StoreError, match="checksum"):
         semcal.SemanticUQ(model, calibration=tmp_path)
     path.write_text(path.read_text()[:100])
-    with pytest.raises(StoreError, match="calibrate again"):
+    with pytest.raises(StoreError, match="damaged"):
         semcal.SemanticUQ(model, calibration=tmp_path)
 
 

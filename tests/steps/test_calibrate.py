@@ -272,9 +272,13 @@ def test_probabilities_of_all_meanings_add_up_to_at_most_one() -> None:
         assert sum(answer.probabilities) <= 1 + 1e-12
 
 
-def test_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on() -> None:
+def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("semcal.calibration.calibrator.MOST_LABEL_FREE", 500)
     rows = samples(500)
-    found = learned(500, 0.55)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.ordering is None
     assert found.threshold is not None
     assert found.report.n + found.report.apart == 500
     assert found.threshold.n == found.report.apart == 200
@@ -300,9 +304,13 @@ def test_below_the_threshold_it_abstains() -> None:
     found = learned(500, 0.55)
     assert found.threshold is not None
     assert found.threshold.threshold is not None
+    assert (found.ordering, found.report.n, found.report.apart, found.threshold.n) == ("E-SC", 500, 0, 500)
     answers = found.apply({None: measured(rows)})
-    assert [a.abstained for a in answers] == [a.probability < found.threshold.threshold for a in answers]
+    assert [a.abstained for a in answers] == [a.score < found.threshold.threshold_score for a in answers]
     assert {a.abstained for a in answers} == {True, False}
+    given = [a for a in answers if not a.abstained]
+    assert found.threshold.threshold == min(a.probability for a in given)
+    assert found.threshold.answered == len(given)
 
 
 def test_questions_of_one_passage_or_asked_twice_are_kept_apart_together() -> None:
@@ -493,10 +501,11 @@ def test_under_a_constant_the_threshold_is_one_of_the_share() -> None:
 
 def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
     rows = [{**row, "answers": row["samples"]} for row in samples(200)]
-    with pytest.warns(SemcalWarning, match="all 120 answers are correct"):
+    with pytest.warns(SemcalWarning, match="all 200 answers are correct"):
         found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
     assert found.threshold is not None
-    assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.0, 80, 0)
+    assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.3, 200, 0)
+    assert found.threshold.threshold_score == 0.3  # the smallest share
 
 
 def test_no_map_falls_as_the_draws_agree_more() -> None:
@@ -562,7 +571,7 @@ def test_the_probability_of_a_further_meaning_is_how_often_one_is_right_where_th
 def test_too_few_labels_are_refused_and_few_are_warned_about() -> None:
     with pytest.raises(FitError, match="at least 5"):
         calibrate_samples(samples(4), equivalence=EXACT)
-    with pytest.warns(SemcalWarning, match="only 30 labelled questions"):
+    with pytest.warns(SemcalWarning, match=r"^questions: got only 30 "):
         calibrate_samples(samples(30), equivalence=EXACT)
 
 
@@ -639,15 +648,25 @@ def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> Non
 
 
 def test_of_questions_that_share_a_group_one_counts_for_the_threshold_and_that_is_said() -> None:
-    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(120))]
-    with pytest.warns(SemcalWarning, match="48 held-out questions share .*, 16 in all"):
+    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(90))]
+    with pytest.warns(SemcalWarning, match="90 questions .* 30 groups"):
         found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     assert found.threshold is not None
-    assert (found.report.apart, found.threshold.n) == (48, 16)
+    assert (found.report.apart, found.threshold.n, found.threshold.groups) == (0, 30, 30)
+    assert found.threshold.test == "exact"
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
 
 
-def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk() -> None:
+def test_all_questions_of_many_groups_count_for_the_threshold() -> None:
+    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(240))]
+    with pytest.warns(SemcalWarning, match="240 questions .* 80 groups"):
+        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert (found.threshold.test, found.threshold.groups, found.threshold.n) == ("betting", 72, 216)
+
+
+def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semcal.calibration.calibrator.MOST_LABEL_FREE", 61)
     rows = [{**row, "group": min(number, 60)} for number, row in enumerate(samples(120))]
     with pytest.raises(FitError, match=r"^risk: 60 of 120 labeled questions share"):
         calibrate_samples(rows, equivalence=EXACT, risk=0.5)
@@ -717,13 +736,16 @@ def test_several_risks_give_bands_and_a_decision_each_answer() -> None:
     rows = calibrated_rows(measured(of_three_kinds(30, seed=5)), found)
     decisions = {row["decision"] for row in rows}
     assert decisions == {"answer", "review", "abstain"}
+    assert strict.threshold_score is not None
+    assert loose.threshold_score is not None
     for row in rows:
-        p, expected = row["probability"], "review"
-        expected = "answer" if p >= strict.threshold else "abstain" if p < loose.threshold else expected
+        share, expected = row["score"], "review"
+        expected = "answer" if share >= strict.threshold_score else expected
+        expected = "abstain" if share < loose.threshold_score else expected
         assert (row["decision"], row["abstained"]) == (expected, expected == "abstain")
         assert row["threshold"] == loose.threshold
         assert [band["risk"] for band in row["thresholds"]] == [0.25, 0.45]
-        assert row["thresholds"][0] == {"risk": 0.25, "delta": 0.05, "threshold": strict.threshold, "n": 360}
+        assert row["thresholds"][0] == {"risk": 0.25, "delta": 0.05, "threshold": strict.threshold, "n": 900}
 
 
 def test_without_a_strict_threshold_nothing_is_answered_unseen_and_one_risk_says_nothing_of_bands() -> None:

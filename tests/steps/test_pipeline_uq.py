@@ -127,7 +127,7 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
     with pytest.raises(UsageError, match="another prompt"):
         semcal.SemanticUQ(model, recalibrator=again, system="Be brief.")
     other = FakeLanguageModel({"Who?": {"Bo": 1.0}})
-    with pytest.raises(UsageError, match="recalibrator was fitted on fake"):
+    with pytest.raises(UsageError, match="recalibrator: fitted on fake"):
         semcal.SemanticUQ(other, recalibrator=again)
     assert semcal.SemanticUQ(other, recalibrator=again, force=True).recalibrator is again.recalibrator
 
@@ -135,17 +135,15 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
 def test_questions_to_fit_on_need_answers(model) -> None:
     with pytest.raises(FitError, match="'2'"):
         semcal.fit(model, [*LABELLED, Question("2", "Who sang it?")])
-    with pytest.raises(
-        FitError, match="there are no labelled questions to fit to, and at least 5 are needed"
-    ):
+    with pytest.raises(FitError, match=r"^questions: got 0 "):
         semcal.fit(model, [])
 
 
 @pytest.mark.parametrize("method", ["TS", "ATS", "Platt"])
 def test_a_fit_to_four_questions_is_refused_and_one_to_few_is_warned_of(model, method: str) -> None:
-    with pytest.raises(FitError, match="there are 4 labelled questions to fit to, and at least 5 are needed"):
+    with pytest.raises(FitError, match=r"^questions: got 4 "):
         semcal.fit(model, LABELLED[:4], method=method)
-    with pytest.warns(SemcalWarning, match="only 6 labelled questions to fit to: 6 others may give"):
+    with pytest.warns(SemcalWarning, match=r"^questions: got only 6 "):
         found = semcal.fit(model, LABELLED, method="TS")
     low, high = found.report["interval"]
     assert low < found.temperature < high

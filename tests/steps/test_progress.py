@@ -265,7 +265,7 @@ def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() 
         def sample(self, *_: Any, **__: Any) -> Any:
             raise AssertionError("asked")
 
-    requests, tokens, seconds = plan_sampling(
+    requests, tokens, cached, seconds = plan_sampling(
         Server({"Who?": {"Ana": 1.0}}),
         QUESTIONS,
         recalibrators=[Temperature(1.0), Temperature(0.5)],
@@ -275,7 +275,10 @@ def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() 
     )
     characters = sum(len(turn.content) for q in QUESTIONS for turn in PromptConfig().chat(q))
     assert requests == "requests: 560"
-    assert tokens.startswith(f"tokens: about {8 * (characters // CHARACTERS):,} of prompts")
+    once = characters // CHARACTERS
+    assert tokens.startswith(f"tokens: about {8 * once:,} of prompts")
+    assert f"about {8 * once - int(0.5 * 7 * once):,} " in cached
+    assert f" {8 * once - int(0.9 * 7 * once):,} " in cached
     assert seconds == "time: not measured, since a server may charge for a first question"
 
 

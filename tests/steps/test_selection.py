@@ -129,17 +129,17 @@ def test_the_order_of_the_rows_plays_no_part() -> None:
 
 
 def test_what_cannot_be_selected_from_is_refused() -> None:
-    with pytest.raises(UsageError, match="one candidate or more"):
+    with pytest.raises(UsageError, match=r"^candidates: "):
         select({})
-    with pytest.raises(UsageError, match="name of its own"):
+    with pytest.raises(UsageError, match=r"^candidates: "):
         select({Candidate("TS", "NLL"): ALIKE, Candidate("TS", "SS", 0.1): ALIKE})
-    with pytest.raises(UsageError, match="at least one a"):
+    with pytest.raises(UsageError, match=r"^measure_alphas: "):
         select({BASE: ALIKE}, measure_alphas=())
     with pytest.raises(UsageError, match="unknown measure"):
         select({BASE: ALIKE}, measures=("E-CS",))
-    with pytest.raises(InputError, match="not there under every candidate"):
+    with pytest.raises(InputError, match=r"^candidates: "):
         select({BASE: ALIKE, NLL: ALIKE[1:]})
-    with pytest.raises(FitError, match="nothing to choose by"):
+    with pytest.raises(FitError, match=r"^measures: "):
         select({BASE: []})
 
 

@@ -17,7 +17,7 @@ from semcal import metrics
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
-from semcal.calibration.features import ISOTONIC
+from semcal.calibration.features import ISOTONIC, order_by
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
 from semcal.metrics.probability_maps import (
@@ -36,8 +36,8 @@ from semcal.recalibration.records import check_enough
 if TYPE_CHECKING:
     from semcal.metrics.frequencies import Groups
 
-#: The feature of the reference: the share of examples of the second class.
-RATE = "rate"
+#: The feature of the reference, the share of examples of the second class, and the only score as an order.
+RATE, ORDER = "rate", "scaled x0"
 
 
 class ScoreCalibrator:
@@ -50,7 +50,8 @@ class ScoreCalibrator:
     ----------
     risks : float or sequence of float
         For each risk a threshold is set: at most this share of the examples at or above it is of the first
-        class. Two in five of the examples (whole groups of them) are held out for the thresholds.
+        class. One score is tested on all examples; of several, two in five of the examples (whole groups of
+        them) are held out for the thresholds.
     delta : float
         Probability that any of the risks is exceeded.
     seed : int
@@ -135,7 +136,8 @@ class ScoreCalibrator:
         check_enough(len(columns), of="to calibrate on")
         correct = codes.astype(np.float64)
         related = as_groups(groups, len(correct))
-        apart = kept_apart(len(correct), related, self.seed) if risks else np.zeros(len(correct), dtype=bool)
+        is_split = bool(risks) and columns.shape[1] > 1
+        apart = kept_apart(len(correct), related, self.seed) if is_split else np.zeros(len(correct), bool)
         self.n_features_in_ = columns.shape[1]
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -182,8 +184,9 @@ class ScoreCalibrator:
         if chosen not in by_risk:
             known = ", ".join(f"{limit:g}" for limit in by_risk) or "none"
             raise UsageError(f"risk is {shown(risk)}; the thresholds are for {known}. Fit with risks={risk}")
-        scores = self.map_.scores(features)
-        limit = by_risk[chosen].threshold
+        found, is_one = by_risk[chosen], self.n_features_in_ == 1
+        scores = order_by(ORDER, features) if is_one else self.map_.scores(features)
+        limit = found.threshold_score if is_one else found.threshold
         return np.zeros(len(scores), dtype=bool) if limit is None else scores >= limit
 
     def score(self, X: Any, y: ArrayLike) -> float:
@@ -313,6 +316,18 @@ class ScoreCalibrator:
     ) -> tuple[Threshold, ...]:
         if not risks:
             return ()
+        if self.n_features_in_ == 1:  # labels chose the direction of the score, and nothing else
+            return set_thresholds(
+                order_by(ORDER, features),
+                correct,
+                risks,
+                self.delta,
+                fitted=None,
+                groups=groups,
+                seed=self.seed,
+                n_orderings=2,
+                shown=self.map_.scores(features),
+            )
         held_out, fitted = (self.map_.scores(part_of(features, part)) for part in (apart, ~apart))
         return set_thresholds(
             held_out,

@@ -123,6 +123,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     """
     single = _single(options)
     from semcal.calibration.compatibility import equivalence_of
+    from semcal.calibration.watch import find_shift
     from semcal.uncertainty import AskStep
 
     if options.model is None:
@@ -169,11 +170,15 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
                     handle.writelines(render(row) + "\n" for row in block.rows)
             _report_costs(costs, state, several=False)
             return 0
+        found: list[float | None] = []
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
             for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
+                found += [row["confidence"] for row in block.rows if "measure" in row]
         _report_costs(costs, state, several=True)
+        if calibration is not None and (shift := find_shift(calibration, found)):
+            info(f"ask: {shift}")
         return results.bad.exit_code()
 
 
@@ -267,7 +272,7 @@ def promise(limit: Threshold) -> str:
     if limit.threshold is not None:
         return limit.sentence
     needed = limit.questions_needed
-    more = "" if needed is None else f"about {needed:,} held-out questions instead of {limit.n:,}, or "
+    more = "" if needed is None else f"about {needed:,} questions instead of {limit.n:,}, or "
     return (
         f"every answer abstains: no threshold was shown to keep at most {100 * limit.risk_limit:.3g}% of the "
         f"answers wrong; calibrate again with {more}a larger --risk, or without --risk for probabilities "
@@ -381,6 +386,8 @@ def decision_of(record: Mapping[str, Any]) -> str | None:
     digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
     verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
     line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
+    if (p < threshold) != record["abstained"]:  # a feature is compared, and p only shown
+        line = f"its score {verdict[1]} the threshold of scores, which decides; its probability is {p:.2f}"
     if record.get("decision") == "review":
         return f"to be reviewed: {line}, but not {_strictest(record)}"
     return f"{verdict[0]}: {line}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +24,8 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.metrics.sequential import SequentialTest
-    from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -56,12 +56,13 @@ def command(
     """Watch whether the promise of a calibration holds, by labels in the order in which they came.
 
     Reads the log of semcal serve, or the logs of its replicas in order of time, or rows {id, confidence,
-    abstained, correct}; without correct a reply has no label yet. Prints a line a watch: risk (wrong among
+    abstained, correct}, or rows with the score that --calibration reads; without correct a reply has no label
+    yet. Prints a line a watch: risk (wrong among
     answered, against --risk or what --calibration promises), calibration (whether of answers with probability
     p the share p is right) and, with --calibration, questions (whether probabilities are as on its questions;
     a warning, no alarm). The exit code is 1 if there is an alarm.
     """
-    from semcal.serve.watch import PromiseWatch
+    from semcal.calibration.watch import PromiseWatch
 
     if plot is not None:
         from semcal.plotting import check_figure_path
@@ -85,7 +86,8 @@ def command(
             )
         else:
             limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
-            for row in good_rows(_open(files[0], columns), bad):
+            rows = good_rows(_open(files[0], columns, learnt), bad)
+            for row in rows if learnt is None or learnt.score is None else _measured(rows, learnt):
                 _take(row, watch, limit, labeled, audited=audited)
             if again := labeled.total() - len(labeled):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
@@ -150,12 +152,30 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _open(file: str, columns: list[str] | None) -> Iterator[Row | InputError]:
-    """The rows of a file; those that cannot be used are errors."""
+def _measured(rows: Iterable[Row], calibration: Calibration) -> list[Row]:
+    """Return rows with a score as rows with its probability as the confidence; others are kept."""
+    from semcal.calibration.calibration import CalibrationStep
+
+    known = list(rows)
+    scores = [row for row in known if not row.has("confidence")]
+    measured = iter(CalibrationStep(calibration)(scores))
+    chosen = (row if row.has("confidence") else next(measured) for row in known)
+    return [row if row.has("confidence") else row.set(confidence=row["probability"]) for row in chosen]
+
+
+def _open(
+    file: str, columns: list[str] | None, calibration: Calibration | None = None
+) -> Iterator[Row | InputError]:
+    """Yield the rows of a file, or with a calibration of a score also rows with it; bad rows are errors."""
+    from semcal.calibration.compatibility import check_calibratable
+
     ids = set[str]()
 
     def check(row: Row) -> None:
-        _check_row(row)
+        is_score = calibration is not None and calibration.score is not None and not row.has("confidence")
+        if calibration is not None and is_score:
+            check_calibratable(row, calibration)
+        _check_row(row.set(confidence=0.5) if is_score else row)
         if row.has("id"):
             if str(row.json["id"]) in ids:
                 raise InputError("this id is in a row before; a reply has one label, the first that came")

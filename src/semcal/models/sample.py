@@ -559,11 +559,13 @@ def row_to_ask(question: Question) -> Row:
 def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampling) -> list[str]:
     """Return, in sentences, the tokens that sampling takes, and the time of the first question.
 
-    Of a server without a tokenizer they are reckoned from characters. Nothing is asked of a server that may
-    charge for it.
+    The tokens of a server without a tokenizer are estimated from characters. If a server needs N > 1 requests
+    for a question, a cache for prompts leaves P (N − f (N − 1)) of their P N prompt tokens to pay, with f the
+    cached share times its discount; the sentence gives f = 0.5 and 0.9. No request is sent to a server that
+    may charge for it.
     """
     asking, ways = sampling.asking, len(sampling.recalibrators)
-    n, about, tokens, requests, characters = len(questions), "", 0, 0, 0
+    n, about, tokens, requests, characters, repeated = len(questions), "", 0, 0, 0, 0
     for group in _by_passage(questions):
         for _, request in sampling.passes(model, group):
             each = requests_a_question(model, request.m, ways)
@@ -575,9 +577,16 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
             else:
                 about, size = "about ", sum(sizes) // CHARACTERS
             tokens += size * (each or 1)  # each request has the whole prompt
+            repeated += size * max(0, each - 1)
     answers = sampling.m * ways * sum(sampling.limit(question) for question in questions)
     a_question = f"{tokens // n:,} a question"
     lines = [f"tokens: {about}{tokens:,} of prompts ({a_question}), and at most {answers:,} of answers"]
+    if repeated:
+        half, most = (f"{tokens - int(f * repeated):,}" for f in (0.5, 0.9))
+        lines.append(
+            f"a server that caches prompts charges repetitions as {about}{half} prompt tokens at a discount "
+            f"of 50%, or {most} at 90%"
+        )
     passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, characters)
     if passages > 0.5:
         lines.append(

@@ -1,6 +1,6 @@
 """Recalibrators of token distributions (spec section 6): Base, SE, TS, ATS and Platt, and their fits.
 
-Imports are lazy, so that processes without torch can check the labelled questions of a fit.
+Imports are lazy, so that processes without torch can check the labeled questions of a fit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The paper's losses, and the temperatures that minimise several of them exactly (spec section 6).
+"""The paper's losses, and the temperatures that minimize several of them exactly (spec section 6).
 
-With β = 1/T and logits less their maximum, L(β) = logsumexp(β z) of a position is smooth in log β and falls
-towards 0. Its Chebyshev series in log β over T in [0.05, 20] replaces all V logits in every loss of a
-temperature; the target's logit, the mean logit and the top token complete it. The minimum of a loss is found
-there, then corrected by Newton steps on exact sums, shared by all losses.
+With β = 1/T and logits z minus their maximum, L(β) = logsumexp(β z) of a position is smooth in log β and
+decreases to 0. Its Chebyshev series in log β over T in [0.05, 20] replaces all V logits in every loss of a
+temperature, together with the target's logit, the mean logit and the top token. The solver finds the minimum
+of a loss from these series and corrects it by Newton steps on exact sums, which all losses share.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from semcal.recalibration.records import (
     check_loss,
 )
 
-#: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
+#: Replacement of a logit of −inf: its exponential is 0 at every temperature, also in float32.
 SMALLEST = -1e5
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 LossBatch = tuple[Tensor, Tensor, Tensor]
-#: Logits held in float64 at once while fitting: what stays in a processor's cache.
+#: Maximum logits in float64 at once while fitting, so that they fit in a processor's cache.
 FLOAT64_LOGITS = 128_000
 
 
@@ -52,31 +52,32 @@ FLOAT64_LOGITS = 128_000
 class TokenTerms:
     """The terms of a loss for a batch of N tokens, as functions of β."""
 
-    logits: Tensor  # (N, V) float64, less the row maximum: the largest is 0
+    logits: Tensor  # (N, V) float64, minus the row maximum: the largest is 0
     weight: Tensor  # (N,), the factor w
-    centre: Tensor  # (N,), the value c, less the row maximum
+    centre: Tensor  # (N,), the value c, minus the row maximum
 
 
 def _check_batch(logits: Tensor, targets: Tensor) -> None:
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise InputError(
-            f"expected logits (N, V) and targets (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}"
+            f"logits: got shapes {tuple(logits.shape)} and {tuple(targets.shape)}. Pass logits (N, V) and "
+            "targets (N,)"
         )
     size = logits.shape[1]
     outside = (targets < 0) | (targets >= size)
     if outside.any():
         row = int(outside.nonzero()[0])
-        raise InputError(f"target {int(targets[row])} of token {row} is outside the vocabulary of {size}")
+        raise InputError(f"targets: {int(targets[row])} of token {row} is outside the vocabulary of {size}")
     bad = logits.isnan().any(1) | (logits == torch.inf).any(1) | (logits == -torch.inf).all(1)
     if bad.any():
-        raise InputError(f"the logits of token {int(bad.nonzero()[0])} hold NaN or +inf, or are all -inf")
+        raise InputError(f"logits: token {int(bad.nonzero()[0])} has NaN or +inf, or only -inf")
 
 
 def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
     """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
 
-    InputError if shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
-    +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
+    InputError if shapes disagree, a target is outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or a logit for SS is −inf (its loss is infinite at every temperature).
     """
     _check_batch(logits, targets)
     z = logits.double()
@@ -91,7 +92,7 @@ def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | No
 def weight_and_centre(
     hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return w and c (N,) from hit (the top token is the target), the target's logit and the mean logit.
+    """Return w and c (N,) from `hit` (the target is the top token), the target logit and the mean logit.
 
     >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
     >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
@@ -104,11 +105,11 @@ def weight_and_centre(
 
 
 def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
-    """Return the loss (nats) of each token under a recalibrated distribution (paper, "ce loss", "ss loss").
+    """Return the loss (nats) of each token for recalibrated probabilities (paper, "ce loss", "ss loss").
 
-    `log_probs` (..., V) are recalibrated, `targets` (...) the reference tokens; the case of SS is decided by
-    the top token of `log_probs`. InputError if the loss of a token is infinite: its target has probability 0,
-    or SS meets a miss with some token of probability 0.
+    `log_probs` (..., V) are recalibrated, `targets` (...) are the reference tokens; the top token of
+    `log_probs` decides the case of SS. InputError if the loss of a token is infinite: its target has
+    probability 0, or for a miss of SS some token has probability 0.
 
     >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
     >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)
@@ -128,16 +129,16 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
 def mean_loss(
     log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
 ) -> Tensor:
-    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped, and may hold anything.
+    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped.
 
-    `weights` (...) are non-negative numbers, or a mask that is True where a position counts; by default 1.
-    InputError if all of them are 0, or the loss of a position that counts is infinite.
+    `weights` (...) are non-negative numbers, or a mask of positions to include; the default is 1. InputError
+    if all weights are 0, or the loss of a position with a positive weight is infinite.
     """
     if weights is None:
         weights = torch.ones_like(targets)
     counted = weights > 0
     if not counted.any():
-        raise InputError("no position counts: the mean loss of nothing is undefined; leave this batch out")
+        raise InputError("weights: all are 0, so the mean loss is undefined. Omit this batch")
     losses = token_losses(log_probs[counted], targets[counted], loss=loss, alpha=alpha)
     w = weights[counted].to(losses.dtype)
     return (w * losses).sum() / w.sum()
@@ -147,14 +148,14 @@ def _check_finite(values: Tensor, loss: str) -> None:
     odd = ~values.flatten().isfinite()
     if odd.any():
         raise InputError(
-            f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit that it "
-            "needs is -inf or NaN; leave the token out"
+            f"logits: the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit is "
+            "-inf or NaN. Remove the token"
         )
 
 
 def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0."""
-    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
+    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # has weight 0; 0 times -inf would be NaN
     weighted = torch.exp(beta * z)
     total = weighted.sum(1)
     mean = weighted.mul_(z).sum(1) / total
@@ -176,7 +177,7 @@ def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
 def sums_of_batches(
     beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
 ) -> tuple[LossSums, int]:
-    """Return the sums of all batches at `beta`, and how many of their tokens have a positive weight."""
+    """Return the sums of all batches at `beta`, and the number of tokens with a positive weight."""
     total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
     for logits, targets, weights in _chunks(batches):
         total += sums_at(beta, token_terms(logits, targets, loss=loss, alpha=alpha), weights)
@@ -187,7 +188,7 @@ def sums_of_batches(
 def as_batch(
     logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
 ) -> LossBatch:
-    """Return logits (N, V), targets (N,) and weights (N,), by default 1, as tensors."""
+    """Return logits (N, V), targets (N,) and weights (N,) as tensors; the default weight is 1."""
     y = _whole(torch.as_tensor(targets))
     w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
     return torch.as_tensor(logits), y, w
@@ -197,7 +198,9 @@ def _chunks(batches: Iterable[LossBatch]) -> Iterator[LossBatch]:
     """Cut batches so that the float64 copies of a chunk stay small."""
     for logits, targets, weights in batches:
         if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
-            raise InputError("weights must be one finite non-negative number for each token")
+            raise InputError(
+                "weights: expected one finite, non-negative number per token. Correct the weights"
+            )
         size = (
             max(1, FLOAT64_LOGITS // max(1, logits.shape[-1])) if logits.ndim == 2 else max(1, len(targets))
         )
@@ -207,31 +210,32 @@ def _chunks(batches: Iterable[LossBatch]) -> Iterator[LossBatch]:
 
 
 def _whole(targets: Tensor) -> Tensor:
-    """Token ids as int64."""
     odd = (targets != targets.long()).nonzero()
     if len(odd):
-        raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
+        raise InputError(
+            f"targets: expected token ids, got {targets[tuple(odd[0])].item()} at {odd[0].tolist()}"
+        )
     return targets.long()
 
 
-#: Numbers computed together: half a megabyte in a processor's cache, more on a GPU.
+#: Numbers per computation: half a megabyte in a processor's cache, more on a GPU.
 IN_CACHE, ON_DEVICE = 2**17, 2**26
-#: So many exponentials are summed in float32, and these sums in float64.
+#: Exponentials per float32 sum; float64 adds these sums.
 TILE = 128
-#: exp(-87) is the smallest normal float32; below it arithmetic is ten times slower and changes nothing.
+#: exp(-87) is the smallest normal float32; arithmetic with smaller numbers is ten times slower.
 SMALLEST_EXPONENT = -87.0
-#: From so many tokens on a table is made of binned logits: width of a bin in the logarithm of the distance
-#: from the largest logit, and the distances at which bins begin and end, nats.
+#: Minimum vocabulary for binned logits; width of a bin in the logarithm of the distance from the largest
+#: logit; smallest and largest distance in nats.
 BINNED_FROM, WIDTH, NEAREST, FARTHEST = 8192, 0.02, 1e-6, 1e4
 
 
 def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,), or (N, K) for each row.
 
-    Within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of (nearly) equal logits, which all
-    round the same way. Logits of NaN or +inf, or rows of −inf alone, give NaN.
+    The error is below 1e-6, or 2e-5 for rows with hundreds of (nearly) equal logits, whose rounding errors
+    are equal. Logits of NaN or +inf, or rows with only −inf, yield NaN.
 
-    Two tokens, 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
+    Two tokens with odds 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
 
     >>> logits = torch.tensor([[3.0, 1.0]]).log()
     >>> log_partitions(logits, torch.tensor([1.0, 2.0])).exp()
@@ -253,16 +257,16 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
 
 
 def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
-    """Return `log_partitions` at β (K,), from 0.05 to 20, in one pass over the vocabulary: within 2e-5.
+    """Return `log_partitions` at β (K,) in [0.05, 20] from one pass over the logits; errors below 2e-5.
 
-    The distances from a row's largest logit are counted in bins of 2 % in width, with mean and variance in
-    each, and exp(β z) is summed over bins by its second-order expansion around the mean.
+    The distances from the largest logit of a row are counted in bins of width 2%, with a mean and a variance
+    per bin. The sum of exp(β z) over bins uses a second-order expansion around the mean.
     """
     z = logits.float()
     distance = (z.amax(1, keepdim=True) - z).clamp_(NEAREST, FARTHEST)
     place = distance.log_().sub_(math.log(NEAREST)).div_(WIDTH)
     at = place.long()
-    inside = place.sub_(at).mul_(WIDTH)  # log of the distance over that at which its bin begins
+    inside = place.sub_(at).mul_(WIDTH)  # log of the distance divided by the start of its bin
     bins = int(at.amax()) + 1
     count, mean, square = inside.new_zeros((3, len(z), bins))
     count.scatter_add_(1, at, inside.new_ones(()).expand(at.shape))
@@ -270,7 +274,7 @@ def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     square.scatter_add_(1, at, inside.square_()).div_(count.clamp(min=1))
     variance = (square - mean**2).clamp_(min=0)
     middle = NEAREST * torch.exp(torch.arange(bins, device=z.device) * WIDTH + mean)
-    middle[:, 0] = 0.0  # those at the largest
+    middle[:, 0] = 0.0  # logits equal to the largest
     value, spread = middle * (1 + variance / 2), middle**2 * variance
     inverse = beta.to(z.device, torch.float32)
     terms: Tensor = (value[..., None] * -inverse).exp_()  # (N, bins, K)
@@ -279,12 +283,12 @@ def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
 
 
 def _exponentials(exponents: Tensor, least: float) -> Tensor:
-    """Exponentials in place; below the smallest exponent, that one's."""
+    """Exponentiate in place, with exponents clamped to the smallest."""
     return (exponents.clamp_(min=SMALLEST_EXPONENT) if least < SMALLEST_EXPONENT else exponents).exp_()
 
 
 def _tile_sums(values: Tensor) -> Tensor:
-    """Sums (p,) of (p, V) positive numbers, float64; only a tile at a time is summed in float32."""
+    """Sum positive numbers (p, V) to (p,) in float64; only the sums of single tiles are in float32."""
     tiled = values.shape[1] // TILE * TILE
     tiles = values[:, :tiled].view(len(values), -1, TILE).sum(-1)
     return tiles.sum(1, dtype=torch.float64) + values[:, tiled:].sum(1, dtype=torch.float64)
@@ -292,26 +296,26 @@ def _tile_sums(values: Tensor) -> Tensor:
 
 # ---- Tables of log-partition functions
 
-#: Chebyshev nodes in log β. The series converges at least as fast as for V equal logits below one other,
-#: whose L has a singularity π / log V away from the real line: 96 nodes then leave 1e-5 at V = 32 000.
+#: Chebyshev nodes in log β. The slowest convergence is for one logit above V equal logits, whose L has a
+#: singularity at distance π / log V from the real line: the error with 96 nodes is 1e-5 at V = 32,000.
 NODES = 96
-#: Largest error of L in nats that a sample of positions may show.
+#: Maximum error of L in nats on a sample of positions.
 TABLE_TOLERANCE = 1e-4
-#: Positions and temperatures at which the error is measured.
+#: Number of positions and temperatures of the error check.
 CHECKED, CHECKED_TEMPERATURES = 64, 41
-#: Logits computed at once, of no fewer rows than are worth it.
+#: Logits per call of the head.
 CHUNK = 1_000_000
 #: Coefficients of positions that are weighted at once.
 WEIGHTED = 4_000_000
-#: Slope of the mean loss in log β, nats, below which the table cannot tell its sign.
+#: Slope of the mean loss in log β, nats, below which the sign from the table is not reliable.
 FLAT = 1e-5
 BISECTIONS = 60
-#: Temperatures at which the loss `any` is looked at, and brackets in which its minimum is sought.
+#: Number of temperatures at which the loss `any` is evaluated, and of brackets searched for its minimum.
 POINTS, BRACKETS = 200, 3
 
 
 def _basis(beta: Tensor, nodes: int, low: float, high: float) -> Tensor:
-    """Chebyshev polynomials (n, nodes) of log β scaled from [log low, log high] to [-1, 1]; float64."""
+    """Return Chebyshev polynomials (n, nodes) of log β scaled from [log low, log high] to [-1, 1]."""
     half = math.log(high / low) / 2
     x = (beta.double().log() - math.log(low)) / half - 1
     return torch.cos(x.clamp(-1, 1).arccos()[:, None] * torch.arange(nodes, device=x.device))
@@ -319,7 +323,7 @@ def _basis(beta: Tensor, nodes: int, low: float, high: float) -> Tensor:
 
 @cache
 def _derivative(nodes: int, low: float, high: float) -> Tensor:
-    """Matrix D such that basis @ D is the derivative of the basis with respect to log β."""
+    """Return the matrix D such that basis @ D is the derivative of the basis with respect to log β."""
     scale = 2 / math.log(high / low)
     columns = chebyshev.chebder(np.eye(nodes)) * scale  # (nodes - 1, nodes)
     return torch.as_tensor(np.pad(columns, ((0, 1), (0, 0))))
@@ -328,8 +332,8 @@ def _derivative(nodes: int, low: float, high: float) -> Tensor:
 def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return the values (..., n) of Chebyshev series in log β and their first two derivatives in log β.
 
-    `coefficients` (..., n, K) are one series for each β (n,), or (K,) one for all; a β outside [low, high],
-    the range of the series, is set to its bound.
+    `coefficients` (..., n, K) are one series for each β (n,), or (K,) a common series. A β outside
+    [low, high], the range of the series, is set to its bound.
 
     On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
 
@@ -346,20 +350,20 @@ def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tu
 
 @dataclass(frozen=True)
 class LogPartitionTable:
-    """What N answer tokens, predicted at S positions, contribute to any loss of a temperature."""
+    """Data of N answer tokens, predicted at S positions, from which any loss of a temperature follows."""
 
     coefficients: Tensor  # (S, K) float32, Chebyshev series in log β of each position's L(β)
     rows: Tensor  # (S,), the row of `FitFeatures.states` of each position
-    mean: Tensor  # (S,) float64, mean logit less the largest; −inf where some token cannot occur
-    position: Tensor  # (N,), the position, an index up to S, that predicts each token
-    target: Tensor  # (N,) float64, each token's logit less the largest
-    hit: Tensor  # (N,) bool, whether each token is the top token
-    low: float  # the range of β
+    mean: Tensor  # (S,) float64, mean logit minus the largest; −inf if some token is impossible
+    position: Tensor  # (N,), index of the position that predicts each token
+    target: Tensor  # (N,) float64, each token's logit minus the largest
+    hit: Tensor  # (N,) bool, True if the token is the top token
+    low: float  # range of β
     high: float
-    error: float  # largest error of L, in nats, found on a sample of positions
+    error: float  # largest error of L, in nats, on a sample of positions
 
     def covers(self, beta: Tensor) -> bool:
-        """Return whether all inverse temperatures lie in the range, to rounding."""
+        """Return whether all inverse temperatures are in the range, up to rounding."""
         slack = 1e-6
         return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
 
@@ -369,7 +373,7 @@ class LogPartitionTable:
         Raises
         ------
         InputError
-            If the loss of a token is infinite at every T, because a logit that it needs is −inf.
+            If the loss of a token is infinite at every T, because a logit is −inf.
         """
         weight, centre = weight_and_centre(
             self.hit, self.target, self.mean[self.position], loss=loss, alpha=alpha
@@ -377,13 +381,13 @@ class LogPartitionTable:
         infinite = (centre == -torch.inf).nonzero()
         if len(infinite):
             raise InputError(
-                f"the {loss} of token {int(infinite[0])} is infinite at every T, because a logit that it "
-                "needs is -inf; leave the answer out"
+                f"logits: the {loss} of token {int(infinite[0])} is infinite at every T, because a logit is "
+                "-inf. Remove the answer"
             )
         return weight, centre
 
     def log_partitions(self, beta: float) -> Tensor:
-        """Return L (S,) of all positions at β, as the table has it."""
+        """Return L (S,) of all positions at β, from the table."""
         at, nodes = torch.tensor([beta], dtype=torch.float64), self.coefficients.shape[1]
         return (self.coefficients @ _basis(at, nodes, self.low, self.high)[0].float()).double()
 
@@ -395,9 +399,9 @@ class LogPartitionTable:
 
 
 def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[slice, Tensor]]:
-    """Yield (which of `rows`, their logits less the largest in float32), a few rows at a time.
+    """Yield slices of `rows` with their logits minus the largest in float32, a few rows at a time.
 
-    InputError if a row's logits hold NaN or +inf, or are all −inf.
+    InputError if the logits of a row have NaN or +inf, or only −inf.
     """
     size = 1
     start = 0
@@ -409,14 +413,14 @@ def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[sli
             odd = z.amax(1).isnan()
             if odd.any():
                 row = int(rows[start + int(odd.nonzero()[0])])
-                raise InputError(f"the logits of state {row} hold NaN or +inf, or are all -inf; leave it out")
+                raise InputError(f"logits: state {row} has NaN or +inf, or only -inf. Remove the state")
             yield slice(start, start + len(z)), z
             start += len(z)
         size = max(FEWEST_ROWS, CHUNK // logits.shape[1])
 
 
 def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
-    """Chebyshev nodes in β, and the matrix that turns values there into coefficients."""
+    """Return Chebyshev nodes in β, and the matrix that maps values at the nodes to coefficients."""
     x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))
     matrix = 2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x)))
     matrix[0] /= 2
@@ -433,15 +437,15 @@ def tabulate(
     high: float = 1 / T_MIN,
     tolerance: float = TABLE_TOLERANCE,
 ) -> LogPartitionTable:
-    """Read the logits of every position that predicts an answer token once; keep what losses need of them.
+    """Read the logits of every position that predicts an answer token once, and tabulate data for losses.
 
     The table has K = `nodes` Chebyshev nodes for each position over β = 1/T from `low` to `high`, and takes
-    4 K + 16 bytes for each position and 17 for each token. FitError if there is no answer token, or the error
-    of the log-partition function on a sample of positions is above the `tolerance` in nats; InputError if
-    logits hold NaN or +inf, or a target lies outside the vocabulary.
+    4 K + 16 bytes for each position and 17 for each token. FitError without answer tokens, or if the error of
+    the log-partition function on a sample of positions exceeds the `tolerance` in nats; InputError if logits
+    have NaN or +inf, or a target is outside the vocabulary.
     """
     if not len(features.targets):
-        raise FitError("there is no answer token to fit to; give labelled questions")
+        raise FitError("questions: no answer token to fit to. Pass labeled questions")
     rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
     order = position.argsort(stable=True)
     ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
@@ -466,7 +470,7 @@ def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
     if outside.any():
         bad = int(outside.nonzero()[0])
         raise InputError(
-            f"target {int(targets[bad])} of token {int(tokens[bad])} is outside the vocabulary of "
+            f"targets: {int(targets[bad])} of token {int(tokens[bad])} is outside the vocabulary of "
             f"{z.shape[1]}"
         )
     return z[at.to(z.device), targets.to(z.device)].double().cpu()
@@ -475,7 +479,7 @@ def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
 def _checked(
     table: LogPartitionTable, features: FitFeatures, head: Head, tolerance: float
 ) -> LogPartitionTable:
-    """The table with its error on a sample of positions; FitError if that is too large."""
+    """Return the table with its error on a sample of positions; FitError if the error is too large."""
     count = len(table.rows)
     sample = torch.arange(count)[:: max(1, count // CHECKED)][:CHECKED]
     betas = torch.logspace(math.log10(table.low), math.log10(table.high), CHECKED_TEMPERATURES)
@@ -487,8 +491,8 @@ def _checked(
         error = max(error, float((tabulated - exact).abs().max()))
     if error > tolerance:
         raise FitError(
-            f"{table.coefficients.shape[1]} Chebyshev nodes leave an error of {error:.1e} nats in the "
-            f"log-partition function, {tolerance:.1e} is allowed; tabulate with more nodes or a smaller range"
+            f"nodes: {table.coefficients.shape[1]} Chebyshev nodes leave an error of {error:.1e} nats in the "
+            f"log-partition function, expected at most {tolerance:.1e}. Use more nodes or a smaller range"
         )
     return replace(table, error=error)
 
@@ -498,26 +502,26 @@ class ExactSums:
     """Sums over the logits of all tokens at one β."""
 
     total: LossSums
-    by_question: Tensor  # (2, Q), slope and curvature of each question
+    by_question: Tensor  # (2, Q), slopes and curvatures by question
 
 
 @dataclass(frozen=True)
 class TabulatedLoss:
-    """One loss of labeled questions as a function of β, question by question, from a table."""
+    """One loss of labeled questions as a function of β, by question, from a table."""
 
-    weight: Tensor  # (S,) float64, the factor of each position's L(β), summed over the tokens it predicts
+    weight: Tensor  # (S,) float64, the factor of each position's L(β), summed over its predicted tokens
     question: Tensor  # (S,), the question of each position
     centre: Tensor  # (Q,) float64, Σ w c of each question
-    n: Tensor  # (Q,) float64, Σ of the token weights of each question
+    n: Tensor  # (Q,) float64, sum of the token weights of each question
     coefficients: Tensor  # (Q, K) float64, Chebyshev series of Σ w L(β) of each question
-    low: float  # the range of β
+    low: float  # range of β
     high: float
 
     def minimum(self, counts: Tensor | None = None) -> Tensor:
-        """Return the β (B,) that minimise the loss with each question counted `counts` (B, Q) times.
+        """Return the β (B,) that minimize the loss if each question counts `counts` (B, Q) times.
 
-        Bisection of the slope, to rounding. A loss that falls all the way to a bound of the range gives it,
-        and so does one that is too flat from some β on for the table to tell.
+        The slope is bisected up to rounding. The result is a bound of the range if the loss decreases up to
+        the bound, or is too flat near the bound for the precision of the table.
         """
         counts = torch.ones(1, len(self.n), dtype=torch.float64) if counts is None else counts
         coefficients, centre = counts @ self.coefficients, counts @ self.centre
@@ -567,10 +571,10 @@ class TabulatedLoss:
 
 
 class AnyReference:
-    """The loss `any`, −log Σ_a p_β(a), a over the distinct references of a question, as a function of β.
+    """The loss `any`, −log Σ_a p_β(a) over the distinct references a of a question, as a function of β.
 
-    With s_a the slope of −log p_β(a) and w_a ∝ p_β(a), its slope is E_w[s] and its curvature
-    E_w[Σ_j Var_β z_j] − Var_w[s], which may be negative: there may be several minima.
+    With s_a the slope of −log p_β(a) and w_a ∝ p_β(a), its slope is E_w[s] and its curvature is
+    E_w[Σ_j Var_β z_j] − Var_w[s]. The curvature may be negative, so there may be several minima.
     """
 
     def __init__(self, features: FitFeatures, table: LogPartitionTable) -> None:
@@ -585,7 +589,7 @@ class AnyReference:
         return torch.zeros_like(self.n).index_add(0, self.question, of_answer)
 
     def log_shares(self, beta: float, log_partition: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return log p (M,) of each answer, and log Σ p (Q,) of each question, −inf where it has none."""
+        """Return log p (M,) of each answer, and log Σ p (Q,) of each question, −inf without an answer."""
         log_partition = self.table.log_partitions(beta) if log_partition is None else log_partition
         log_share = self._by_answer(beta * self.table.target - log_partition[self.table.position])
         most = torch.zeros_like(self.n).scatter_reduce(
@@ -595,7 +599,7 @@ class AnyReference:
 
     @cached_property
     def _tried(self) -> tuple[Tensor, Tensor]:
-        """log β (200,) over the range of the table, and the loss (Q, 200) of each question there."""
+        """Values log β (200,) over the range of the table, and the loss (Q, 200) of each question at β."""
         ends = math.log(self.table.low), math.log(self.table.high)
         log_beta = torch.linspace(*ends, POINTS, dtype=torch.float64)
         log_shares = torch.stack([self.log_shares(beta)[1] for beta in log_beta.exp().tolist()], 1)
@@ -606,7 +610,7 @@ class AnyReference:
         return torch.from_numpy(CubicSpline(self._tried[0], self._tried[1].sum(0) / self.n.sum())(beta.log()))
 
     def minimum(self, counts: Tensor | None = None) -> Tensor:
-        """As of `TabulatedLoss`, but by Brent's method in the three lowest brackets of 200 values."""
+        """Return the minimum as `TabulatedLoss` does, by Brent's method in the three lowest brackets."""
         counts = torch.ones(1, len(self.n), dtype=torch.float64) if counts is None else counts
         log_beta, losses = self._tried
         rows = (counts @ losses / (counts @ self.n)[:, None]).numpy()
@@ -626,7 +630,7 @@ class AnyReference:
 
 
 def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Where a curve through (x, y) is lowest; a bound where it is too flat for the table to tell."""
+    """Return the minimum of a curve through (x, y); a bound if the curve is too flat near the bound."""
     if y[-1] <= y.min() + FLAT or y[0] <= y.min() + FLAT:
         return float(x[-1] if y[-1] <= y[0] else x[0])
     curve: Any = CubicSpline(x, y)
@@ -644,7 +648,7 @@ LossOfT = TabulatedLoss | AnyReference
 def tabulated_loss(
     features: FitFeatures, table: LogPartitionTable, *, loss: str, alpha: float | None
 ) -> LossOfT:
-    """Sum the table over all tokens for one loss; but for any, references of a question weigh the same."""
+    """Sum the table over all tokens for one loss; the references of a question have equal weights."""
     if loss == "any":
         return AnyReference(features, table)
     factor, centre = table.terms(loss=loss, alpha=alpha)
@@ -669,9 +673,9 @@ def tabulated_loss(
 #: An exact Newton step that moves log T by less than this confirms the optimum.
 CONFIRMED = 5e-7
 MAX_PASSES = 20
-#: Temperatures from 1 / USUAL to USUAL are tabulated first.
+#: The first table has temperatures from 1 / USUAL to USUAL.
 USUAL = 4.0
-#: Resampled counts held at once.
+#: Maximum resampled counts in memory.
 RESAMPLED = 4_000_000
 
 
@@ -682,7 +686,7 @@ def _exact_sums(
     losses: Sequence[LossOfT],
     betas: Sequence[float],
 ) -> list[ExactSums]:
-    """One pass over the logits: the sums of each loss at its β."""
+    """Compute the exact sums of each loss at its β in one pass over the logits."""
     unique = sorted(set(betas))
     moments_at = torch.empty(len(unique), 3, len(table.rows), dtype=torch.float64)
     for part, logits in logit_chunks(features.states, table.rows, head):
@@ -693,7 +697,7 @@ def _exact_sums(
 
 
 def _newton(beta: float, sums: LossSums) -> float:
-    """The Newton step of log β on exact sums, 0 where a bound or a flat loss stops it."""
+    """Return the Newton step of log β on exact sums, 0 at a bound or for a flat loss."""
     slope, curvature = beta * sums.slope, beta * beta * sums.curvature + beta * sums.slope
     if slope == 0 or (beta <= 1 / T_MAX and slope > 0) or (beta >= 1 / T_MIN and slope < 0):
         return 0.0
@@ -720,33 +724,33 @@ def fit_temperatures(
     losses : sequence of (str, float or None)
         Losses and their α; by default the paper's five.
     table : LogPartitionTable, optional
-        From `tabulate`, where it exists already. Otherwise one is made of T in [1/4, 4], and if a loss or a
-        resample has its optimum at an end, of all T: losses are convex in β, so a minimum inside is the
-        global one; but any is not, and takes all T.
+        An existing result of `tabulate`. The default is a table of T in [1/4, 4]. If an optimum of a loss or
+        a resample is at an end, a table of all T follows: losses are convex in β, so a minimum inside the
+        range is global. The loss any is not convex and uses all T.
     groups : array_like of int, shape (Q,), optional
-        A label for each question; those of one group are not taken as independent. Each its own by default.
+        A label for each question; questions of one group are not independent. By default all are independent.
     resamples, seed : int
-        Sets to resample, question by question, and the random seed of that.
+        Number of resampled sets of questions, and the random seed of resampling.
 
     Returns
     -------
     tuple of TemperatureFit
-        In the order of `losses`. log T is within 1e-6 of the optimum by exact sums, not by the table.
+        In the order of `losses`. The error of log T is below 1e-6 by exact sums, not by the table.
 
     Raises
     ------
     FitError
-        If there is no answer token, there are fewer than 5 labelled questions, or exact sums do not confirm
-        an optimum.
+        If there is no answer token, fewer than 5 questions are labeled, or exact sums do not confirm an
+        optimum.
 
     Warns
     -----
     UndefinedWarning
-        If a standard error is NaN: T is at its bound, or all questions are of one group.
+        If a standard error is NaN: T is at its bound, or all questions are in one group.
     """
     for loss, alpha in losses:
         check_loss(loss, alpha, exact=True)
-    if len(features.targets):  # `tabulate` refuses a set without any
+    if len(features.targets):  # `tabulate` rejects a set without targets
         check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     wide = ("any", None) in losses
@@ -777,8 +781,8 @@ def fit_temperatures(
         )
     if any(math.isnan(fit.standard_error) for fit in fits):
         warnings.warn(
-            "a temperature at its bound, of a flat loss or from a single group of questions has no standard "
-            "error; it is null",
+            "the standard error is null: the temperature is at its bound, the loss is flat, or all questions "
+            "are in one group",
             UndefinedWarning,
             stacklevel=2,
         )
@@ -792,7 +796,7 @@ def _tabulated_optima(
     resamples: int,
     seed: int,
 ) -> tuple[list[LossOfT], list[tuple[float, ...]], bool]:
-    """Each loss from the table, T of resampled sets, and whether any optimum is at an end of the table."""
+    """Return the tabulated losses, T of resampled sets, and True if an optimum is at an end of the table."""
     tabulated = [tabulated_loss(features, table, loss=loss, alpha=alpha) for loss, alpha in losses]
     resampled = [_resampled(loss, resamples, seed) for loss in tabulated]
     optima = {1 / float(loss.minimum()) for loss in tabulated}.union(*resampled)
@@ -800,7 +804,7 @@ def _tabulated_optima(
 
 
 def _narrow_table(features: FitFeatures, head: Head) -> LogPartitionTable:
-    """A table of the usual temperatures, with as many nodes as the full table has in that range."""
+    """Return a table of usual temperatures, with the node density of the full table."""
     nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
     return tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
 
@@ -808,9 +812,9 @@ def _narrow_table(features: FitFeatures, head: Head) -> LogPartitionTable:
 def _confirm(
     features: FitFeatures, table: LogPartitionTable, head: Head, losses: Sequence[LossOfT]
 ) -> tuple[list[ExactSums], list[float], list[ExactSums], int]:
-    """Correct tabulated optima by exact Newton steps; return sums at β = 1, β, sums there, and the passes.
+    """Correct tabulated optima by exact Newton steps; return sums at β = 1, β, sums at β, and the passes.
 
-    The losses share their passes. A loss that does not depend on T stays at β = 1.
+    All losses share the passes. A loss that does not depend on T stays at β = 1.
     """
     count, betas = len(losses), [float(loss.minimum()) for loss in losses]
     sums = _exact_sums(features, table, head, [*losses, *losses], [1.0] * count + betas)
@@ -825,8 +829,8 @@ def _confirm(
         betas = [max(1 / T_MAX, min(1 / T_MIN, beta * math.exp(step))) for beta, step in zip(betas, steps)]
         sums = _exact_sums(features, table, head, losses, betas)
     raise FitError(
-        f"exact sums did not confirm a temperature in {MAX_PASSES} passes (a step of "
-        f"{max(map(abs, steps)):.1e} in log T was left); fit each loss with TemperatureScaling.fit_batches"
+        f"losses: exact sums did not confirm a temperature in {MAX_PASSES} passes (remaining step of log T: "
+        f"{max(map(abs, steps)):.1e}). Fit each loss with TemperatureScaling.fit_batches"
     )
 
 
@@ -834,7 +838,7 @@ def clusters_of(groups: ArrayLike | None, questions: int, labelled: Tensor) -> T
     """Return the cluster of each question: its group, or itself; −1 for questions without answers."""
     labels = np.arange(questions) if groups is None else np.asarray(groups)
     if labels.shape != (questions,):
-        raise InputError(f"groups has shape {labels.shape}; give a label for each of {questions} questions")
+        raise InputError(f"groups: got shape {labels.shape}. Pass a label for each of {questions} questions")
     cluster = np.full(questions, -1)
     answered = np.unique(labelled.numpy())
     cluster[answered] = np.unique(labels[answered], return_inverse=True)[1]
@@ -844,9 +848,9 @@ def clusters_of(groups: ArrayLike | None, questions: int, labelled: Tensor) -> T
 def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
     """Return the standard error of T = 1/β from slope and curvature of each question (2, Q), by cluster.
 
-    One Newton step from β says where it would lie without a cluster, by the slope and the curvature of the
-    others: to first order the jackknife (CR3), which is not too small with few clusters as the plain sandwich
-    is.
+    One Newton step from β estimates the optimum without a cluster, from the slope and the curvature of the
+    other clusters. To first order this is the jackknife (CR3), which, unlike the plain sandwich estimator, is
+    not too small with few clusters.
     """
     count = int(cluster.max()) + 1
     clustered = cluster >= 0
@@ -862,7 +866,7 @@ def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
 
 
 def _resampled(loss: LossOfT, resamples: int, seed: int) -> tuple[float, ...]:
-    """T of sets of as many questions, drawn with replacement."""
+    """Return T of bootstrap sets of questions."""
     rng, questions = np.random.default_rng(seed), len(loss.n)
     temperatures: list[float] = []
     size = max(1, RESAMPLED // questions)
@@ -876,7 +880,7 @@ def _resampled(loss: LossOfT, resamples: int, seed: int) -> tuple[float, ...]:
 def _right_draws(
     loss: LossOfT, references: AnyReference, cluster: Tensor, seed: int
 ) -> tuple[float, float] | None:
-    """The share of right draws at T = 1, and with T fitted to the other folds; None with a single cluster."""
+    """Return the share of correct samples at T = 1, and at T of the other folds; None with one cluster."""
     count = int(cluster.max()) + 1
     if count < 2:
         return None
@@ -888,12 +892,12 @@ def _right_draws(
 
 
 def _plotted(loss: LossOfT, table: LogPartitionTable, count: int = 121) -> LossCurve:
-    """The mean loss at temperatures equally spaced in log T over the range of the table."""
+    """Return the mean loss at temperatures equally spaced in log T over the range of the table."""
     beta = torch.logspace(math.log10(table.low), math.log10(table.high), count, dtype=torch.float64)
     return LossCurve(tuple((1 / beta).flip(0).tolist()), tuple(loss.mean(beta).flip(0).tolist()))
 
 
-#: Answer positions whose logits are held at once, and how many logits these may be.
+#: Maximum answer positions, and logits, in memory at once.
 POSITIONS, LOGITS = 2048, 2**26
 
 
@@ -906,7 +910,7 @@ def mean_loss_of(
     loss: str = "NLL",
     alpha: float | None = None,
 ) -> float:
-    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
+    """Compute the mean loss per token (nats) of a recalibrator on features; references weigh the same."""
     rows, weights = features.predicting_rows(), features.token_weights()
     beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, StateReader) else None
     size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))

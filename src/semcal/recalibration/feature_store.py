@@ -1,9 +1,9 @@
 """The features of reference answers on disk (spec section 6).
 
-The frozen model reads the labelled questions once, and every later fit reads the states from a folder:
-`states.bin`, which appears whole or not at all and is mapped into memory, and `manifest.json`, written after
-it, which says what the states are made of and has their checksum. The states of a passage that several
-questions ask about are stored once, as the first of them has them.
+The frozen model reads the labeled questions once, and every later fit reads the states from a folder.
+`states.bin` is written atomically and mapped into memory. `manifest.json` follows; it records the origin and
+the checksum of the states. The states of a passage that several questions share are stored once, from the
+first question.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from semcal.models.protocols import LanguageModel, Prompt
 
 SCHEMA = 3
 STATES, MANIFEST, CHECKSUM = "states.bin", "manifest.json", "sha256"
-#: Questions that the model reads in one piece.
+#: Questions per call of the model.
 BLOCK = 256
-#: Own tokens from which on two prompts that begin alike share the states of what they have in common.
+#: Prompts that share at least this many tokens after the common prefix share the states of these tokens.
 PASSAGE = 64
 _Answers = Sequence[Sequence[tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the states of a store depend on, and their shape."""
+    """The origin of the states in a store, and their shape."""
 
-    model: str  # the frozen model
+    model: str  # name of the frozen model
     revision: str
-    data_hash: str  # of the questions with their answers
-    prompt_hash: str  # of the prompt before them
-    whole: bool  # whether the states of all tokens are kept, or of those alone that predict answer tokens
+    data_hash: str  # hash of the questions with their answers
+    prompt_hash: str  # hash of the prompt before them
+    whole: bool  # True: states of all tokens; False: states that predict answer tokens
     shared: int  # tokens of the shared prefix
-    rows: int  # how many states there are; the prefix comes first if `whole`
+    rows: int  # number of states; the prefix is first if `whole`
     width: int  # size of a state
     dtype: str  # "float32", "bfloat16" or "float16"
 
@@ -55,7 +55,7 @@ class Manifest:
         prompt_hash: str,
         whole: bool,
     ) -> Manifest:
-        """What the features of these prompts and answers under this model will be."""
+        """Return the manifest of the features of these prompts and answers."""
         shared = shared_length(prompts)
         lengths, _ = _layout(prompts, shared, whole=whole)
         return cls(
@@ -85,16 +85,16 @@ def stored_features(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> FitFeatures:
-    """Return the features of `manifest` from a folder; the model reads the questions if they are not there.
+    """Return the features of `manifest` from a folder; if they are missing, the model reads the questions.
 
-    StoreError if the folder holds the features of something else, or a damaged file. UsageError if another
-    process is at it. QuestionError for a question that does not fit the model, before any is run.
+    StoreError if the folder has features of another origin, or a damaged file. UsageError if another process
+    is writing them. QuestionError, before any computation, for a question that is too long for the model.
     """
     whole, before = manifest.whole, manifest.shared * manifest.whole
     lengths, borrowed = _layout(prompts, manifest.shared, whole=whole)
     if not _is_there(folder, manifest):
         folder.mkdir(parents=True, exist_ok=True)
-        busy = f"another process is reading questions into {folder}; wait until it has ended"
+        busy = f"{folder}: another process is writing features. Wait until it has ended"
         with file_lock(folder / LOCK, busy):
             if not _is_there(folder, manifest):  # another process may have read them meanwhile
                 _read(folder, manifest, model, prompts, answers, progress)
@@ -118,7 +118,7 @@ def _read(
     answers: _Answers,
     progress: Callable[[int], None] | None,
 ) -> None:
-    """Let the model read all questions, and write the states, then the manifest."""
+    """Compute the states of all questions, and write them, then the manifest."""
     lengths, borrowed = _layout(prompts, manifest.shared, whole=manifest.whole)
     counts = row_counts(lengths, answers, whole=manifest.whole)
     with atomic_write(folder / STATES) as handle:
@@ -136,26 +136,26 @@ def _read(
 
 
 def _is_there(folder: Path, manifest: Manifest) -> bool:
-    """Check for the features in a folder; StoreError if it holds others, or damaged ones."""
+    """Return whether a folder has the features; StoreError for other or damaged features."""
     path, states = folder / MANIFEST, folder / STATES
     if not path.exists():
         return False
     content = read_object(path, remedy="delete its folder and run the same command again")
     differing = [
-        f"{key} is {shown(content.get(key))}, wanted {value!r}"
+        f"{key} is {shown(content.get(key))}, expected {value!r}"
         for key, value in {"schema": SCHEMA, **asdict(manifest)}.items()
         if content.get(key) != value
     ]
     if differing:
         raise StoreError(
-            f"{folder} holds the features of something else ({'; '.join(differing)}); name another folder or "
-            "delete it"
+            f"{folder}: the features have another origin ({'; '.join(differing)}). Pass another folder, or "
+            "delete this one"
         )
     if not states.exists():
         return False
     if states.stat().st_size != manifest.bytes or file_checksum(states) != content.get(CHECKSUM):
         raise StoreError(
-            f"{states} is damaged (it has another checksum); delete {folder} and run the same command again"
+            f"{states}: damaged (the checksum differs). Delete {folder} and run the same command again"
         )
     return True
 
@@ -163,9 +163,10 @@ def _is_there(folder: Path, manifest: Manifest) -> bool:
 def _layout(
     prompts: Sequence[Prompt], shared: int, *, whole: bool
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the number of stored tokens of each prompt, if all of it is stored, and what it borrows.
+    """Return the number of stored tokens of each prompt (if `whole`), and its borrowed states.
 
-    A prompt borrows from the first one that begins alike behind the prefix; the number is of shared tokens.
+    A prompt borrows from the first prompt with the same tokens after the prefix. A pair has the index of that
+    prompt and the number of shared tokens.
     """
     first: dict[tuple[int, ...], int] = {}
     borrowed = []
@@ -181,7 +182,7 @@ def _layout(
 
 
 def _stored(counts: Sequence[int], borrowed: Sequence[tuple[int, int]]) -> Tensor:
-    """Which states (rows) of a block are stored: of each question all but those that it borrows."""
+    """Return a mask of the states (rows) of a block to store: all states that are not borrowed."""
     return torch.cat(
         [torch.arange(skipped + count) >= skipped for count, (_, skipped) in zip(counts, borrowed)]
     )

@@ -1,7 +1,7 @@
-"""Recalibrators on disk: one readable file with a checksum, `recalibrator.json`, and their origin.
+"""Files of recalibrators: `recalibrator.json`, a readable file with a checksum and the provenance.
 
-The weights of modules are stored beside it in `model.safetensors`, whose checksum is in that file. Types and
-ranges are checked here when a recalibrator is read.
+The weights of modules are in `model.safetensors` in the same folder, with their checksum in
+`recalibrator.json`. Reading a recalibrator checks types and ranges.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from semcal.recalibration.records import Fitted
 
 
-_ADVICE = "make it again here, or use --force to apply it all the same"
+_ADVICE = "Fit it again here, or use --force to apply it anyway"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a recalibrator was fitted on; it is valid there and nowhere else."""
+    """The origin of a recalibrator, which is valid only for the same model and prompt."""
 
     model: str  # name of the language model
-    revision: str  # of its weights
-    prompt: Mapping[str, Any]  # system message and few-shot examples; sampling must use the same
-    prompt_hash: str  # of the token ids before every question
-    data: str  # source of the labelled questions
-    data_hash: str  # of questions and answers
+    revision: str  # revision of its weights
+    prompt: Mapping[str, Any]  # system message and few-shot examples, which samples must use, too
+    prompt_hash: str  # hash of the token ids before every question
+    data: str  # source of the labeled questions
+    data_hash: str  # hash of questions and answers
     n_questions: int
     seed: int = 0  # random seed of the fit (the exact solver uses none)
-    versions: Mapping[str, str | None] = field(default_factory=dict)  # of packages
-    #: The validation scores by which it was chosen; empty if there was no choice.
+    versions: Mapping[str, str | None] = field(default_factory=dict)  # versions of packages
+    #: Validation scores of the selection; empty without a selection.
     validation: Mapping[str, Any] = field(default_factory=dict)
-    #: Which one it was fitted over, how, T's error; other names of the model in its replies: "answered_as".
+    #: The server of the fit, its route and the error of T; "answered_as": other model names in replies.
     server: Mapping[str, Any] = field(default_factory=dict)
 
     def check(
@@ -58,34 +58,32 @@ class Provenance:
         what: str = "recalibrator",
         difference: str | None = None,
     ) -> None:
-        """Raise UsageError unless it was fitted on these weights (and with this prompt, if given).
+        """Raise UsageError unless the origin has these weights (and this prompt, if given).
 
-        `difference` is that of the prompts, as far as it is known.
-
-        A server's weights are not seen: where server, model and what is sent are the same, and its version
-        alone is another, that is warned about.
+        `difference` describes the difference of the prompts, if known. The weights behind a server are
+        unknown: if only the version of the server differs, a warning follows instead.
         """
         if self.revision != revision and _but_for_version(self.revision) == _but_for_version(revision):
             warnings.warn(
-                f"the {what} was fitted with another version of the server ({self.revision}; now "
-                f"{revision}): try it on a few labelled questions, or make it again",
+                f"{what}: fitted with another version of the server ({self.revision}; now {revision}). Test "
+                "it on a few labeled questions, or fit it again",
                 SemcalWarning,
                 stacklevel=3,
             )
         elif self.revision != revision:
             raise UsageError(
-                f"the {what} was fitted on {self.model} (revision {_short(self.revision)}), "
-                f"not on {model} (revision {_short(revision)}); {_advice(self.revision, revision)}"
+                f"{what}: fitted on {self.model} (revision {_short(self.revision)}), not on {model} "
+                f"(revision {_short(revision)}). {_advice(self.revision, revision)}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
-                f"the {what} was fitted with another prompt "
-                f"({difference or 'system message, few-shot examples or template'}); {_ADVICE}"
+                f"{what}: fitted with another prompt "
+                f"({difference or 'system message, few-shot examples or template'}). {_ADVICE}"
             )
 
 
 def _but_for_version(revision: str) -> tuple[str, ...]:
-    """A revision without the version of its server, if it has one.
+    """Return a revision without the version of its server, if any.
 
     >>> _but_for_version("vLLM 0.32.0: small, messages"), _but_for_version("sha256:0a1b")
     (('vLLM', 'small, messages'), ('sha256:0a1b',))
@@ -95,34 +93,33 @@ def _but_for_version(revision: str) -> tuple[str, ...]:
 
 
 def _advice(fitted: str, present: str) -> str:
-    """What to do where revisions differ; those of servers say what prompts are sent as.
+    """Return the remedy for different revisions; revisions of servers contain the form of prompts.
 
     >>> _advice("vLLM 0.32.0: small, token ids", "vLLM 0.32.0: small, messages")
-    'prompts were token ids then: give --config server.tokenizer=DIR as then, or use --force ...'
+    'The prompts of the fit were token ids. Pass --config server.tokenizer=DIR, or use --force ...'
     """
     for sent, instead, do in (
-        ("token ids", "messages", "give --config server.tokenizer=DIR"),
-        ("messages", "token ids", ""),
+        ("token ids", "messages", "Pass --config server.tokenizer=DIR"),
+        ("messages", "token ids", "Omit server.tokenizer"),
     ):
         if _but_for_version(fitted.replace(f", {sent}", f", {instead}", 1)) == _but_for_version(present):
-            do = do or "leave server.tokenizer out"
-            return f"prompts were {sent} then: {do} as then, or use --force to apply it all the same"
+            return f"The prompts of the fit were {sent}. {do}, or use --force to apply it anyway"
     return _ADVICE
 
 
 def _short(revision: str) -> str:
-    """The beginning of a hash; all of what describes a server."""
+    """Shorten a hash, but not the description of a server."""
     return revision if " " in revision else revision[:12]
 
 
-# ---- What their files hold
+# ---- Contents of files
 
 StoredCount = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
-    """Strict: 1 is no text, true no number. Unknown keys are ignored."""
+    """A strict model: 1 is not a text, true is not a number. Unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -141,7 +138,7 @@ class _Example(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not (self.question or self.messages):
-            raise ValueError("an example holds a question or messages")
+            raise ValueError("an example must have a question or messages")
         return self
 
 
@@ -153,7 +150,7 @@ class _Prompt(Strict):
 
 
 class FitRecord(Strict):
-    """What a recalibrator's provenance must hold so that the prompt in it can be asked with."""
+    """The part of a provenance that is needed to use its prompt."""
 
     prompt: _Prompt
     n_questions: StoredCount
@@ -169,9 +166,9 @@ class _Steps(Strict):
 
 
 class Contents(Strict):
-    """What the file of a method holds; each method has a class of its own."""
+    """The contents of the file of a method; each method has its own subclass."""
 
-    keys: ClassVar[tuple[str, ...]] = ("loss", "alpha")  # those of the recalibrator itself, in their order
+    keys: ClassVar[tuple[str, ...]] = ("loss", "alpha")  # keys of the recalibrator, in order
 
     method: str
     provenance: Provenance
@@ -182,12 +179,12 @@ class Contents(Strict):
 
     @property
     def steps(self) -> GradientSteps | None:
-        """The record of the training, if there was one."""
+        """The record of the training; None without a training."""
         return None if self.sgd is None else GradientSteps(**dict(self.sgd))
 
     @classmethod
     def described(cls, recalibrator: Any) -> Json:
-        """The keys of a recalibrator's own in its file, by its attributes of these names (learnt: with _)."""
+        """Return `keys` with the attributes of a recalibrator; names of fitted attributes end in "_"."""
         values = {key: getattr(recalibrator, f"{key}_", getattr(recalibrator, key, None)) for key in cls.keys}
         return {
             key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -195,37 +192,37 @@ class Contents(Strict):
         }
 
     def check(self) -> None:
-        """Raise UsageError for what types do not say."""
+        """Raise UsageError for invalid values that the types allow."""
         check_loss(self.loss, self.alpha)
 
     @classmethod
     def write_weights(cls, recalibrator: Any, path: Path) -> Json:  # noqa: ARG003
-        """Write the tensors that a recalibrator has, and return what its file says of theirs."""
-        path.unlink(missing_ok=True)  # of another method that was saved here before
+        """Write the tensors of a recalibrator, and return the keys of its file about them."""
+        path.unlink(missing_ok=True)  # may exist from another method that was saved here
         return {}
 
     def restored(self, weights: Path) -> Any:
-        """The recalibrator; `weights` is the file of its tensors, if it has any."""
+        """Return the recalibrator; `weights` is the file of its tensors, if any."""
         raise NotImplementedError
 
 
-#: The weights of a module, beside the file that describes it.
+#: File of the weights of a module.
 WEIGHTS = "model.safetensors"
 SCHEMA = 1
-#: No number in the file is larger; a JSON number may have any number of digits.
+#: Largest number in a file; a JSON number may have any number of digits.
 LARGEST = 1e300
-#: Mistakes that are named at once.
+#: Maximum number of mistakes in one message.
 MOST = 5
 
 
 def fitted_or_none(recalibrator: Any) -> Fitted | None:
-    """The recalibrator if it can be saved, or None: a temperature that was given needs no file."""
+    """Return the recalibrator if it can be saved, else None: a given temperature needs no file."""
     saved = getattr(recalibrator, "method", None) in SAVED and hasattr(recalibrator, "loss")
     return recalibrator if saved else None
 
 
 def contents_of(method: str) -> type[Contents]:
-    """What the files of a method hold; UsageError if it is not saved."""
+    """Return the class of the contents of a method's file; UsageError if the method is not saved."""
     contents = SAVED[method].contents
     assert contents is not None
     with naming_extra(f"the recalibrator {method}"):
@@ -233,19 +230,17 @@ def contents_of(method: str) -> type[Contents]:
 
 
 def parse_contents(content: Json, path: Path) -> Contents:
-    """Return the contents of a `recalibrator.json`, every value of the right type and in its range.
+    """Return the contents of a `recalibrator.json` after a check of all types and ranges.
 
-    StoreError otherwise; the message names file, key, value and what is expected.
+    StoreError for an invalid value; the message has the file, the key, the value and the expected value.
     """
     method = content.get("method")
     if method not in list(SAVED):
         raise StoreError(
-            f"{path} holds the method {shown(method)}, this version knows {', '.join(SAVED)}; use the "
-            "version that wrote it"
+            f"{path}: method is {shown(method)}, expected one of {', '.join(SAVED)}. Use the version of "
+            "semcal that wrote the file"
         )
-    wrong = [
-        f"{where}: a finite number is expected, got {shown(value)}" for where, value in not_finite(content)
-    ]
+    wrong = [f"{where}: expected a finite number, got {shown(value)}" for where, value in not_finite(content)]
     try:
         if not wrong:
             contents: Contents = contents_of(method).model_validate_json(dumps(content))
@@ -253,16 +248,14 @@ def parse_contents(content: Json, path: Path) -> Contents:
             return contents
     except ValidationError as error:
         wrong = [_mistake(detail) for detail in error.errors()]
-    except UsageError as error:  # from the checks of the settings themselves
+    except UsageError as error:  # from `check`
         wrong = [str(error)]
     more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
-    raise StoreError(
-        f"{path}: {'; '.join(wrong[:MOST])}{more}; it was not written by `semcal fit`, fit again"
-    )
+    raise StoreError(f"{path}: {'; '.join(wrong[:MOST])}{more}; the file is not from `semcal fit`. Fit again")
 
 
 def check_provenance(provenance: Json) -> None:
-    """Raise ValidationError unless the prompt in it can be asked with."""
+    """Raise ValidationError unless the prompt of a provenance can be used."""
     FitRecord.model_validate_json(dumps(provenance))
 
 
@@ -274,7 +267,7 @@ def _mistake(detail: Any) -> str:
 
 
 def not_finite(content: Json) -> Iterator[tuple[str, Any]]:
-    """Every number that is NaN, infinite, or larger than a float can hold; without recursion."""
+    """Yield every number that is NaN, infinite, or too large for a float; without recursion."""
     values: list[tuple[str, Any]] = [(str(key), value) for key, value in content.items()]
     for where, value in values:
         if isinstance(value, dict):
@@ -286,7 +279,7 @@ def not_finite(content: Json) -> Iterator[tuple[str, Any]]:
 
 
 def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:
-    """Write `directory`/recalibrator.json, for modules with model.safetensors; return the former's path."""
+    """Write `directory`/recalibrator.json (for modules also model.safetensors) and return its path."""
     contents, folder = contents_of(recalibrator.method), Path(directory)
     content = {"method": recalibrator.method, **contents.described(recalibrator)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -310,63 +303,62 @@ def write_contents(folder: Path, kind: NamedKind, content: Json) -> Path:
 def read_contents(
     path_or_id: str | Path, kind: NamedKind, *, revision: str | None = None
 ) -> tuple[dict[str, Any], Path]:
-    """Return what the file of a kind in a directory holds, its checksum checked, and its path.
+    """Return the contents of the file of a kind in a directory, after a check of its checksum, and its path.
 
-    UsageError if there is no such file, or it is of another kind. StoreError if it is damaged, was edited, is
-    a link to elsewhere or of another schema, or the hub cannot be reached.
+    UsageError if the file is missing or of another kind. StoreError if it is damaged, edited, a link to
+    another folder or of another schema, or if the hub cannot be reached.
     """
     directory = _located(path_or_id, kind, revision)
     path = directory / kind.file
     _refuse_links(directory, kind)
     if not path.is_file():
         raise UsageError(
-            f"no {kind.what} there: {path} does not exist; make one with `semcal {kind.made_by}`"
+            f"{path}: does not exist, expected a {kind.what}. Create one with `semcal {kind.made_by}`"
         )
-    content = read_object(
-        path, remedy=f"it is not the JSON that `semcal {kind.made_by}` writes; {kind.made_by} again"
-    )
+    content = read_object(path, remedy=f"run `semcal {kind.made_by}` again")
     claimed, schema = content.pop("sha256", None), content.get("schema")
     if type(schema) is not int or schema != SCHEMA:
         raise StoreError(
-            f"{path} has schema {shown(schema)}, this version reads {SCHEMA}; {kind.made_by} again"
+            f"{path}: schema is {shown(schema)}, expected {SCHEMA}. Run `semcal {kind.made_by}` again"
         )
     try:
         unchanged = claimed == json_checksum(content)
-    except (ValueError, RecursionError):  # half a character, or nested too deep to be written
+    except (ValueError, RecursionError):  # half a character, or too deeply nested
         unchanged = False
     if not unchanged:
-        raise StoreError(f"{path} was changed after it was written (checksum differs); {kind.made_by} again")
+        raise StoreError(
+            f"{path}: changed after it was written (the checksum differs). Run `semcal {kind.made_by}` again"
+        )
     stored = content.pop("kind", None)
     if stored != kind.what:
         raise StoreError(
-            f"{path} has kind {shown(stored)}, this version reads {kind.what}; {kind.made_by} again"
+            f"{path}: kind is {shown(stored)}, expected {kind.what}. Run `semcal {kind.made_by}` again"
         )
     return content, path
 
 
 def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> tuple[Fitted, Provenance]:
-    """Read what `save_pretrained` wrote; every type, range and shape is checked here.
+    """Read a recalibrator that `save_pretrained` wrote, and check every type, range and shape.
 
-    The checksums detect damage. They are no signature: whoever edits a file can compute a new one.
+    The checksums detect damage. They are not signatures: the author of an edit can compute a new checksum.
 
     Parameters
     ----------
     path_or_id : str or Path
-        A directory (or recalibrator.json in it), an id owner/name on the Hugging Face hub (a string, and
-        no directory of that name), or "atlas", that of the embedded language model.
+        A directory (or recalibrator.json in it), an id owner/name on the Hugging Face hub (a string, if no
+        directory has that name), or "atlas" for the embedded language model.
     revision : str, optional
         Branch, tag or commit on the hub.
 
     Returns
     -------
     (Fitted, Provenance)
-        Modules on the CPU, their weights frozen.
+        The recalibrator and its origin. Modules are on the CPU, with frozen weights.
 
     Raises
     ------
     UsageError, StoreError
-        As `read_contents`; StoreError also if a value in the file is wrong though its checksum is right, or
-        the method is unknown.
+        As in `read_contents`; StoreError also for an invalid value or an unknown method.
     """
     content, path = read_contents(path_or_id, RECALIBRATOR, revision=revision)
     contents = parse_contents(content, path)
@@ -374,9 +366,9 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
 
 
 def _refuse_links(directory: Path, kind: NamedKind) -> None:
-    """Refuse files that are links to elsewhere: their targets could be read.
+    """Reject files that are links out of their folder, because their targets could be read.
 
-    In the hub client's cache files are links into the folder `blobs` of the same repository.
+    Files in the cache of the hub client are links into the folder `blobs` of the same repository.
     """
     home = directory.resolve()
     homes = {home} | {
@@ -386,12 +378,12 @@ def _refuse_links(directory: Path, kind: NamedKind) -> None:
         path = directory / name
         if path.is_symlink() and (not path.exists() or path.resolve().parent not in homes):
             raise StoreError(
-                f"{path} is a link out of its folder (to {path.readlink()}); put the file itself there"
+                f"{path}: a link out of its folder (to {path.readlink()}). Replace the link by the file"
             )
 
 
 def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> Path:
-    """The directory itself, or the one into which it has been fetched from the hub."""
+    """Return the directory, or the local directory of a snapshot from the hub."""
     if isinstance(path_or_id, str | Path) and Path(path_or_id).name == kind.file:
         path_or_id = Path(path_or_id).parent
     location = locate(path_or_id, kind, revision=revision)
@@ -399,5 +391,5 @@ def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> P
         only = kind.file, WEIGHTS
         return snapshot(location.source, revision=revision, only=only, cached=location.cached)
     if revision is not None:
-        raise UsageError(f"{path_or_id} is a directory and has no revision {revision!r}; leave it out")
+        raise UsageError(f"revision: {path_or_id} is a directory and has no revisions. Omit {revision!r}")
     return Path(location.source)

@@ -1,6 +1,6 @@
-"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6).
+"""Fit a recalibrator to labeled questions: one pass of the frozen model, then the fit (spec section 6).
 
-A fit, a saved one, or a temperature stands for a recalibrator wherever answers are sampled.
+Functions that sample answers accept a fit, the path of a saved fit, or a temperature as the recalibrator.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Fit:
     Attributes
     ----------
     recalibrator : Fitted
-        Such as TemperatureScaling, ATS or Platt.
+        The recalibrator, such as TemperatureScaling, ATS or Platt.
     provenance : Provenance
-        Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
+        Model, prompt, data and versions; `provenance.check` rejects another model or prompt.
     asking : PromptConfig
         The template of the prompt, and the few-shot examples before every question.
     report : mapping
-        Losses before and after, standard error of T, steps; empty for a fit that was loaded.
+        Losses before and after, standard error of T, steps; empty for a loaded fit.
 
     Examples
     --------
@@ -80,10 +80,10 @@ class Fit:
 
     @property
     def temperature(self) -> float:
-        """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
+        """The temperature of TS or TS-grid; UsageError for other methods."""
         temperature = temperature_of(self.recalibrator)
         if temperature is None:
-            raise UsageError(f"{self.recalibrator.method} has no single temperature")
+            raise UsageError(f"temperature: {self.recalibrator.method} has no single temperature. Fit TS")
         return temperature
 
     def save_pretrained(self, directory: str | Path) -> Path:
@@ -92,32 +92,32 @@ class Fit:
 
     @classmethod
     def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Fit:
-        """Load what `save_pretrained` or `semcal fit` wrote, with its prompt and the check of its model.
+        """Load a fit that `save_pretrained` or `semcal fit` wrote, with its prompt.
 
         Parameters
         ----------
         path_or_id : str or Path
-            A directory, an id on the Hugging Face hub, or "atlas", the embedded model's.
+            A directory, an id on the Hugging Face hub, or "atlas" for the embedded model.
         revision : str, optional
             Branch, tag or commit on the hub.
 
         Raises
         ------
         UsageError
-            If there is no recalibrator.
+            If no recalibrator exists there.
         StoreError
-            If it is damaged, or the hub cannot be reached.
+            If the file is damaged, or the hub cannot be reached.
         """
         recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
         return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
 
 
 RecalibratorLike: TypeAlias = "Fit | AnyRecalibrator | float | str | Path"
-"""What `semcal.fit` returns or has saved, a recalibrator, or a temperature."""
+"""A result of `semcal.fit` or its directory, a recalibrator, or a temperature."""
 
 
 def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibrator:
-    """Return a recalibrator: Base for None, a temperature, what `semcal.fit` has saved, or as it is."""
+    """Convert an argument to a recalibrator or a fit; None means Base, a path is loaded."""
     if recalibrator is None:
         return Base()
     if isinstance(recalibrator, str | Path):
@@ -128,8 +128,8 @@ def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibra
     if is_one and not isinstance(recalibrator, type):
         return cast("Fit | AnyRecalibrator", recalibrator)
     raise UsageError(
-        f"the recalibrator is {shown(recalibrator)}; give a temperature such as 0.7, what semcal.fit "
-        "returns, or the directory that it was saved in"
+        f"recalibrator: got {shown(recalibrator)}. Pass a temperature such as 0.7, a result of semcal.fit, "
+        "or the directory of a saved fit"
     )
 
 
@@ -138,9 +138,9 @@ def recalibrator_and_prompt(
     recalibrator: RecalibratorLike | None,
     prompt: PromptConfig | None = None,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return the recalibrator, and the prompt with the examples and the template of its fit if it has none.
+    """Return the recalibrator and the prompt; its default template and examples are those of the fit.
 
-    UsageError if the fit is of another model or prompt, unless the prompt says `force`.
+    UsageError if the fit belongs to another model or prompt, unless `force` of the prompt is set.
     """
     asking, fit = prompt or PromptConfig(), as_recalibrator(recalibrator)
     if not isinstance(fit, Fit):
@@ -161,17 +161,17 @@ def recalibrator_and_prompt(
 
 
 SOLVERS = ("exact", "sgd")
-#: Relative change of the loss below which a training has changed nothing.
+#: Relative change of the loss below which a training had no effect.
 UNMOVED = 1e-3
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
-    """Return the solver, by default the method's first; UsageError if there is no such combination."""
+    """Return the solver, by default the first of the method; UsageError for an unsupported combination."""
     solvers = FITTED[method].solvers
     chosen = check_name(solver or solvers[0], SOLVERS, what="solver")
     check_loss(loss, alpha, exact=chosen == "exact")
     if chosen not in solvers:
-        raise UsageError(f"{method} has no {chosen} solver; leave --solver out or use {solvers[0]}")
+        raise UsageError(f"solver: {method} has no {chosen} solver. Omit the solver, or use {solvers[0]}")
     return chosen
 
 
@@ -198,73 +198,73 @@ def fit(
     on_step: StepProgress | None = None,
     keep: Path | None = None,
 ) -> Fit:
-    """Fit a recalibrator to labelled questions.
+    """Fit a recalibrator to labeled questions.
 
     Parameters
     ----------
     model : LanguageModel, ServerModel, str or Path
-        The frozen model, what `semcal.load_model` takes, or a server with a tokenizer (TS alone).
+        The frozen model, an argument of `semcal.load_model`, or a server with a tokenizer (only TS).
     questions : file, DataFrame, dicts or Questions
-        Labelled questions (as in `semcal.calibrate`), 5 at least; a few hundred are enough for TS. All
-        reference answers of a question count, with equal weights that add up to one question; with solver sgd
-        one is drawn in each epoch.
+        At least 5 labeled questions (as in `semcal.calibrate`); a few hundred are enough for TS. All
+        reference answers of a question count, with equal weights that sum to one question. The solver sgd
+        uses one random reference answer per epoch.
     method : {"TS", "ATS", "Platt"}
-        Which recalibrator, or one that was registered (`semcal.recalibration.RECALIBRATORS`).
+        The method, or the name of a registered one (`semcal.recalibration.RECALIBRATORS`).
     solver : {"exact", "sgd"}, optional
-        exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
+        "sgd" is the paper's schedule of gradient steps. The default is "exact" for TS, otherwise "sgd".
     system : str, optional
         A system message in place of the built-in one; "" for none.
     template : file, dict or Template, optional
-        `system`, and `user` with {question} and {context}: the form of the prompt.
+        The form of the prompt: `system`, and `user` with {question} and {context}.
     few_shot : file, DataFrame, dicts or Questions
-        Examples that stand before every question, while fitting and afterwards.
+        Examples before every question, for the fit and for later use.
     prompt : PromptConfig, optional
-        In place of `few_shot`, `system` and `template`.
+        The prompt, as an alternative to `few_shot`, `system` and `template`.
     loss : {"NLL", "SS", "any"}
-        Negative log-likelihood, selective smoothing with its `alpha`, or −log of the probability that one of
-        a question's references is said (exact TS of a local model; a mean over questions, not tokens).
+        Negative log-likelihood, selective smoothing with its `alpha`, or −log of the summed probability of
+        the references of a question (exact TS of a local model; a mean over questions, not tokens).
     weight_decay : float
-        Of sgd.
+        Weight decay of sgd.
     learning_rate : float, optional
-        Of sgd; by default the paper's, which needs many questions to get anywhere.
+        Learning rate of sgd; the default is the paper's, which needs many questions.
     seed : int
-        Of sgd, and of the resampling behind the interval of T.
+        Seed of sgd, and of resampling for the interval of T.
     store : Path, optional
-        A folder for the hidden states of whole sequences, for sets that are too large for memory and for
-        further fits by any method.
+        A folder for the hidden states of whole sequences, for data sets that are too large for memory and
+        for further fits by any method.
     data : str, optional
-        Where the questions come from, for the record; the file's name by default.
+        Name of the source of the questions, for the record; the default is the name of the file.
     versions : dict, optional
         Package versions for the record.
     on_bad_question : callable, optional
-        Gets the QuestionError of a question that is too long for the model, which is then left out; by
-        default it is raised.
+        Receives the QuestionError of a question that is too long for the model, which is then omitted; by
+        default the error is raised.
     progress : bool or callable
-        A bar on a terminal or in a notebook, or a function of the number of questions that were read.
+        A bar on a terminal or in a notebook, or a function that receives the number of questions read.
     on_step : callable, optional
-        Called with the number of finished steps of sgd and of all steps.
+        Function that receives the number of finished steps of sgd and the total.
     keep : Path, optional
-        A folder for what a server was asked, from which an interrupted fit over a server resumes. It is not
-        removed at the end.
+        A folder for the replies of a server, from which an interrupted fit resumes. The fit does not remove
+        the folder.
 
     Returns
     -------
     Fit
-        With `recalibrator`, `temperature` (TS) and `save_pretrained`.
+        The fit, with `recalibrator`, `temperature` (TS) and `save_pretrained`.
 
     Raises
     ------
     FitError
-        If there are fewer than 5 labelled questions, or the fit fails.
+        If fewer than 5 questions are labeled, or the fit fails.
 
     Warns
     -----
     SemcalWarning
-        Below 50 labelled questions.
+        Below 50 labeled questions.
 
     Examples
     --------
-    The model is right in two of three questions, and too sure of it:
+    The model is right for two of three questions, and too confident:
 
     >>> from semcal.models.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
@@ -286,7 +286,7 @@ def fit(
 
         check_loss(loss, alpha)
         choose_route_by(cast("ServerModel", model), loss)
-        reader = cast("LanguageModel", model)  # of which only the reading of prompts is used
+        reader = cast("LanguageModel", model)  # used only to encode prompts and answers
     labelled = FitData.of(reader, with_answers, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     data, versions = data or name_of(questions), versions or {}
@@ -319,18 +319,18 @@ def fit(
 def fit_estimator(
     estimator: Fitted, model: ModelLike, labeled: Questions, prompt: PromptConfig | None, **options: Any
 ) -> Fit:
-    """Fit a recalibrator by its method, its loss and its α; it takes on all that is learned."""
+    """Fit a recalibrator by its method, loss and α, and copy the fitted state to it."""
     how: dict[str, Any] = {"method": estimator.method, "loss": estimator.loss, "alpha": estimator.alpha}
     fitted = fit(model, labeled, prompt=prompt, **how, **options)
     vars(estimator).update(vars(fitted.recalibrator))
     return replace(fitted, recalibrator=estimator)
 
 
-# ---- To stored states
+# ---- Fits on stored states
 
 
 def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
-    """Fit by the one loss of a task, and report the mean loss before and after."""
+    """Fit the single loss of a task, and report the mean loss before and after."""
     (loss,) = task.losses
     (result,) = run_fit(method, task)
     if "loss_before" in result.report:
@@ -345,8 +345,8 @@ def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
     hardly = abs(before - after) < UNMOVED * before and temperature_of(result.recalibrator) is None
     if record is not None and hardly:
         warnings.warn(
-            f"{method} hardly differs from the model after {record.steps} steps, in which AdamW moves "
-            f"a weight by about {record.drift_bound:.1e} at most; more questions make more steps",
+            f"{method} hardly differs from the model after {record.steps} steps, in which AdamW changes a "
+            f"weight by at most about {record.drift_bound:.1e}. Use more questions for more steps",
             SemcalWarning,
             stacklevel=2,
         )

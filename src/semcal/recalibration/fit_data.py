@@ -1,4 +1,4 @@
-"""Labelled questions as a model reads them, and the origin of what is fitted to them (spec section 6)."""
+"""Encoded labeled questions, and the provenance of fits to them (spec section 6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FitData:
-    """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
+    """Encoded labeled questions: prompts, and the token ids of their reference answers."""
 
     questions: tuple[Question, ...]
     prompts: tuple[Prompt, ...]
@@ -40,10 +40,10 @@ class FitData:
         on_bad_question: Callable[[QuestionError], None] | None = None,
         fitted_to: bool = True,
     ) -> FitData:
-        """Encode questions, and leave out those that are too long for the model or that it cannot encode.
+        """Encode questions, and omit questions that are too long for the model or cannot be encoded.
 
-        FitError if one has no reference answer, or fewer are left than a fit needs (none, where the questions
-        are not `fitted_to`). QuestionErrors go to `on_bad_question`; without it the first is raised.
+        FitError if a question has no reference answer, or fewer than 5 questions are left (fewer than 1 if
+        not `fitted_to`). QuestionErrors are passed to `on_bad_question`; without it the first is raised.
         """
         _check_labelled(questions, fitted_to=fitted_to)
         read, bad = asking.read(model, questions)
@@ -55,17 +55,17 @@ class FitData:
         left_out = {error.question_id for error in bad}
         usable = [row for row in read if row[0].id not in left_out]
         if not usable:
-            raise FitError("none of the labelled questions fits the model; see the reasons above")
+            raise FitError("questions: the model can encode none of them. See the reasons above")
         if fitted_to:
             check_enough(len(usable), of="that fit the model")
         return cls(*zip(*usable))
 
     def groups(self) -> NDArray[np.intp] | None:
-        """The group (passage, or value of the field `group`) of each question; None where each is its own."""
+        """Return the group (passage or field `group`) of each question; None without groups."""
         return several(map(group_ties, self.questions))
 
     def manifest(self, model: LanguageModel, *, asking: PromptConfig, whole: bool) -> Manifest:
-        """What the stored features will hold, and their size."""
+        """Return the manifest of the features of these questions."""
         from semcal.recalibration.feature_store import Manifest
 
         return Manifest.of(
@@ -88,7 +88,7 @@ def provenance_of(
     versions: Mapping[str, str | None],
     server: Mapping[str, Any] | None = None,
 ) -> Provenance:
-    """What a recalibrator or calibration made with these questions, all of one template, is valid for."""
+    """Return the provenance of a recalibrator or calibration from these questions, all of one template."""
     asking, _ = asking.settled(questions)
     other_names = sorted(getattr(getattr(model, "client", None), "other_names", ()))
     return Provenance(
@@ -111,7 +111,7 @@ def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
     for question in questions:
         if not question.answers:
             raise FitError(
-                f"question {question.id!r} has no reference answer; every labeled question needs one"
+                f"questions: {question.id!r} has no reference answer. Add one to every labeled question"
             )
 
 
@@ -124,10 +124,10 @@ def fit_features(
     store: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FitFeatures:
-    """Run the frozen model once over the reference answers, or read what an earlier call has stored.
+    """Run the frozen model once over the reference answers, or read the states that an earlier call stored.
 
-    `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written
-    to and mapped from; without it they stay in memory.
+    `whole` keeps the states of whole sequences, which ATS needs. `store` is a folder for the states, which
+    are mapped from there; without it they stay in memory.
     """
     if store is None:
         return model.features(labelled.prompts, labelled.answers, whole=whole, progress=progress)

@@ -1,6 +1,6 @@
-"""The methods of recalibration: each is one `Method`, which says all about itself.
+"""The methods of recalibration: each is one complete `Method` entry.
 
-Commands, grids, tables and figures read what they need from here. Nothing here loads torch before it is used.
+Commands, grids, tables and figures read these entries. This module loads torch only for fits.
 """
 
 from __future__ import annotations
@@ -24,78 +24,78 @@ if TYPE_CHECKING:
     from semcal.recalibration.exact_solver import LogPartitionTable
     from semcal.recalibration.records import Fitted, TemperatureFit
 
-#: A name of matplotlib's, or an offset with lengths of dashes and gaps.
+#: A line style of matplotlib: a name, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
 
 
 StepProgress = Callable[[int, int], None]
-"""Called with the number of finished steps and of all steps."""
+"""A function that receives the number of finished steps and the total."""
 
 
 class FrozenModel(Protocol):
-    """What a fit asks of the language model."""
+    """The interface of the language model that fits use."""
 
     @property
     def block_shape(self) -> BlockShape:
-        """The shape of a decoder block like the model's own."""
+        """The shape of the decoder blocks of the model."""
 
     def logits(self, states: Tensor) -> Tensor:
-        """States (n, d) → logits (n, V)."""
+        """Compute logits (n, V) of states (n, d)."""
 
 
 @dataclass(frozen=True)
 class FitTask:
-    """What a method is fitted to, and how."""
+    """Data and settings of the fits of a method, one fit per loss."""
 
     model: FrozenModel
     features: FitFeatures
-    losses: Sequence[tuple[str, float | None]]  # each with its α; a fit for each
-    solver: str  # one of the method's
-    schedule: Schedule  # of gradient steps; its seed is also that of resampling
+    losses: Sequence[tuple[str, float | None]]  # losses with their α
+    solver: str  # a solver of the method
+    schedule: Schedule  # schedule of gradient steps; its seed is also the seed of resampling
     groups: NDArray[Any] | None = None  # (Q,) labels of questions that are not independent
-    table: LogPartitionTable | None = None  # where it exists already
+    table: LogPartitionTable | None = None  # an existing table
     progress: StepProgress | None = None
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """A fitted recalibrator, and what is reported of its fit."""
+    """A fitted recalibrator, and the report of its fit."""
 
     recalibrator: Fitted
-    report: Mapping[str, Any] = field(default_factory=dict)  # as the command prints it
+    report: Mapping[str, Any] = field(default_factory=dict)  # keys and values that the command prints
 
 
 @dataclass(frozen=True)
 class Method:
-    """One way to recalibrate, and all that commands, grids, tables, figures and pages say of it.
+    """A method of recalibration, with its texts and styles for commands, grids, tables, figures and pages.
 
-    Base and SE are made without a fit; TS, ATS and Platt are fitted to labelled questions on stored states;
-    TS-grid is chosen from samples. `RECALIBRATORS.register(Method(...))` adds one, in each process that is to
-    know it.
+    Base and SE need no fit; TS, ATS and Platt are fitted to labeled questions on stored states; TS-grid is
+    selected from samples. `RECALIBRATORS.register(Method(...))` adds a method. Call it in each process that
+    uses the method.
     """
 
-    name: str  # that of the recalibrators' `method`
-    meaning: str = ""  # its line in a glossary
-    place: float = math.inf  # in the paper's tables, which have their own order; others come after
-    colour: str = "#767676"  # in figures, six lower-case digits
-    dark: str = ""  # on a dark ground; the same by default
+    name: str  # equal to the attribute `method` of its recalibrators
+    meaning: str = ""  # line in the glossary
+    place: float = math.inf  # order in the paper's tables; other methods follow
+    colour: str = "#767676"  # color in figures, six lower-case digits
+    dark: str = ""  # color on a dark background; the default is `colour`
     line: LineStyle = "-"
-    temperature: float | None = None  # of all its recalibrators, without a fit
-    make: Callable[[], TokenDistribution] | None = None  # without a fit
-    fit: Callable[[FitTask], Sequence[FitResult]] | None = None  # a result for each loss
-    contents: Callable[[], type[Any]] | None = None  # the `Contents` of its file
-    solvers: tuple[str, ...] = ()  # "exact", "sgd"; the default first
+    temperature: float | None = None  # temperature of all its recalibrators, without a fit
+    make: Callable[[], TokenDistribution] | None = None  # constructor without a fit
+    fit: Callable[[FitTask], Sequence[FitResult]] | None = None  # returns a result for each loss
+    contents: Callable[[], type[Any]] | None = None  # returns the `Contents` class of its file
+    solvers: tuple[str, ...] = ()  # "exact", "sgd"; the default is first
     losses: tuple[str, ...] = ("NLL", "SS")
-    over_server: bool = False  # can be fitted over a server
-    from_samples: bool = False  # is chosen from samples at temperatures
-    weight_decays: bool = True  # several are tried; if not, all losses are one fit
-    learning_rate: float = 1e-5  # the paper's, of sgd
-    own_learning_rate: bool = False  # that of a sweep is for other methods
-    max_norm: float | None = 1.0  # of gradients
-    tabulated: bool = False  # sgd reads its losses from a `LogPartitionTable`
-    parameters: int = 1  # of a fit that is no torch module
-    reads_sequences: bool = False  # whether the fit reads states of whole sequences
-    keeps_top: bool = True  # whether the likeliest token stays the likeliest
+    over_server: bool = False  # True if it can be fitted over a server
+    from_samples: bool = False  # True if it is selected from samples at temperatures
+    weight_decays: bool = True  # True if sweeps try several; otherwise one fit has all losses
+    learning_rate: float = 1e-5  # the paper's learning rate of sgd
+    own_learning_rate: bool = False  # True if the learning rate of a sweep does not apply
+    max_norm: float | None = 1.0  # maximum norm of gradients
+    tabulated: bool = False  # True if sgd reads its losses from a `LogPartitionTable`
+    parameters: int = 1  # number of parameters of a fit that is not a torch module
+    reads_sequences: bool = False  # True if the fit reads states of whole sequences
+    keeps_top: bool = True  # True if the most likely token stays the most likely
 
 
 def _module(name: str) -> Any:
@@ -103,7 +103,7 @@ def _module(name: str) -> Any:
 
 
 def _fit_ts(task: FitTask) -> Sequence[FitResult]:
-    """Fit TS by all losses together exactly, or by each in gradient steps."""
+    """Fit TS exactly by all losses together, or by each loss in gradient steps."""
     if task.solver == "sgd":
         results: Sequence[FitResult] = _module("sgd_solver").fit_all(task, "TS")
         return results
@@ -120,15 +120,15 @@ def ts_of(fit: TemperatureFit) -> Fitted:
     return fitted
 
 
-# Okabe and Ito's colours, which can be told apart with any kind of colour vision; lines differ as well, for
-# print without colour.
+# Okabe and Ito's colors, which are distinct for every type of color vision. Line styles differ as well, for
+# print without color.
 #: The methods by name, in the order of a glossary.
 RECALIBRATORS = Catalogue(
     "method",
     [
         Method(
             "Base",
-            "Nothing (temperature 1).",
+            "No recalibration (temperature 1).",
             place=0,
             colour="#d55e00",
             dark="#e8742a",
@@ -148,7 +148,7 @@ RECALIBRATORS = Catalogue(
         ),
         Method(
             "TS",
-            "Temperature scaling: one temperature, fitted on labelled questions.",
+            "Temperature scaling: one temperature, fitted on labeled questions.",
             place=2,
             colour="#0072b2",
             dark="#4aa8e0",
@@ -165,14 +165,14 @@ RECALIBRATORS = Catalogue(
         ),
         Method(
             "Calibrated",
-            "Base's answers, each with the probability that it is right, learnt from labels.",
+            "The answers of Base, with the probability that each answer is right, learned from labels.",
             place=5,
             colour="#5d3a9b",
             dark="#a98be0",
         ),
         Method(
             "TS-grid",
-            "For each measure, one temperature out of a grid from 0.25 to 4.",
+            "Grid search: for each measure, one temperature from a grid between 0.25 and 4.",
             place=6,
             colour="#56b4e9",
             dark="#7cc8f4",
@@ -181,7 +181,7 @@ RECALIBRATORS = Catalogue(
         ),
         Method(
             "ATS",
-            "Attentive temperature scaling: a small network gives each token its temperature.",
+            "Attentive temperature scaling: a small network predicts a temperature for each token.",
             place=4,
             colour="#009e73",
             dark="#1fb98c",
@@ -206,14 +206,14 @@ RECALIBRATORS = Catalogue(
         ),
     ],
 )
-#: What comes with the package.
+#: The methods of the package.
 BUILT_IN = tuple(RECALIBRATORS.values())
 
 
 class Kind(Mapping[str, Method]):
-    """The methods of a kind by name, in the order of registration; later ones count as well.
+    """The methods of a kind by name, in the order of registration, including later registrations.
 
-    An unknown name, or that of a method of another kind, is a UsageError.
+    UsageError for an unknown name, or for the name of a method of another kind.
     """
 
     def __init__(self, is_member: Callable[[Method], object]) -> None:
@@ -236,7 +236,7 @@ class Kind(Mapping[str, Method]):
         return iter(self._members())
 
 
-#: Made without a fit; fitted to labelled questions; saved; chosen from samples; had from samples.
+#: Methods without a fit; fitted to labeled questions; saved; selected from samples; that need only samples.
 UNFITTED = Kind(lambda method: method.make)
 FITTED = Kind(lambda method: method.fit)
 SAVED = Kind(lambda method: method.contents)
@@ -252,14 +252,14 @@ def run_fit(name: str, task: FitTask) -> Sequence[FitResult]:
 
 
 def make_unfitted(name: str) -> TokenDistribution:
-    """Make a recalibrator that takes no fit."""
+    """Return the recalibrator of a method without a fit."""
     make = UNFITTED[name].make
     assert make is not None
     return make()
 
 
 def keeps_top(candidate: str) -> bool:
-    """Whether a candidate ("TS NLL") leaves the likeliest token the likeliest, and so greedy answers."""
+    """Return whether a candidate ("TS NLL") preserves the most likely token, and so greedy answers."""
     name = candidate.partition(" ")[0]
     return name not in RECALIBRATORS or RECALIBRATORS[name].keeps_top
 
@@ -267,7 +267,7 @@ def keeps_top(candidate: str) -> bool:
 def paper_schedule(
     method: str, *, weight_decay: float = 0.0, learning_rate: float | None = None, seed: int = 0
 ) -> Schedule:
-    """Return the paper's settings of "TS", "ATS" or "Platt", with another learning rate if one is given.
+    """Return the paper's settings of "TS", "ATS" or "Platt"; `learning_rate` replaces the paper's.
 
     Examples
     --------

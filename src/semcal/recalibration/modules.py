@@ -1,9 +1,9 @@
 """Recalibrators that are torch modules: Platt and ATS, and their tensors on disk (spec section 6).
 
-Platt is a diagonal affine map of the logits. ATS gives each position a temperature, 1/T_t = exp(psi(h_1 …
-h_t)); psi is one LLaMA-style decoder block over the last hidden states of the whole sequence and a linear
-read-out to one number (paper, "Adaptive Temperature Scaling"). The weights lie in `model.safetensors` beside
-recalibrator.json, which has their checksum.
+Platt is a diagonal affine map of the logits. ATS computes a temperature for each position, 1/T_t =
+exp(psi(h_1 … h_t)); psi is one LLaMA-style decoder block over the last hidden states of the whole sequence
+with a linear read-out to one number (paper, "Adaptive Temperature Scaling"). The weights are in
+`model.safetensors` next to recalibrator.json, which has their checksum.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILE = RECALIBRATOR.file
 
 
 class TrainedModule(nn.Module):
-    """What ATS and Platt share: weights that are trained with a loss, and a record of the training."""
+    """Base class of ATS and Platt: weights that are trained with a loss, and a record of the training."""
 
     method: str
     sgd_: GradientSteps | None = None
@@ -54,14 +54,14 @@ class TrainedModule(nn.Module):
     def fit(
         self, model: ModelLike, labeled: Questions, *, prompt: PromptConfig | None = None, **options: Any
     ) -> Fit:
-        """Train on labeled questions by the paper's schedule, and return the fit as `semcal.fit` does.
+        """Train on labeled questions by the paper's schedule, and return the fit like `semcal.fit`.
 
         `options` are further keywords of `semcal.fit`: `weight_decay`, `learning_rate`, `seed`, …
         """
         return fit_estimator(cast("Fitted", self), model, labeled, prompt, **options)
 
     def freeze(self, sgd: GradientSteps | None) -> Self:
-        """End the training that `sgd` records: weights on the CPU, without gradients."""
+        """End a training and store its record `sgd`; move the weights to the CPU, without gradients."""
         self.sgd_ = sgd
         return self.requires_grad_(False).cpu()
 
@@ -74,11 +74,11 @@ class TrainedModule(nn.Module):
 
 
 class Platt(TrainedModule):
-    """softmax(w ⊙ z + b), w = 1 and b = 0 before training.
+    """Platt scaling: softmax(w ⊙ z + b), with w = 1 and b = 0 before training.
 
-    A logit of −inf stays −inf whatever w and b are: what the model rules out cannot come back. `weight` and
-    `bias` are w and b, (V,) float32; they exist from `fit` on if no size of the `vocabulary` is given. `loss`
-    and `alpha` are what it is fitted with.
+    A logit of −inf stays −inf for every w and b, so impossible tokens stay impossible. `weight` and `bias`
+    are w and b, (V,) float32; without a size of the `vocabulary` they exist only after `fit`. `loss` and
+    `alpha` are the loss of the fit.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Platt(TrainedModule):
         return torch.log_softmax(z.masked_fill(impossible, -torch.inf), dim=-1)
 
     def extra_repr(self) -> str:
-        """Return what its repr shows."""
+        """Return the settings for the repr."""
         size = f"vocabulary={len(self.weight)}, " if self._parameters else ""
         return f"{size}loss={self.loss!r}, alpha={self.alpha}"
 
@@ -117,7 +117,7 @@ class _Weights(Strict):
 
 
 class ModuleContents(Contents):
-    """A module whose weights lie in a file of their own."""
+    """The contents of the file of a module whose weights are in another file."""
 
     weights: _Weights
 
@@ -128,33 +128,30 @@ class ModuleContents(Contents):
         return {"weights": {"file": path.name, "sha256": checksum}}
 
     def module(self) -> Any:
-        """The module of these settings, its weights yet to be loaded."""
+        """Return the module with these settings, without loaded weights."""
         raise NotImplementedError
 
     def restored(self, weights: Path) -> Any:
-        """The module with its weights, frozen, which a wrong size costs no memory; StoreError if damaged."""
+        """Return the frozen module with its weights; StoreError, without allocation, if they are damaged."""
         beside = weights.with_name(FILE)
         try:
             with torch.device("meta"):
                 module = self.module()
         except (RuntimeError, TypeError, OverflowError) as error:
             shape = shown(getattr(self, "shape", None))
-            raise StoreError(f"{beside}: shape: no tensors are as large as {shape}; fit again") from error
+            raise StoreError(f"{beside}: shape: {shape} is too large for tensors. Fit again") from error
         if not weights.is_file():
-            raise StoreError(f"{weights} is missing, the weights that {FILE} beside it belongs to; fit again")
+            raise StoreError(f"{weights}: missing, but {FILE} refers to it. Fit again")
         if file_checksum(weights) != self.weights.sha256:
             raise StoreError(
-                f"{weights} is damaged or belongs to another fit (its checksum is not the one in {FILE}); "
-                "fit again"
+                f"{weights}: damaged or from another fit (the checksum differs from {FILE}). Fit again"
             )
         try:
             tensors = load_file(weights)
         except (SafetensorError, RuntimeError) as error:
-            raise StoreError(f"{weights} is damaged: it holds no tensors; fit again") from error
+            raise StoreError(f"{weights}: damaged, it contains no tensors. Fit again") from error
         for problem in _tensor_problems(tensors, module.state_dict()):
-            raise StoreError(
-                f"{weights} does not hold the weights that {FILE} describes: {problem}; fit again"
-            )
+            raise StoreError(f"{weights}: the weights do not match {FILE}: {problem}. Fit again")
         module.to_empty(device="cpu").load_state_dict(tensors)
         return module.freeze(self.steps)
 
@@ -164,22 +161,22 @@ class _Vocabulary(Strict):
 
 
 class PlattContents(ModuleContents):
-    """Platt scaling."""
+    """The contents of the file of Platt."""
 
     shape: _Vocabulary
 
     @classmethod
     def described(cls, recalibrator: Platt) -> Json:
-        """The size of the vocabulary, and what it was fitted by."""
+        """Return the size of the vocabulary, and the loss of the fit."""
         return {"shape": {"vocabulary": len(recalibrator.weight)}, **super().described(recalibrator)}
 
     def module(self) -> Platt:
-        """The affine map."""
+        """Return the affine map."""
         return Platt(self.shape.vocabulary, loss=self.loss, alpha=self.alpha)
 
 
 def _tensor_problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterator[str]:
-    """What is wrong with tensors: names, shapes, dtypes, NaN or infinite values."""
+    """Yield problems of tensors: wrong names, shapes or dtypes, NaN or infinite values."""
     for name in sorted(tensors.keys() ^ expected.keys()):
         yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
     for name, model in expected.items():
@@ -188,16 +185,16 @@ def _tensor_problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tenso
             sizes = list(tensor.shape), list(model.shape)
             yield f"{name} is {tensor.dtype} of shape {sizes[0]}, not {model.dtype} of {sizes[1]}"
         elif not bool(tensor.isfinite().all()):
-            yield f"{name} holds NaN or infinite numbers"
+            yield f"{name} has NaN or infinite numbers"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write a safetensors file under a temporary name, flush it, rename it; return its checksum.
+    """Write a safetensors file atomically and return its checksum.
 
-    StoreError if it cannot be written: the disk is full, say.
+    StoreError if the file cannot be written, for example because the disk is full.
     """
     try:
-        with part_folder(path) as folder:  # the library makes files that only their owner may read
+        with part_folder(path) as folder:  # the library creates files that only their owner can read
             written = folder / path.name
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, written)
             written.chmod(folder.stat().st_mode & 0o666)
@@ -207,13 +204,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
             written.replace(path)
     except SafetensorError as error:
         raise StoreError(
-            f"cannot write {path} ({error}); see that there is space, and run the same command again"
+            f"{path}: cannot be written ({error}). Check the free space, and run the same command again"
         ) from error
     return checksum
 
 
 KeysValues = tuple[Tensor, Tensor]
-"""Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
+"""Keys and values, each (B, key-value heads, n, head width); keys are rotated to their positions."""
 #: Standard deviation of the block's initial matrices, as in LLaMA.
 SPREAD = 0.02
 
@@ -234,7 +231,7 @@ class _RMSNorm(nn.Module):
 
 
 class _Clip(torch.autograd.Function):
-    """Clamp whose gradient stays wherever a descent step would not lead further out of the range."""
+    """Clamp that masks the gradient only if a descent step would lead further out of the range."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
@@ -250,17 +247,17 @@ class _Clip(torch.autograd.Function):
 
 
 class ATS(TrainedModule):
-    """softmax(z_t / T_t), 1/T_t = exp(psi(h_1 … h_t)).
+    """Attentive temperature scaling: softmax(z_t / T_t), 1/T_t = exp(psi(h_1 … h_t)).
 
-    `shape` is usually that of the model's own block, which `fit` takes. `loss` (with its `alpha`) is what ATS
-    is fitted with. `seed` is that of the block's initial weights, if a shape is given.
+    `shape` is the shape of the block; `fit` uses the block shape of the model. `loss` and `alpha` are the
+    loss of the fit. `seed` is the seed of the initial weights, if a shape is given.
 
-    The read-out starts at zero, so T = 1 exactly at every position: the fit starts from the model itself.
-    A random read-out would start it from random temperatures, which the paper's learning rate of 1e-5
-    has too few steps to undo.
+    The read-out starts at zero, so that T = 1 at every position and the fit starts from the model. A random
+    read-out would start from random temperatures, and the paper's learning rate of 1e-5 has too few steps to
+    correct them.
 
-    T stays in [0.05, 20]. A psi beyond the range is set to its bound; the gradient that leads back into the
-    range passes, the one that leads further out does not, so no position gets stuck at a bound.
+    T stays in [0.05, 20]. A psi beyond the range is set to its bound. Gradients that lead back into the range
+    pass and gradients that lead out of it are masked, so that no position stays at a bound.
     """
 
     method = "ATS"
@@ -296,7 +293,7 @@ class ATS(TrainedModule):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.readout.weight.device
 
     @property
@@ -310,11 +307,11 @@ class ATS(TrainedModule):
         return 2 * self.key.weight.shape[0] * self.key.weight.element_size()
 
     def keys_values(self, states: Tensor, positions: Tensor) -> KeysValues:
-        """Return what later positions attend to: keys and values of last hidden states (B, n, d).
+        """Return keys and values of last hidden states (B, n, d), to which later positions attend.
 
         `positions` (B, n) count from 0 in the whole sequence.
         """
-        # the norm's weight multiplies the matrices, not the many states: these then need no gradient
+        # the norm's weight multiplies the matrices instead of the many states, which then need no gradient
         x = self.attention_norm.normalised(states.to(self.key.weight.dtype))
         scale = self.attention_norm.weight
         keys, values = F.linear(x, self.key.weight * scale), F.linear(x, self.value.weight * scale)
@@ -322,18 +319,18 @@ class ATS(TrainedModule):
 
     def inverse_temperature(
         self,
-        states: Tensor,  # (B, q, d), last hidden states whose logits are to be divided by T
-        positions: Tensor,  # (B, q), in the whole sequence
-        keys: Tensor,  # (B, key-value heads, K, head_dim), from `keys_values`, own positions included
+        states: Tensor,  # (B, q, d), last hidden states of the logits to divide by T
+        positions: Tensor,  # (B, q), positions in the whole sequence
+        keys: Tensor,  # (B, key-value heads, K, head_dim), from `keys_values`, with these positions
         values: Tensor,
-        visible: Tensor,  # (B, q, K) bool, the keys that a position attends to: up to its own
+        visible: Tensor,  # (B, q, K) bool, the keys up to each position, to which it attends
         *,
         shared: KeysValues | None = None,
     ) -> Tensor:
         """Return 1/T (B, q) at given positions, float32, in [1/20, 1/0.05].
 
-        `shared` are keys and values of a prefix that all rows have in common, with batch size 1; every
-        position attends to all of them, and they are not copied.
+        `shared` are keys and values of a common prefix of all rows, with batch size 1. Every position attends
+        to all of them, and they are not copied.
         """
         gathered = self._attended(self.queries(states, positions), keys, values, visible, shared)
         return self.inverse_temperature_from(states, gathered)
@@ -375,7 +372,7 @@ class ATS(TrainedModule):
         q = q.view(len(q), self.shape.key_value_heads, -1, *q.shape[2:])  # (B, k, g, q, head_dim)
         q = q * self.shape.head_dim**-0.5
         scores = torch.einsum("bkgqd,bknd->bkgqn", q, keys)
-        # the lowest finite number and not -inf: a padded position without keys must not become NaN
+        # the lowest finite number instead of -inf, because a padded position without keys must not be NaN
         scores = scores.masked_fill(~visible[:, None, None], torch.finfo(scores.dtype).min)
         if shared is not None:
             scores = torch.cat([torch.einsum("bkgqd,knd->bkgqn", q, shared[0][0]), scores], -1)
@@ -388,18 +385,18 @@ class ATS(TrainedModule):
         return gathered.flatten(1, 2).transpose(1, 2).flatten(2)
 
     def extra_repr(self) -> str:
-        """Return what its repr shows before the layers."""
+        """Return the settings for the repr, before the layers."""
         shape = f"{self.shape}, " if self._modules else ""
         return f"{shape}loss={self.loss!r}, alpha={self.alpha}"
 
 
 class ATSContents(ModuleContents):
-    """What the file of ATS holds."""
+    """The contents of the file of ATS."""
 
     keys = ("shape", "loss", "alpha")
 
     shape: BlockShape
 
     def module(self) -> ATS:
-        """The block."""
+        """Return the block."""
         return ATS(self.shape, loss=self.loss, alpha=self.alpha)

@@ -1,6 +1,6 @@
 """Recalibrators that divide all logits by one fitted temperature: TS and TS-grid (spec section 6).
 
-Nothing here imports torch before there are tensors to recalibrate or to fit to.
+This module imports torch only for tensors to recalibrate or to fit to.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class GridTemperature(Temperature):
-    """TS-grid: the temperature of a grid at which `measure` had the highest gain, or lowest Brier score."""
+    """TS-grid: the temperature of a grid with the highest gain, or lowest Brier score, of `measure`."""
 
     alpha = None
 
     def __init__(self, temperature: float, *, measure: str, by: str = "gain") -> None:
         super().__init__(temperature, method="TS-grid")
         self.measure = measure
-        #: What it was chosen by, as files have it: "gain" or "Brier".
+        #: The rule of selection, as in files: "gain" or "Brier".
         self.loss = {"gain": "gain", "brier": "Brier"}[check_name(by, CHOSEN_BY, what="rule of choice")]
 
 
@@ -56,26 +56,26 @@ class TemperatureScaling:
     Parameters
     ----------
     loss : {"NLL", "SS", "any"}
-        Negative log-likelihood, selective smoothing, or any reference (fitted by `semcal.fit` alone).
+        Negative log-likelihood, selective smoothing, or any reference (only with `semcal.fit`).
     alpha : float, optional
-        The α of selective smoothing, between 0 and 1; the paper tries 0.1, 0.25, 0.5 and 0.75.
+        The α of selective smoothing, between 0 and 1; the paper uses 0.1, 0.25, 0.5 and 0.75.
 
     Attributes
     ----------
     temperature_ : float
         The fitted T, in [0.05, 20].
     certificate_ : Certificate
-        Loss before and after, gradient and curvature at the optimum, whether T was clipped.
+        Loss before and after, gradient and curvature at the optimum, and a flag for a clipped T.
     n_tokens_ : int
-        Tokens of positive weight in the data.
+        Number of tokens with a positive weight in the data.
     sgd_ : GradientSteps or None
         The gradient steps that led to T; None for the exact solution.
     exact_ : TemperatureFit or None
-        More about the exact solution (interval, loss curve); it is not saved.
+        Further facts about the exact solution (interval, loss curve), which are not saved.
 
     Examples
     --------
-    A model that says 9 : 1 and is right three times in four is calibrated by T = 2:
+    A model with odds of 9 : 1 that is right three times in four is calibrated by T = 2:
 
     >>> import math, torch
     >>> logits = torch.tensor([[math.log(9.0), 0.0]] * 4)
@@ -98,7 +98,7 @@ class TemperatureScaling:
 
     @classmethod
     def from_fit(cls, fit: TemperatureFit) -> Self:
-        """Return the result of `fit_temperatures` as the object that `fit` would have given."""
+        """Return the fitted recalibrator for a result of `fit_temperatures`."""
         return cls.from_certificate(
             fit.certificate, fit.temperature, loss=fit.loss, alpha=fit.alpha, n_tokens=fit.n_tokens, exact=fit
         )
@@ -115,7 +115,7 @@ class TemperatureScaling:
         sgd: GradientSteps | None = None,
         exact: TemperatureFit | None = None,
     ) -> Self:
-        """Return a fitted object whose T was computed elsewhere: by gradient steps, or read from a file."""
+        """Return a fitted recalibrator with a given T, from gradient steps or a file."""
         ts = cls(loss, alpha)
         ts.certificate_, ts.temperature_, ts.n_tokens_ = certificate, temperature, n_tokens
         ts.sgd_, ts.exact_ = sgd, exact
@@ -145,11 +145,11 @@ class TemperatureScaling:
         Parameters
         ----------
         model : LanguageModel, ServerModel, str or Path; or array or tensor, shape (N, V)
-            The frozen model as `semcal.fit` takes it; or its logits at answer positions.
+            The frozen model as in `semcal.fit`; or its logits at answer positions.
         labeled : file, DataFrame, dicts or Questions; or array or tensor, shape (N,)
-            Labeled questions; or with logits the token ids.
+            Labeled questions; for logits, the token ids.
         weights : array, shape (N,), optional
-            With logits, the non-negative weight of each token; all 1 by default.
+            For logits, the non-negative weight of each token; the default is 1.
         prompt : PromptConfig, optional
             The template, and the examples before every question.
         **options
@@ -158,14 +158,14 @@ class TemperatureScaling:
         Returns
         -------
         Fit or TemperatureScaling
-            The fit with its prompt and model, as `semcal.fit` returns it; or with logits this object.
+            The fit with its prompt and model, as from `semcal.fit`; for logits, this object.
 
         Raises
         ------
         InputError
-            If shapes, targets, weights or logits cannot be used; the message names the token.
+            If shapes, targets, weights or logits are invalid; the message names the token.
         FitError
-            If there is no token of positive weight.
+            If no token has a positive weight.
         """
         if isinstance(model, str | Path) or hasattr(model, "capabilities"):
             return fit_estimator(self, model, labeled, prompt, **options)
@@ -189,7 +189,7 @@ class TemperatureScaling:
         def evaluate(beta: float) -> LossSums:
             total, counted["tokens"] = sums_of_batches(beta, batches(), loss=self.loss, alpha=self.alpha)
             if total.n == 0:
-                raise FitError("there is no answer token to fit a temperature to; give labelled questions")
+                raise FitError("labeled: no answer token to fit a temperature to. Pass labeled questions")
             return total
 
         self.certificate_ = minimise(evaluate)
@@ -200,7 +200,7 @@ class TemperatureScaling:
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return log softmax(logits / T) in float32, shape unchanged; FitError before `fit`."""
         if not hasattr(self, "temperature_"):
-            raise FitError("this TemperatureScaling has no temperature yet; call fit first")
+            raise FitError("TemperatureScaling is not fitted. Call fit first")
         return Temperature(self.temperature_).log_probs(logits)
 
     def __repr__(self) -> str:
@@ -211,7 +211,7 @@ class TemperatureScaling:
 
 
 def solver_of(recalibrator: AnyRecalibrator) -> str | None:
-    """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
+    """Return the solver of a recalibrator, "exact", "sgd" or "grid"; None without a fit.
 
     Examples
     --------
@@ -227,9 +227,9 @@ def solver_of(recalibrator: AnyRecalibrator) -> str | None:
 
 
 def single_temperature(recalibrator: AnyRecalibrator) -> float:
-    """Return the one T by which a recalibrator divides every logit.
+    """Return the single T by which a recalibrator divides every logit.
 
-    UsageError if it has none, as ATS and Platt; FitError if it is not fitted yet.
+    UsageError without a single T (ATS and Platt); FitError before a fit.
 
     >>> from semcal.recalibration import SE
     >>> single_temperature(SE())
@@ -239,15 +239,15 @@ def single_temperature(recalibrator: AnyRecalibrator) -> float:
     if temperature is not None:
         return temperature
     if isinstance(recalibrator, TemperatureScaling):
-        raise FitError("this TemperatureScaling has no temperature yet; call fit first")
+        raise FitError("TemperatureScaling is not fitted. Call fit first")
     raise UsageError(
-        f"{recalibrator.method} has no single temperature, so it cannot be exported to another program; "
-        "fit one with `semcal fit --method TS`, or sample with semcal itself"
+        f"{recalibrator.method} has no single temperature, so it cannot be exported to another program. "
+        "Fit a temperature with `semcal fit --method TS`, or sample with semcal"
     )
 
 
 class TSContents(Contents):
-    """Temperature scaling."""
+    """The contents of the file of TS."""
 
     keys = ("temperature", "loss", "alpha", "n_tokens", "certificate")
 
@@ -256,13 +256,13 @@ class TSContents(Contents):
     certificate: Certificate
 
     def check(self) -> None:
-        """The loss with its α, and the optimum beside gradient steps."""
+        """Check the loss with its α, and the recorded optimum for gradient steps."""
         check_loss(self.loss, self.alpha, exact=self.sgd is None)
         if self.sgd is not None and self.sgd.exact_temperature is None:
             raise UsageError("sgd.exact_temperature is missing")
 
     def restored(self, weights: Path) -> TemperatureScaling:  # noqa: ARG002
-        """TS as it was fitted."""
+        """Return the fitted TS."""
         return TemperatureScaling.from_certificate(
             self.certificate,
             self.temperature,
@@ -274,20 +274,20 @@ class TSContents(Contents):
 
 
 class GridContents(Contents):
-    """A temperature that was chosen from a grid."""
+    """The contents of the file of TS-grid."""
 
     keys = ("temperature", "measure", "loss", "alpha")
 
     temperature: PositiveFloat
     measure: str
-    loss: Literal["Brier", "gain"]  # what it was chosen by
+    loss: Literal["Brier", "gain"]  # rule of selection
     alpha: None
 
     def check(self) -> None:
-        """The measure."""
+        """Check the measure."""
         if self.measure not in MEASURES:
             raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(self.measure)}")
 
     def restored(self, weights: Path) -> GridTemperature:  # noqa: ARG002
-        """The temperature as it was chosen."""
+        """Return the selected temperature."""
         return GridTemperature(self.temperature, measure=self.measure, by=self.loss.lower())

@@ -5,9 +5,9 @@ With logits z both losses of the paper have the same form for one token,
     loss(β) = w · (logsumexp(β z) − β c),
 
 which is convex in β. NLL has w = 1 and c = z_y. Selective smoothing (paper, equation "ss loss") has
-w = 1 − α and c = z_y where the model's top token is the target, w = α and c = mean(z) where it is not;
-the top token does not change with T, so neither does the case. Newton steps inside a shrinking bracket find
-the minimum; slope and curvature come from one pass over the tokens (`exact_solver.sums_at`):
+w = 1 − α and c = z_y if the model's top token is the target, otherwise w = α and c = mean(z). The top token
+does not change with T, so neither does the case. Newton steps inside a shrinking bracket find the minimum;
+slope and curvature come from one pass over the tokens (`exact_solver.sums_at`):
 
     loss'(β) = Σ w (E_β[z] − c),    loss''(β) = Σ w Var_β[z].
 """
@@ -31,14 +31,14 @@ from semcal.rows import Json
 LOSSES = ("NLL", "SS", "any")
 #: The range of temperatures that a fit may choose.
 T_MIN, T_MAX = 0.05, 20.0
-#: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
+#: Newton stops at a step of log T below this tolerance; with quadratic convergence the error is far smaller.
 TOLERANCE = 1e-8
 MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
 class LossSums:
-    """Sums over tokens at one β: sample weights, weighted loss, and its two derivatives in β."""
+    """Sums over tokens at one β: token weights, weighted loss, and its two derivatives in β."""
 
     n: float
     loss: float
@@ -54,30 +54,31 @@ class LossSums:
 class Certificate:
     """Evidence that a fitted temperature is the optimum; losses are means per token (any: per question)."""
 
-    temperature: float  # the minimiser, clipped to [0.05, 20]
-    loss: float  # at the minimiser
-    loss_at_one: float  # at T = 1
-    gradient: float  # first derivative of the mean loss with respect to 1/T at the minimiser
+    temperature: float  # the minimizer, clipped to [0.05, 20]
+    loss: float  # loss at the minimizer
+    loss_at_one: float  # loss at T = 1
+    gradient: float  # first derivative of the mean loss with respect to 1/T at the minimizer
     curvature: float  # second derivative
-    at_bound: bool  # whether the loss keeps falling beyond the bound at which T was clipped
-    steps: int  # Newton or bisection steps taken
+    at_bound: bool  # True if T was clipped and the loss still decreases beyond the bound
+    steps: int  # number of Newton or bisection steps
 
 
 def check_loss(loss: str, alpha: float | None, *, exact: bool = False) -> None:
-    """Raise UsageError unless it is "NLL", "SS" with 0 < alpha < 1, or "any" (`exact` TS, local model)."""
+    """Raise UsageError unless the loss is "NLL", "SS" with 0 < alpha < 1, or "any" (only if `exact`)."""
     check_name(loss, LOSSES, what="loss")
     if loss != "SS" and alpha is not None:
-        raise UsageError(f"{loss} has no alpha, got alpha={alpha}; leave it out or use loss='SS'")
+        raise UsageError(f"alpha: got {alpha}, but {loss} has no alpha. Omit alpha, or use loss='SS'")
     if loss == "any" and not exact:
-        raise UsageError(
-            "any is a loss for exact TS of a local model; leave method and solver out, or take NLL"
-        )
+        raise UsageError("loss: any requires exact TS of a local model. Omit method and solver, or use NLL")
     if loss == "SS" and (alpha is None or not 0 < alpha < 1):
-        raise UsageError(f"SS needs an alpha between 0 and 1 (the paper: 0.1, 0.25, 0.5, 0.75), got {alpha}")
+        raise UsageError(
+            f"alpha: got {alpha}, expected a number between 0 and 1 for SS. Pass a value of the paper (0.1, "
+            "0.25, 0.5 or 0.75)"
+        )
 
 
 def _step(beta: float, sums: LossSums, low: float, high: float) -> float:
-    """A Newton step in log β where it stays inside the bracket, else its geometric middle."""
+    """Return the Newton step in log β if it stays inside the bracket, else the geometric middle."""
     slope, curvature = beta * sums.slope, beta * beta * sums.curvature + beta * sums.slope
     if curvature > 0:
         exponent = -slope / curvature
@@ -89,9 +90,10 @@ def _step(beta: float, sums: LossSums, low: float, high: float) -> float:
 
 
 def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
-    """Return the temperature in [0.05, 20] that minimises a convex loss, given its sums at any β = 1/T.
+    """Return the certificate of the temperature in [0.05, 20] that minimizes a convex loss.
 
-    A loss that does not depend on T (all logits of every token equal) leaves T at 1.
+    `evaluate` returns the sums of the loss at β = 1/T. If the loss does not depend on T (all logits of every
+    token are equal), T stays at 1.
     """
     at_one = evaluate(1.0)
     low, high = 1 / T_MAX, 1 / T_MIN
@@ -114,7 +116,7 @@ def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
 
 
 def certify(beta: float, sums: LossSums, at_one: LossSums, *, at_bound: bool, steps: int) -> Certificate:
-    """Return the certificate of 1 / `beta` from the sums there and at T = 1."""
+    """Return the certificate of 1 / `beta` from the sums at `beta` and at T = 1."""
     return Certificate(
         temperature=1 / beta,
         loss=sums.loss / sums.n,
@@ -126,14 +128,14 @@ def certify(beta: float, sums: LossSums, at_one: LossSums, *, at_bound: bool, st
     )
 
 
-#: What the best of several candidates is found by: the highest gain, or the lowest Brier score.
+#: Rules of selection among candidates: the highest gain, or the lowest Brier score.
 CHOSEN_BY = ("gain", "brier")
 Loss = tuple[str, float | None]
 """A loss and its α: ("NLL", None), ("SS", 0.25) or ("any", None)."""
-#: The losses that the paper tries.
+#: The losses in the paper.
 PAPER_LOSSES: tuple[Loss, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
 REFERENCES = ("drawn", "all")
-#: Points of a loss curve that are kept.
+#: Maximum points of a stored loss curve.
 LOSSES_KEPT = 200
 
 
@@ -141,35 +143,35 @@ LOSSES_KEPT = 200
 class Schedule:
     """Settings of a training by gradient steps."""
 
-    learning_rate: float  # highest learning rate, reached at the end of the warm-up
-    weight_decay: float = 0.0  # of AdamW, decoupled
-    max_norm: float | None = None  # gradients are clipped to this norm; None leaves them as they are
+    learning_rate: float  # maximum learning rate, at the end of the warm-up
+    weight_decay: float = 0.0  # decoupled weight decay of AdamW
+    max_norm: float | None = None  # maximum norm of gradients; None: no clipping
     epochs: int = 2  # passes over the labeled questions
-    batch_size: int = 4  # questions per step; the paper does not state it
+    batch_size: int = 4  # questions per step; the paper does not report it
     warm_up: float = 0.1  # share of the first epoch in which the learning rate rises linearly
-    #: One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
+    #: "drawn": one random reference answer of each question per epoch; "all": all of them, equal weights.
     references: Literal["drawn", "all"] = "drawn"
-    seed: int = 0  # of the order of questions, the drawn references and the initial weights of ATS
+    seed: int = 0  # seed of the order of questions, the random references and the initial weights of ATS
 
     def __post_init__(self) -> None:
         check_name(self.references, REFERENCES, what="choice of references")
         if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
             raise UsageError(
-                "a schedule has at least one epoch, one question for each step and a seed of 0 or more, got "
-                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}"
+                f"schedule: got epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}. Pass "
+                "at least 1 epoch, a batch size of at least 1 and a seed of at least 0"
             )
         rate, decay, norm = self.learning_rate, self.weight_decay, self.max_norm
         if not (0 < rate < math.inf and 0 <= decay < math.inf and 0 <= self.warm_up <= 1):
             raise UsageError(
-                "a schedule has a positive learning rate, a weight decay of 0 or more and a warm-up share in "
-                f"[0, 1], got {rate}, {decay} and {self.warm_up}"
+                f"schedule: got learning_rate={rate}, weight_decay={decay}, warm_up={self.warm_up}. Pass a "
+                "positive learning rate, a weight decay of at least 0 and a warm-up share in [0, 1]"
             )
         if norm is not None and not norm > 0:
-            raise UsageError(f"max_norm is a positive number or None, got {norm}")
+            raise UsageError(f"max_norm: got {norm}. Pass a positive number or None")
 
 
 def learning_rates(schedule: Schedule, steps: int) -> list[float]:
-    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0."""
+    """Return the learning rate of each step: a linear rise, then half a cosine down to 0."""
     rising = math.ceil(schedule.warm_up * steps / schedule.epochs)
     falling = steps - rising
     return [
@@ -180,7 +182,7 @@ def learning_rates(schedule: Schedule, steps: int) -> list[float]:
 
 
 def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
-    """Return at most `count` means of consecutive losses, in blocks as equal as can be.
+    """Return at most `count` means of consecutive losses, over blocks of nearly equal size.
 
     >>> block_means([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
     (3.0, 1.6666666666666667)
@@ -192,24 +194,24 @@ def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[floa
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """The record of a training, which is saved with the recalibrator."""
+    """The record of a training, saved with the recalibrator."""
 
     schedule: Schedule
     steps: int
-    drift_bound: float  # sum of the learning rates: about how far AdamW can have moved a parameter
-    losses: tuple[float, ...] = field(repr=False)  # mean nats per token of equal shares of steps
+    drift_bound: float  # sum of the learning rates: approximate maximum change of a parameter by AdamW
+    losses: tuple[float, ...] = field(repr=False)  # mean nats per token over blocks of steps
     exact_temperature: float | None = None  # TS: optimum of the same loss over all references
 
     @classmethod
     def from_losses(
         cls, schedule: Schedule, losses: Sequence[float], exact_temperature: float | None = None
     ) -> GradientSteps:
-        """Return the record of a training with these losses (nats), one for each step."""
+        """Return the record of a training with one loss (nats) per step."""
         bound = sum(learning_rates(schedule, len(losses)))
         return cls(schedule, len(losses), bound, block_means(losses), exact_temperature)
 
     def distance(self, temperature: float) -> float | None:
-        """Return how far log T is from that of the exact solution; None where there is none."""
+        """Return the distance of log T from the exact solution; None without one."""
         if self.exact_temperature is None:
             return None
         return abs(math.log(temperature / self.exact_temperature))
@@ -217,7 +219,7 @@ class GradientSteps:
 
 @dataclass(frozen=True)
 class LossCurve:
-    """Mean loss per token (any: per question; nats) at the tabulated temperatures, for a plot."""
+    """Mean loss (nats per token; for any, per question) at the tabulated temperatures, for a plot."""
 
     temperature: tuple[float, ...]
     loss: tuple[float, ...]
@@ -227,21 +229,22 @@ class LossCurve:
 class TemperatureFit:
     """An exact temperature with its certificate, standard error and resampled values.
 
-    The standard error of T is the sandwich, clustered by question (or group) and each cluster's slope taken
-    with the curvature of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
+    The standard error of T is a sandwich estimate, clustered by question (or group). As in the jackknife, the
+    slope of each cluster is divided by the curvature of the other clusters. It is NaN at a bound or with a
+    single cluster.
     """
 
     loss: str  # "NLL", "SS" or "any"
-    alpha: float | None  # of selective smoothing
+    alpha: float | None  # α of selective smoothing
     certificate: Certificate  # from exact sums
-    log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
+    log_temperature_step: float  # size of a further Newton step of log T: the remaining error
     standard_error: float
-    resampled: tuple[float, ...] = field(repr=False)  # T of sets of questions drawn again
+    resampled: tuple[float, ...] = field(repr=False)  # T of bootstrap sets of questions
     curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int
     n_clusters: int  # groups of questions, or questions
-    #: Mean Σ p(a) over a question's references, at T = 1 and, out of fold (by cluster), at the fitted T.
+    #: Mean Σ p(a) over the references of a question, at T = 1 and at the T of other folds (by cluster).
     right_draws: tuple[float, float] | None = None
 
     @property
@@ -250,8 +253,10 @@ class TemperatureFit:
         return self.certificate.temperature
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the interval of T, NaN where there is none: log T ± its standard error times the quantile of
-        Student's t with clusters − 1 degrees of freedom.
+        """Return the confidence interval of T, NaN without a standard error.
+
+        It is log T ± its standard error times the quantile of Student's t with clusters − 1 degrees of
+        freedom.
         """
         if math.isnan(self.standard_error):
             return math.nan, math.nan
@@ -260,7 +265,7 @@ class TemperatureFit:
         return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
 
     def report(self, *, grouped: bool = False) -> Json:
-        """Return losses, error and interval by name, of `grouped` questions also the number of groups."""
+        """Return losses, error and interval by name; with `grouped`, also the number of groups."""
         return {
             "loss_before": self.certificate.loss_at_one,
             "loss_after": self.certificate.loss,
@@ -278,7 +283,7 @@ class TemperatureFit:
 class _Fitted(Protocol):
     @property
     def loss(self) -> str:
-        """The loss or score that it was fitted or chosen by."""
+        """The loss of the fit, or the score of the selection."""
 
     @property
     def alpha(self) -> float | None:
@@ -286,43 +291,42 @@ class _Fitted(Protocol):
 
 
 class FittedMap(_Fitted, TokenDistribution, Protocol):
-    """A recalibrator that is fitted and reads logits alone."""
+    """A fitted recalibrator that reads only logits."""
 
 
 class FittedReader(_Fitted, StateReader, Protocol):
-    """A recalibrator that is fitted and reads hidden states: ATS."""
+    """A fitted recalibrator that reads hidden states: ATS."""
 
 
 Fitted = FittedMap | FittedReader
-"""What a fit gives: it can be sampled with, and saved."""
+"""A fitted recalibrator, which can be sampled with and saved."""
 
-#: Fewer labelled questions are refused; fewer than FEW raise a warning.
+#: Minimum number of labeled questions, and the number below which a warning follows.
 FEWEST, FEW = 5, 50
 
 
 def check_enough(questions: int, *, of: str = "to fit to") -> None:
-    """Raise FitError below 5 labelled questions; `of` says what they are for.
+    """Raise FitError below 5 labeled questions; `of` is a phrase for their use.
 
     Examples
     --------
     >>> check_enough(2)
     Traceback (most recent call last):
-    semcal.errors.FitError: there are 2 labelled questions to fit to, and at least 5 are needed: ...
+    semcal.errors.FitError: questions: got 2 labeled questions to fit to, expected at least 5. Label more ...
     """
     if questions < FEWEST:
         raise FitError(
-            f"there {'is' if questions == 1 else 'are'} {questions or 'no'} labelled "
-            f"question{'' if questions == 1 else 's'} {of}, and at least {FEWEST} are needed: label more "
-            f"({FEW} give a usable fit, a few hundred a reliable one)"
+            f"questions: got {questions} labeled question{'' if questions == 1 else 's'} {of}, expected at "
+            f"least {FEWEST}. Label more questions ({FEW} for a usable fit, a few hundred for a reliable one)"
         )
 
 
 def warn_if_few(questions: int, *, of: str = "to fit to", stacklevel: int = 3) -> None:
-    """Warn below 50 labelled questions."""
+    """Warn below 50 labeled questions."""
     if questions < FEW:
         warnings.warn(
-            f"there are only {questions} labelled questions {of}: {questions} others may give a very "
-            f"different result; label {FEW} or more, better a few hundred",
+            f"questions: got only {questions} labeled questions {of}; with {questions} other questions the "
+            f"result may be very different. Label {FEW} or more, preferably a few hundred",
             SemcalWarning,
             stacklevel=stacklevel,
         )

@@ -1,13 +1,14 @@
-"""Choosing a recalibrator: candidates, their scores on the same questions, and the choice (spec section 6).
+"""Selection of a recalibrator among candidates, by scores on common validation questions (spec section 6).
 
-`fit_and_select` is the paper's sweep: it fits every candidate to one set of features, samples answers under
-each in common passes of the model, and takes for each measure the candidate of the highest gain (or the
-lowest Brier score) on validation; for T-SC and G-SC it also tries their own α (here a). TS-grid (`fit_grid`)
-chooses among temperatures in the same way. It needs labelled questions and samples, no logits and no
-gradients, so it serves models that can only be sampled; it costs m draws for each question and temperature,
-where TS reads the reference answers once.
+`fit_and_select` is the paper's sweep: it fits every candidate to one set of features, samples answers with
+each candidate in common passes of the model, and selects for each measure the candidate with the highest gain
+(or the lowest Brier score) on validation. For T-SC and G-SC it also tries values of their own α (here a).
 
-Nothing here loads torch before something is fitted or sampled.
+TS-grid (`fit_grid`) selects among temperatures in the same way. It needs labeled questions and samples, but
+neither logits nor gradients, so it works for models that can only be sampled. It takes m samples per question
+and temperature, whereas TS reads the reference answers once.
+
+This module loads torch only for fitting and sampling.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ if TYPE_CHECKING:
     from semcal.recalibration.recalibrators import GridTemperature
     from semcal.recalibration.records import Fitted
 
-#: The weight decays of ATS and Platt that the paper tries.
+#: Weight decays of ATS and Platt in the paper.
 WEIGHT_DECAYS = (0.0, 0.01)
-#: The a of T-SC and G-SC that the paper tries.
+#: Values of a for T-SC and G-SC in the paper.
 MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 #: Temperatures of TS-grid: 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
-#: Scores this close to the best are tied with it: rounding must not choose.
+#: Maximum difference of tied scores, so that rounding does not decide.
 TIE = 1e-12
-#: What `recalibrator.json` keeps of the scores by which it was chosen.
+#: Validation scores in `recalibrator.json`.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
-#: How TS-grid samples by default: ten answers after no examples.
+#: Default settings of samples for TS-grid: ten answers, without examples.
 TEN_DRAWS = Sampling(())
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -73,15 +74,15 @@ _Choice = TypeVar("_Choice")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to recalibrate."""
+    """A method with a loss and a weight decay."""
 
     name: str  # unique: "Base", "TS NLL", "ATS SS 0.25"
-    loss: str | None = None  # "NLL", "SS" or "any"; None where nothing was fitted (Base, SE)
+    loss: str | None = None  # "NLL", "SS" or "any"; None without a fit (Base, SE)
     alpha: float | None = None  # the α of selective smoothing
-    weight_decay: float | None = None  # None where the method has none (TS)
+    weight_decay: float | None = None  # None for methods without weight decay (TS)
 
     def complexity(self) -> tuple[Any, ...]:
-        """What ties are settled by; lower is simpler."""
+        """Return the sort key for ties; a smaller key is simpler."""
         return (
             self.loss is not None,
             self.loss != "NLL",
@@ -91,7 +92,7 @@ class Candidate:
 
 
 def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
-    """The candidate of a method with a loss, its α and a weight decay, named as in tables."""
+    """Return the candidate of a method with a loss, its α and a weight decay, with its name in tables."""
     parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
     return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
 
@@ -104,21 +105,21 @@ class CandidateFit:
     solver: str  # "exact" or "sgd"
     losses: tuple[Loss, ...]
     weight_decay: float | None
-    run: int = 0  # whose seed it has; 0 where all runs share one fit
+    run: int = 0  # the run whose seed the fit uses; 0 if all runs share the fit
 
     @property
     def candidates(self) -> list[Candidate]:
-        """What is fitted, in the order of the losses."""
+        """The candidates, in the order of the losses."""
         return [candidate_of(self.method, *loss, self.weight_decay) for loss in self.losses]
 
     @property
     def names(self) -> list[str]:
-        """The names of the candidates."""
+        """Names of the candidates."""
         return [candidate.name for candidate in self.candidates]
 
     @property
     def reads_table(self) -> bool:
-        """Whether it reads losses from a `LogPartitionTable` that others share."""
+        """True if the fit reads losses from a shared `LogPartitionTable`."""
         return self.solver == "sgd" and FITTED[self.method].tabulated
 
 
@@ -129,7 +130,7 @@ def candidate_fits(
     weight_decays: Sequence[float] = WEIGHT_DECAYS,
     solver: str = "exact",
 ) -> list[CandidateFit]:
-    """The fits of methods by the losses that they have; `solver` is that of methods that have several."""
+    """Return the fits of methods, by their losses; `solver` applies to methods with several solvers."""
     fits = []
     for name in methods:
         method = FITTED[name]
@@ -152,7 +153,7 @@ def fit_candidate(
     seed: int = 0,
     table: LogPartitionTable | None = None,
 ) -> dict[Candidate, Fitted]:
-    """Carry out one fit on stored features; some methods have a learning rate of their own."""
+    """Run one fit on stored features; some methods ignore `learning_rate` and use their own."""
     method = FITTED[fit.method]
     schedule = paper_schedule(
         fit.method,
@@ -175,7 +176,7 @@ def fit_candidates(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Fitted]:
-    """Carry out several fits on stored features; `progress` gets the number of finished candidates."""
+    """Run several fits on stored features; `progress` receives the number of finished candidates."""
     from semcal.recalibration.exact_solver import tabulate
 
     table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
@@ -198,12 +199,12 @@ def sample_candidates(
     keep: Store | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
 ) -> dict[_Key, list[Row]]:
-    """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
+    """Sample and cluster questions with every candidate; return rows by candidate, in the order of questions.
 
     The candidates share the random numbers, and in each block (`question_blocks`) one pass of the model and
-    one clustering. Finished blocks are kept in `keep`; `progress` gets how many questions are finished, once
-    for each. One to which a server gave no answers is left out for all, told to `on_bad_question`, by default
-    with a warning.
+    one clustering. `keep` stores finished blocks; `progress` receives the number of finished questions. A
+    question without answers of the server is omitted for all candidates and passed to `on_bad_question`,
+    which warns by default.
     """
     sampling = replace(sampling, recalibrators=tuple(recalibrators.values()))
     names = tuple(map(str, range(len(recalibrators))))
@@ -229,7 +230,7 @@ def sample_candidates(
 
 
 def _revisions(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
-    """The models that the rows depend on."""
+    """Return the revisions of the models that the rows depend on."""
     return {
         "model": model.revision,
         "prompt": sampling.asking.hash(model),
@@ -242,28 +243,28 @@ def _revisions(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Js
 
 @dataclass(frozen=True)
 class Score:
-    """How one candidate did under one measure, on the questions that have a confidence under all."""
+    """Scores of one candidate for one measure, on the questions with a confidence for all candidates."""
 
     gain: float
     brier: float
     ace: float
-    auroc: float  # NaN where all or none are right
-    accuracy: float  # moves with what the measure answers
-    n: int  # questions that count
+    auroc: float  # NaN if all answers are correct, or none
+    accuracy: float  # depends on the answer that the measure selects
+    n: int  # number of counted questions
 
 
 @dataclass(frozen=True, eq=False)
 class PairedScores:
-    """Confidence and correctness of N questions under each of C candidates, for one measure."""
+    """Confidence and correctness of N questions for each of C candidates, for one measure."""
 
     confidence: NDArray[np.float64]  # (C, N)
     correct: NDArray[np.bool_]  # (C, N)
-    ids: tuple[str, ...]  # the N questions that count
-    undefined: int  # left out: the measure is null under some candidate, which must gain nothing by that
-    groups: NDArray[np.intp] | None = None  # (N,) by passage or field `group`; None where each is its own
+    ids: tuple[str, ...]  # the N counted questions
+    undefined: int  # omitted questions: a null of one candidate must not be an advantage
+    groups: NDArray[np.intp] | None = None  # (N,) by passage or field `group`; None without groups
 
     def scores(self, *, bins: int = 15) -> list[Score]:
-        """Measure every candidate."""
+        """Return the scores of every candidate."""
         return [
             Score(
                 gain=metrics.gain(p, c),
@@ -278,16 +279,17 @@ class PairedScores:
 
 
 def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
-    """Gather one measure of graded rows of several candidates on the same questions, in any order.
+    """Collect one measure of graded rows of several candidates on the same questions, in any order.
 
-    A row without the measure counts as null. InputError if a question occurs twice, or not under all.
+    A row without the measure counts as null. InputError if a question occurs twice, or if a candidate lacks
+    it.
     """
     by_id = [_by_id(rows) for rows in candidates]
     for candidate in by_id[1:]:
         for missing in by_id[0].keys() ^ candidate.keys():
             raise InputError(
-                f"question {missing!r} is not there under every candidate; candidates are compared on the "
-                "same questions"
+                f"candidates: question {missing!r} is missing for some. Pass rows of the same questions for "
+                "every candidate"
             )
     values = {
         name: [(row.measured.confidence.get(measure), row.graded.of_measure(measure)) for row in rows]
@@ -306,10 +308,10 @@ def _by_id(rows: Rows) -> dict[str, Row]:
 
 
 def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
-    """Measure → a score for each candidate, from measure → graded rows of each candidate.
+    """Return a dict of measure → one score per candidate, from measure → graded rows of each candidate.
 
-    A measure that is defined for no question (without log-likelihoods all but E-SC) is left out; FitError if
-    none is left.
+    A measure that is null for all questions is omitted (without log-likelihoods, all but E-SC); FitError if
+    no measure is left.
     """
     paired = {
         check_name(measure, MEASURES, what="measure"): paired_scores(rows, measure)
@@ -318,7 +320,7 @@ def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15
     scores = {measure: pairs.scores(bins=bins) for measure, pairs in paired.items() if pairs.ids}
     if not scores:
         raise FitError(
-            "no question has a confidence under any of the measures; there is nothing to choose by"
+            "measures: all are null for every question. Include E-SC, or pass samples with log-likelihoods"
         )
     return scores
 
@@ -330,9 +332,9 @@ def choose(
     simplicity: Callable[[_Choice], Any],
     by: str = "gain",
 ) -> _Choice:
-    """Return the choice of the highest gain, or of the lowest score `by` "brier"; ties go to the simplest.
+    """Return the choice with the highest gain, or `by` "brier" with the lowest Brier score.
 
-    Scores within 1e-12 of the best are tied with it; of equally simple choices the first wins.
+    Scores within 1e-12 of the best are tied. Among tied choices the simplest wins, then the first.
 
     Examples
     --------
@@ -348,7 +350,7 @@ def choose(
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate under one measure, with its score on validation."""
+    """A candidate with a measure, and its score on validation."""
 
     candidate: Candidate
     measure: str
@@ -356,20 +358,20 @@ class Entry:
     score: Score
 
     def simplicity(self) -> tuple[Any, ...]:
-        """What ties are settled by; lower is simpler."""
+        """Return the sort key for ties; a smaller key is simpler."""
         distance = 0.0 if self.measure_alpha is None else abs(math.log(self.measure_alpha))
         return (*self.candidate.complexity(), round(distance, 12))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen for each measure, and from what."""
+    """The selected entry for each measure, and all entries."""
 
     chosen: Mapping[str, Entry]  # by measure
-    entries: tuple[Entry, ...] = field(repr=False)  # every candidate under every measure and a
+    entries: tuple[Entry, ...] = field(repr=False)  # every candidate with every measure and a
 
     def table(self) -> list[Json]:
-        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
+        """Return one dict per entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
         return [
             {
                 "measure": entry.measure,
@@ -393,16 +395,16 @@ def select(
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     by: str = "gain",
 ) -> Selection:
-    """Choose for each measure the candidate, and the a of T-SC and G-SC, of the highest gain.
+    """Select for each measure the candidate, and a for T-SC and G-SC, with the highest gain.
 
-    Scores within 1e-12 of the best are tied with it. Of tied ones the simplest wins: nothing fitted before
-    NLL before SS; of two SS the smaller α; no weight decay before 0 before more; of two a the one nearer to
-    1 (smaller |log a|; B-SC is T-SC with a = 1); after that the candidate given first.
+    Scores within 1e-12 of the best are tied. Among tied entries the simplest wins, by these rules in order:
+    no fit, then NLL, then SS; the smaller α of SS; no weight decay, then 0, then more; a closer to 1 (smaller
+    |log a|; B-SC is T-SC with a = 1); the first candidate.
 
-    `candidates` maps each to its rows of the same validation questions, sampled and clustered. A measure that
-    is defined for no question is left out. `by="brier"` is the paper's rule, the lowest Brier score: then a
-    candidate whose answers are nearly all wrong, each with little confidence, wins. The scores flatter what
-    was chosen by them.
+    `candidates` maps candidates to their sampled and clustered rows of the same validation questions. A
+    measure that is null for all questions is omitted. `by="brier"` is the paper's rule, the lowest Brier
+    score: it prefers a candidate whose answers are nearly all wrong with little confidence. The scores of
+    selected entries are optimistic.
     """
     correct = grade_together(
         grader or RuleGrader(),
@@ -428,12 +430,14 @@ def select_graded(
     bins: int = 15,
     by: str = "gain",
 ) -> Selection:
-    """Choose as `select` does, from what `under_alphas` returns for each candidate."""
+    """Select as `select` does, from the rows of `under_alphas` for each candidate."""
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
-        raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
+        raise UsageError(
+            f"candidates: got the names {names}. Pass one or more candidates with distinct names"
+        )
     if not measure_alphas:
-        raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
+        raise UsageError("measure_alphas: got none. Pass at least one number for T-SC and G-SC, such as 0.5")
     tried = {
         measure: [
             (candidate, a, rows)
@@ -464,7 +468,7 @@ def under_alphas(
     alphas: Sequence[float] = MEASURE_ALPHAS,
     ties: str = "likelier",
 ) -> list[list[Row]]:
-    """Measure rows with each a, given the verdict on each cluster of each row; a list of rows for each a."""
+    """Measure rows with each a, given the grade of each cluster of each row; return a list of rows per a."""
     return [
         [
             row.add(Grades(correct=_correct(row.top_clusters, verdict)))
@@ -483,24 +487,24 @@ def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which candidates are fitted and how, and what one is chosen by."""
+    """Settings of a sweep: methods, learning rate and rule of selection."""
 
     methods: Collection[str]
-    learning_rate: float | None = None  # of ATS and Platt; the paper's by default
-    store: Path | None = None  # a folder for the hidden states
+    learning_rate: float | None = None  # learning rate of ATS and Platt; None: the paper's
+    store: Path | None = None  # folder for the hidden states
     by: str = "gain"  # as in `select`
 
 
 @dataclass(frozen=True)
 class FittedSelection:
-    """Every fitted candidate, and what was chosen from them."""
+    """All fitted candidates, and the selection among them."""
 
     fitted: Mapping[Candidate, Fitted]
     selection: Selection
 
     @property
     def recalibrators(self) -> dict[str, Fitted]:
-        """The recalibrator that was chosen for each measure."""
+        """The selected recalibrator by measure."""
         return {measure: self.fitted[entry.candidate] for measure, entry in self.selection.chosen.items()}
 
 
@@ -515,11 +519,11 @@ def fit_and_select(
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
     keep: Path | None = None,
 ) -> FittedSelection:
-    """Fit every candidate, sample the validation questions under each, and choose for every measure by gain.
+    """Fit every candidate, sample the validation questions with each, and select by measure.
 
     The model reads the labeled questions once, and samples the validation questions once. `progress` maps a
-    label and a total to a function that gets the number of finished items. `keep` is a folder for finished
-    blocks of questions: the same call samples only the others, with identical results.
+    label and a total to a function that receives the number of finished items. `keep` is a folder for
+    finished blocks of questions: the same call samples only the remaining blocks, with identical results.
     """
     from semcal.recalibration.fit_data import fit_features
 
@@ -562,9 +566,9 @@ def save_choices(
     measure: str,
     by: str,
 ) -> dict[str, Json]:
-    """Save the recalibrator of each measure in `folder`/MEASURE, that of `measure` also in `folder` itself.
+    """Save the recalibrator of each measure in `folder`/MEASURE, and that of `measure` also in `folder`.
 
-    Each keeps its scores on validation, and which of them decided (`by`). Returns the chosen rows of the
+    Each file has the validation scores and the rule of selection (`by`). Return the selected rows of the
     table by measure.
     """
     from semcal.recalibration.files import save_pretrained
@@ -582,16 +586,16 @@ def save_choices(
 
 @dataclass(frozen=True)
 class TemperatureGrid:
-    """One temperature for each measure, and what it was chosen from."""
+    """The selected temperature for each measure, with the scores of the grid."""
 
     method: ClassVar[str] = "TS-grid"
     temperatures: Mapping[str, float]  # by measure
     grid: tuple[float, ...] = field(repr=False)
     scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
-    by: str = field(default="gain", repr=False)  # what they were chosen by, "gain" or "brier"
+    by: str = field(default="gain", repr=False)  # rule of selection, "gain" or "brier"
 
     def recalibrator(self, measure: str) -> GridTemperature:
-        """The recalibrator to sample with when answers are chosen by `measure`."""
+        """Return the recalibrator for answers selected by `measure`."""
         from semcal.recalibration.recalibrators import GridTemperature
 
         check_name(measure, self.temperatures, what="measure")
@@ -599,17 +603,17 @@ class TemperatureGrid:
 
     @property
     def recalibrators(self) -> dict[str, Fitted]:
-        """The recalibrator of each measure."""
+        """The recalibrator by measure."""
         return {measure: self.recalibrator(measure) for measure in self.temperatures}
 
     @property
     def at_edge(self) -> tuple[str, ...]:
-        """Measures whose temperature is the lowest or highest of the grid: the best one may lie beyond."""
+        """Measures whose temperature is at an end of the grid, so that the optimum may be outside."""
         ends = (min(self.grid), max(self.grid))
         return tuple(measure for measure, t in self.temperatures.items() if t in ends)
 
     def table(self) -> list[Json]:
-        """One dict for each measure and temperature: measure, temperature, gain, brier, …, chosen."""
+        """Return one dict per measure and temperature: measure, temperature, gain, brier, …, chosen."""
         return [
             {
                 "measure": measure,
@@ -627,7 +631,7 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
 
     grid = [Temperature(t).temperature for t in temperatures]
     if not grid or len(set(grid)) < len(grid):
-        raise UsageError(f"the grid needs one temperature or more, each once, got {list(temperatures)}")
+        raise UsageError(f"temperatures: got {list(temperatures)}. Pass one or more distinct temperatures")
     return grid
 
 
@@ -637,10 +641,10 @@ def choose_temperatures(
     measures: Collection[str] = MEASURES,
     by: str = "gain",
 ) -> TemperatureGrid:
-    """Choose for each measure the temperature of the highest gain, from graded rows at each.
+    """Select for each measure the temperature with the highest gain, from graded rows at each temperature.
 
-    Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `by="brier"`
-    takes the lowest Brier score instead. FitError below 5 questions, a warning below 50.
+    Among ties the temperature closest to 1 wins (smallest |log T|), of T and 1/T the larger. `by="brier"`
+    selects the lowest Brier score instead. FitError below 5 questions, a warning below 50.
     """
     grid = _checked_grid(list(rows))
     questions = min(map(len, rows.values()))
@@ -665,10 +669,10 @@ def rows_at_temperatures(
     keep: Store | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
 ) -> dict[float, list[Row]]:
-    """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
+    """Sample, cluster, measure and grade questions at several temperatures; return rows by temperature.
 
-    The questions have reference answers and distinct ids; the other parameters are those of
-    `sample_candidates`, in which each temperature is a candidate.
+    The questions have reference answers and distinct ids. The other parameters are the same as in
+    `sample_candidates`, with temperatures as candidates.
     """
     from semcal.models.distribution import Temperature
 
@@ -706,14 +710,14 @@ def fit_grid(
     by: str = "gain",
     progress: ShowProgress = True,
 ) -> TemperatureGrid:
-    """Fit TS-grid: choose one temperature for each measure by the gain of sampled answers.
+    """Fit TS-grid: select one temperature for each measure by the gain of sampled answers.
 
-    `questions` are labelled as in `semcal.fit`, a few hundred, kept apart from those the result is tested on;
-    `measures` and `by` as in `choose_temperatures`.
+    `questions` are a few hundred labeled questions as in `semcal.fit`; do not reuse them as test questions.
+    `measures` and `by` are the same as in `choose_temperatures`.
 
     Examples
     --------
-    A model that is sure and half the time wrong needs a high temperature:
+    A confident model that is wrong for half of the questions needs a high temperature:
 
     >>> from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.95, "Bo.": 0.05} for i in range(40)}

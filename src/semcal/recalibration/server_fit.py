@@ -1,7 +1,7 @@
-"""Fit T over a server, which gives no logits, by a few numbers of each answer token (spec section 6).
+"""Fit T over a server without logits, from a few log-probabilities per answer token (spec section 6).
 
 With raw log-probabilities s, β = 1/T and A(β) = log Σ exp(β s), the NLL of a token y is A(β) − β s_y, convex
-in β. One token i whose log-probability is known raw and at β gives A(β) = β s_i − log p_β(i).
+in β. If the log-probability of one token i is known raw and at β, then A(β) = β s_i − log p_β(i).
 """
 
 from __future__ import annotations
@@ -39,67 +39,68 @@ from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Ro
 from semcal.store import Store
 
 Array = NDArray[np.float64]
-#: The routes over a server in words.
+#: Descriptions of the routes over a server.
 ROUTES: dict[Route, str] = {
-    "one token": "the likeliest token at each position, raw and at T",
+    "one token": "the most likely token at each position, raw and at T",
     "whole vocabulary": "the log-probabilities of the whole vocabulary",
 }
-#: Questions whose requests are sent together, and whose replies are kept together.
+#: Number of questions whose requests are sent together, and whose replies are stored together.
 BLOCK = 8
-#: Log-probabilities of whole vocabularies that are held at once (2 GB).
+#: Maximum log-probabilities of whole vocabularies in memory (2 GB).
 MOST_NUMBERS = 2**29
-#: Chebyshev nodes of a window of temperatures, its half width in log T, and how far inside the optimum lies.
+#: Chebyshev nodes of a window of temperatures, its half width in log T, and the inner part for the optimum.
 NODES, HALF, INSIDE = np.cos(np.pi * (2 * np.arange(5) + 1) / 10), 0.2, 0.9
 MOST_WINDOWS = 8
 
 
 @dataclass(frozen=True)
 class ServerFit:
-    """A temperature with its numerical error, and how a server was asked for it."""
+    """A temperature with its numerical error, and the route over the server."""
 
     fit: TemperatureFit
-    route_error: float  # of T
+    route_error: float  # numerical error of T
     route: Route = "one token"
     url: str = ""
-    grouped: bool = False  # whether some questions are of one group
-    questions: tuple[int, ...] = ()  # the numbers of those that the server answered for
+    grouped: bool = False  # True if some questions share a group
+    questions: tuple[int, ...] = ()  # indices of the questions with replies
 
     @property
     def report(self) -> Json:
-        """Losses, error and interval, route and its error."""
+        """Losses, error and interval of T, and the route with its error."""
         error = {"route": self.route, "route_error": self.route_error}
         return {**self.fit.report(grouped=self.grouped), **error, "n_tokens": self.fit.n_tokens}
 
     @property
     def origin(self) -> Json:
-        """What the file keeps of the server, and of the error of T."""
+        """The record of the server and of the error of T for the file."""
         names = ("route", "route_error", "standard_error", "interval")
         return {"url": self.url, **{name: self.report[name] for name in names}}
 
 
 def choose_route_by(model: ServerModel, loss: str, route: Route | None = None) -> Route:
-    """Return the route to T by a loss, by default the first that the server allows.
+    """Return the route to T for a loss, by default the first possible route.
 
-    UsageError without a tokenizer, or for SS without the whole vocabulary; ServerError if the server gives
-    too little.
+    UsageError without a tokenizer, or for SS without the whole vocabulary; ServerError if the server allows
+    no route.
     """
     if model.format is None:
         raise UsageError(
-            "T is fitted to the tokens of answers; give the model's tokenizer: --config server.tokenizer=DIR"
+            "server.tokenizer: missing, but a fit of T needs the tokens of answers. Pass the model's "
+            "tokenizer: --config server.tokenizer=DIR"
         )
     if loss == "NLL":
         return choose_route(model.profile, route)
     try:
         return choose_route(model.profile, "whole vocabulary")
     except ServerError as error:
-        raise UsageError(f"SS needs all logits: {error}; leave --loss out") from error
+        raise UsageError(f"--loss: SS requires all logits: {error}. Omit --loss") from error
 
 
 def plan_over_server(model: ServerModel, labelled: FitData, *, loss: str = "NLL") -> str:
-    """Say what `fit_over_server` would ask: its route, requests and prompt tokens."""
+    """Return a description of `fit_over_server` for these questions: route, requests and prompt tokens."""
     route, gold = choose_route_by(model, loss), _gold(labelled)
     first, later = PartitionRequests(model.client, model.profile).counts(gold, route)
-    more = f", then {later:,} at each of five temperatures or more" if later else ""
+    more = f", then {later:,} at each of at least five temperatures" if later else ""
     tokens = sum(
         len(question.prompt) + len(beginning) for question in gold for beginning in question.beginnings
     )
@@ -117,11 +118,11 @@ def fit_over_server(
     on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServerFit:
-    """Fit T to labelled questions by what a server tells of their answers' tokens.
+    """Fit T to labeled questions from log-probabilities of a server for the tokens of reference answers.
 
     `route` and errors are those of `choose_route_by`; also ServerError if the server cannot be reached, and
-    FitError if fewer than 5 questions are left, or T is beyond what the server accepts. `keep` is a folder
-    for what the server said, from which the same call resumes.
+    FitError if fewer than 5 questions are left, or T exceeds the maximum of the server. `keep` is a folder
+    for replies of the server, from which the same call resumes.
     """
     check_loss(*loss)
     chosen, groups = choose_route_by(model, loss[0], route), labelled.groups()
@@ -136,8 +137,8 @@ def fit_over_server(
     most = model.profile.max_temperature
     if fitted.fit.certificate.at_bound and most is not None and math.isclose(fitted.fit.temperature, most):
         raise FitError(
-            f"T lies above {most:g}, the highest that {model.profile.url} takes; "
-            "see that the answers belong to the questions"
+            f"temperature: the optimum exceeds {most:g}, the maximum of {model.profile.url}. Check that the "
+            "reference answers belong to the questions"
         )
     return replace(
         fitted,
@@ -158,8 +159,8 @@ class GoldTokens:
     """The N tokens of the reference answers to Q questions."""
 
     question: NDArray[np.intp]  # (N,)
-    weight: Array  # (N,), references of a question count equally and add up to one
-    log_probs: Array  # (N,), raw log-probabilities s_y; NaN where a question is left out
+    weight: Array  # (N,), equal weights of the references of a question, with sum 1
+    log_probs: Array  # (N,), raw log-probabilities s_y; NaN for an omitted question
     groups: NDArray[np.intp] | None = None  # (Q,), as in `fit_temperatures`
 
     def by_question(self, values: Array) -> Array:
@@ -171,25 +172,25 @@ class GoldTokens:
 
 @dataclass
 class _RowsOfQuestions:
-    """Rows of all questions from the server or the store, and which questions failed so far."""
+    """Rows of all questions from the server or the store, and the questions that failed so far."""
 
     requests: PartitionRequests
     questions: Sequence[GoldQuestion]
     store: Store | None
-    settings: Json  # of the server
+    settings: Json  # settings of the server
     progress: Callable[[int], None] | None
     on_bad_question: Callable[[QuestionError], None] | None
     failed: set[int] = field(default_factory=set)
 
     @property
     def answered(self) -> list[int]:
-        """The questions that did not fail."""
+        """Indices of the questions that did not fail."""
         return [i for i in range(len(self.questions)) if i not in self.failed]
 
     def rows(
         self, ask: Callable[[list[int]], Sequence[ReplyRow]], *, key: Sequence[Any]
     ) -> dict[int, ReplyRow]:
-        """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
+        """Return the rows of all questions that have not failed, by index; `ask` receives some indices."""
         numbers, rows = self.answered, dict[int, ReplyRow]()
         for start in range(0, len(numbers), BLOCK):
             block = numbers[start : start + BLOCK]
@@ -210,11 +211,10 @@ class _RowsOfQuestions:
         return rows
 
     def numbered(self, numbers: Sequence[int]) -> list[GoldQuestion]:
-        """The questions of these numbers."""
         return [self.questions[i] for i in numbers]
 
     def by_token(self, rows: Mapping[int, ReplyRow], key: str) -> NDArray[np.float64]:
-        """The values of all questions' tokens behind each other (N,); NaN where a question failed."""
+        """Return the values of the tokens of all questions (N,); NaN for failed questions."""
         values = [
             value
             for i, question in enumerate(self.questions)
@@ -223,7 +223,7 @@ class _RowsOfQuestions:
         return np.array(values)
 
     def gold(self, raw: Mapping[int, ReplyRow], groups: NDArray[np.intp] | None) -> GoldTokens:
-        """The tokens of all questions."""
+        """Return the tokens of all questions."""
         counts = [len(question.tokens) for question in self.questions]
         return GoldTokens(
             question=np.repeat(np.arange(len(counts)), counts),
@@ -236,13 +236,13 @@ class _RowsOfQuestions:
 def _by_whole_vocabulary(
     rows_of: _RowsOfQuestions, loss: Loss, *, groups: NDArray[np.intp] | None, seed: int
 ) -> ServerFit:
-    """Log-probabilities are logits: the exact fit as it is."""
+    """Fit T exactly, with log-probabilities of the whole vocabulary as logits."""
     size = rows_of.requests.profile.vocabulary or 0
     positions = sum(len(question.beginnings) for question in rows_of.questions)
     if positions * size > MOST_NUMBERS:
         raise FitError(
-            f"{size:,} log-probabilities at {positions:,} positions are too many; fit to at most "
-            f"{MOST_NUMBERS // size * len(rows_of.questions) // positions} questions (--limit)"
+            f"--limit: {size:,} log-probabilities at {positions:,} positions exceed the memory limit. Fit to "
+            f"at most {MOST_NUMBERS // size * len(rows_of.questions) // positions} questions"
         )
     rows = rows_of.rows(lambda numbers: rows_of.requests.whole(rows_of.numbered(numbers)), key=["whole"])
     check_enough(len(rows), of="that the server answered for")
@@ -266,7 +266,7 @@ def _by_whole_vocabulary(
 
 
 def _by_one_token(rows_of: _RowsOfQuestions, groups: NDArray[np.intp] | None) -> ServerFit:
-    """T by the likeliest token at each position, raw and at some temperatures."""
+    """Fit T from the most likely token at each position, raw and at some temperatures."""
     requests = rows_of.requests
     raw = rows_of.rows(lambda numbers: requests.raw(rows_of.numbered(numbers)), key=["raw"])
     check_enough(len(raw), of="that the server answered for")
@@ -284,13 +284,13 @@ def _by_one_token(rows_of: _RowsOfQuestions, groups: NDArray[np.intp] | None) ->
 def fit_by_losses(
     evaluate: Callable[[float], Array], gold: GoldTokens, *, hottest: float = T_MAX
 ) -> ServerFit:
-    """Fit T by the NLL of each token, asked for at five temperatures near the optimum.
+    """Fit T from the NLL of each token at five temperatures near the optimum.
 
-    `evaluate` is β → the NLL (N,) of each token at β, in nats; NaN leaves its question out. `hottest` is the
-    highest T that can be asked for. The first window of temperatures lies around 1; while one does not hold
-    the optimum, a Newton step leads to the next. The result is the minimum of the polynomial through five
-    losses; `route_error` is what the last order changes. FitError if fewer than 5 questions are left, or
-    eight windows do not hold the optimum.
+    `evaluate` maps β to the NLL (N,) of each token in nats; a NaN omits the question of the token. `hottest`
+    is the maximum T of requests. The first window of temperatures is around 1. While a window does not
+    contain the optimum, a Newton step leads to the next window. The result is the minimum of the polynomial
+    through five losses; `route_error` is the change by its last order. FitError if fewer than 5 questions are
+    left, or if eight windows do not contain the optimum.
     """
     low, high, centre = -math.log(hottest), -math.log(T_MIN), 0.0
     for number in range(1, MOST_WINDOWS + 1):
@@ -308,27 +308,27 @@ def fit_by_losses(
             return _server_fit(beta, terms, gold, complete, error, steps=5 * number, at_bound=at_bound)
         centre += HALF * x + _newton_step(float(first.sum()), float(second.sum()))
     raise FitError(
-        f"the loss has no minimum in {MOST_WINDOWS} windows of temperatures (the last one near "
-        f"{math.exp(-centre):.3g}): the server's log-probabilities do not belong to one distribution; see "
-        "`semcal probe`"
+        f"temperature: the loss has no minimum in {MOST_WINDOWS} windows (the last one near "
+        f"{math.exp(-centre):.3g}), so the server's log-probabilities are inconsistent. Run `semcal probe` "
+        "to check the server"
     )
 
 
 def _newton_step(first: float, second: float) -> float:
-    """The step in log β, 1 at most, of Newton's method in β, where the loss is convex."""
+    """Return the step in log β, at most 1, of Newton's method in β, in which the loss is convex."""
     ratio = 1 - first / (second - first) if second > first else -1.0
     return min(max(math.log(ratio), -1.0), 1.0) if ratio > 0 else -math.copysign(1.0, first)
 
 
 def _vertex(series: Array) -> float:
-    """Where a Chebyshev series is least on [−1, 1]."""
+    """Return the minimizer of a Chebyshev series on [−1, 1]."""
     roots = [float(root.real) for root in chebroots(chebder(series)) if abs(root.imag) < 1e-9]
     inside = [0.0, *(root for root in roots if abs(root) < 1), -1.0, 1.0]
     return min(inside, key=lambda x: float(chebval(x, series)))
 
 
 def _complete(by_question: Array, gold: GoldTokens) -> NDArray[np.bool_]:
-    """The questions (Q,) of which all is known; FitError if they are too few."""
+    """Return a mask (Q,) of the questions without missing values; FitError if they are too few."""
     complete = np.isfinite(by_question).all(0) & np.isfinite(gold.by_question(gold.log_probs))
     check_enough(int(complete.sum()), of="that the server answered for")
     return np.asarray(complete)
@@ -344,7 +344,7 @@ def _server_fit(
     steps: int,
     at_bound: bool,
 ) -> ServerFit:
-    """From the loss, slope and curvature in β (3, Q') of each question that is kept."""
+    """Build the fit from loss, slope and curvature in β (3, Q') of each complete question."""
     n, at_one = gold.by_question(np.stack([np.ones_like(gold.weight), -gold.log_probs]))[:, complete].sum(1)
     sums = LossSums(float(n), *(float(value) for value in terms.sum(1)))
     sums_at_one = LossSums(float(n), float(at_one), 0.0, 0.0)

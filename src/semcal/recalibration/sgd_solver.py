@@ -1,7 +1,8 @@
 """The paper's training of TS, ATS and Platt on stored states (spec section 6, solver `sgd`).
 
-AdamW with a cosine schedule after a linear warm-up. TS and ATS read their losses from a `LogPartitionTable`,
-so that no step touches the vocabulary; Platt needs the logits of each step, which the head computes again.
+The training uses AdamW with a cosine schedule after a linear warm-up. TS and ATS read their losses from a
+`LogPartitionTable`, so that no step reads the whole vocabulary. Platt needs the logits of each step, which
+the head computes again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from semcal.recalibration.records import (
     learning_rates,
 )
 
-#: Logits computed at once for several steps of Platt.
+#: Maximum logits per call of the head, for several steps of Platt.
 CHUNK = 8_000_000
 _Step = TypeVar("_Step")
 
@@ -48,20 +49,20 @@ _Step = TypeVar("_Step")
 class Training:
     """A finished training."""
 
-    recalibrator: TemperatureScaling | ATS | Platt  # fitted
+    recalibrator: TemperatureScaling | ATS | Platt  # the fitted recalibrator
     sgd: GradientSteps  # settings and record; also `recalibrator.sgd_`
-    #: Mean loss (nats) of each step's tokens before it; `sgd.losses` are block means.
+    #: Mean loss (nats) of the tokens of each step, before the step; `sgd.losses` are block means.
     losses: tuple[float, ...]
 
     @property
     def distance(self) -> float | None:
-        """TS: the distance of log T from that of the exact solution; None for other methods."""
+        """The distance of log T from the exact solution for TS; None for other methods."""
         if not isinstance(self.recalibrator, TemperatureScaling):
             return None
         return self.sgd.distance(self.recalibrator.temperature_)
 
     def result(self) -> FitResult:
-        """The recalibrator with its report."""
+        """Return the recalibrator with its report."""
         report = {
             "steps": self.sgd.steps,
             "losses": list(self.losses),
@@ -73,7 +74,7 @@ class Training:
 
 
 def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
-    """Return one answer of each question that has any, drawn for an epoch, in the order of the questions."""
+    """Return one random answer of each question with answers, for an epoch, in the order of the questions."""
     count = torch.bincount(features.answer_question, minlength=len(features.prompt_start))
     first = count.cumsum(0) - count
     u = np.random.default_rng([seed, epoch, 0]).random(len(count))
@@ -83,7 +84,7 @@ def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
 def training_plan(features: FitFeatures, schedule: Schedule) -> list[Tensor]:
     """Return the answers of each step: questions in a new random order in each epoch."""
     if not len(features.targets):
-        raise FitError("there is no answer token to fit to; give labelled questions")
+        raise FitError("questions: no answer token to fit to. Pass labeled questions")
     check_enough(features.labelled_questions())
     steps: list[Tensor] = []
     for epoch in range(schedule.epochs):
@@ -107,7 +108,7 @@ def _train(
     schedule: Schedule,
     progress: StepProgress | None,
 ) -> tuple[float, ...]:
-    """Take `total` steps once and return their losses."""
+    """Take `total` steps and return their losses."""
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
     losses: list[float] = []
     for rate, step in zip(learning_rates(schedule, total), steps):
@@ -134,7 +135,7 @@ def _loss_of_tokens(
     loss: str,
     alpha: float | None,
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """The function (tokens (n,), β (n,)) → their mean loss."""
+    """Return the function (tokens (n,), β (n,)) → mean loss."""
     weight, centre = table.terms(loss=loss, alpha=alpha)
     sample = features.token_weights() if schedule.references == "all" else torch.ones_like(centre)
     rows = table.rows[table.position]
@@ -168,11 +169,11 @@ def fit_ts(
     table: LogPartitionTable | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train TS on log T, from T = 1; the exact solution is beside it.
+    """Train TS on log T from T = 1, and record the exact solution for comparison.
 
-    The paper's `schedule` by default. The certificate is that of the T reached, with sums from the `table`,
-    which is made if there is none. Warns if so many steps cannot carry log T to the exact solution. The bound
-    is the sum of the learning rates: a step of AdamW is about one learning rate long when gradients keep
+    The default `schedule` is the paper's. The certificate describes the final T, with sums from the `table`,
+    which is computed if missing. A warning follows if the steps cannot move log T to the exact solution. The
+    bound is the sum of the learning rates: a step of AdamW is about one learning rate long if gradients keep
     their sign.
     """
     check_loss(loss, alpha)
@@ -208,10 +209,10 @@ def _warn_of_distance(training: Training) -> None:
     needed = abs(math.log(record.exact_temperature))
     if needed > record.drift_bound:
         warnings.warn(
-            f"{record.steps} steps move log T by about {record.drift_bound:.3g} at most, but the optimum "
-            f"of this loss, T = {record.exact_temperature:.4g}, is {needed:.3g} away from T = 1; the "
-            f"training stopped {training.distance:.3g} short of it. Use the exact solver, more questions or "
-            "more epochs",
+            f"{record.steps} steps move log T by at most about {record.drift_bound:.3g}, but the optimum of "
+            f"this loss, T = {record.exact_temperature:.4g}, is {needed:.3g} away from T = 1; the training "
+            f"ended {training.distance:.3g} before the optimum. Use the exact solver, more questions or more "
+            "epochs",
             SemcalWarning,
             stacklevel=3,
         )
@@ -228,15 +229,17 @@ def fit_ats(
     table: LogPartitionTable | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train ATS with a block of a shape, on the CPU; else as `fit_ts`.
+    """Train ATS with a block of a shape, on the CPU; otherwise like `fit_ts`.
 
-    FitError also if the states of whole sequences were not kept, UsageError if the block has another hidden
-    size than the states.
+    FitError also if the states of whole sequences were not stored, UsageError if the hidden sizes of the
+    block and the states differ.
     """
     schedule = schedule or paper_schedule("ATS")
     width = features.states.shape[1]
     if shape.hidden_size != width:
-        raise UsageError(f"the block has hidden_size {shape.hidden_size}, but the states are {width} wide")
+        raise UsageError(
+            f"shape: hidden_size is {shape.hidden_size}, but states have width {width}. Pass {width}"
+        )
     ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed)
     steps = training_plan(features, schedule)
     features.check_whole()  # before the table is made
@@ -261,7 +264,7 @@ def fit_platt(
     schedule: Schedule | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train Platt on the device of the head's logits; else as `fit_ts`."""
+    """Train Platt on the device of the head's logits; otherwise like `fit_ts`."""
     schedule = schedule or paper_schedule("Platt")
     steps = training_plan(features, schedule)
     rows, sample = features.predicting_rows(), features.token_weights()
@@ -286,7 +289,7 @@ def fit_platt(
 def _with_logits(
     features: FitFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """(tokens, their logits) of each step; the head runs for as many steps together as memory allows."""
+    """Yield (tokens, logits) of each step; the head runs for as many steps at once as `at_once` allows."""
     waiting: list[Tensor] = []
     for number, answers in enumerate(steps, start=1):
         waiting.append(features.tokens_of(answers))
@@ -299,7 +302,7 @@ def _with_logits(
 
 
 def fit_all(task: FitTask, method: str) -> list[FitResult]:
-    """Train "TS", "ATS" (its block of the shape of the model's own) or "Platt" by each loss of a task."""
+    """Train "TS", "ATS" (with the block shape of the model) or "Platt" by each loss of a task."""
     how: dict[str, Any] = {} if method == "Platt" else {"table": task.table}
     if method == "ATS":
         how["shape"] = task.model.block_shape

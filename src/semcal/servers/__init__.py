@@ -1,1 +1,1 @@
-"""Models behind OpenAI-style HTTP: vLLM, SGLang, llama.cpp, Ollama, TGI, a LiteLLM proxy, OpenAI itself."""
+"""Models behind OpenAI-style HTTP: vLLM, SGLang, llama.cpp, Ollama, TGI, a LiteLLM proxy, OpenAI."""

@@ -1,6 +1,6 @@
-"""Requests to a server: concurrent, retried, counted, within a budget; and what their replies hold.
+"""Requests to a server: concurrent, retried, counted, and within a budget.
 
-Each request has a connection of its own. Only their order ties replies to requests in HTTP/1.1, so on a
+Each request has its own connection. In HTTP/1.1 only the order connects replies with requests, so on a
 shared connection a reply that is sent twice would become the answer to the next request.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class BodyError(Exception):
-    """A body that cannot be read; not `passing` where it would come again: too large, or packed otherwise."""
+    """A body that cannot be read; `passing` if a retry may help (not for a large or unsupported body)."""
 
     def __init__(self, reason: str, *, passing: bool = False) -> None:
         super().__init__(reason)
@@ -45,14 +45,14 @@ class BodyError(Exception):
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
-    """Return the body that raw chunks make, unpacked: `limit` bytes at most, before and after.
+    """Join and unpack the raw chunks of a body of at most `limit` bytes, packed and unpacked.
 
     httpx would unpack whole chunks, and some megabytes of gzip may unpack to gigabytes. BodyError if the body
-    is larger, damaged, or packed otherwise than by gzip.
+    is larger, damaged, or has another encoding than gzip.
     """
     packed = encoding.strip().lower() not in ("", "identity")
     if packed and encoding.strip().lower() != "gzip":
-        raise BodyError(f"the reply is packed as {encoding:.60}, and requests accept gzip alone")
+        raise BodyError(f"the reply has the encoding {encoding:.60}; requests accept only gzip")
     unpacking, pieces, read, size = zlib.decompressobj(zlib.MAX_WBITS | 16), list[bytes](), 0, 0
     async for chunk in chunks:
         try:
@@ -62,46 +62,46 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> 
         read, size = read + len(chunk), size + len(pieces[-1])
         if max(read, size) > limit:
             raise BodyError(
-                f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not asked for again; "
-                "semcal.load_server(..., max_reply_bytes=N) takes more"
+                f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not requested again. "
+                "To accept it, pass max_reply_bytes=N to semcal.load_server"
             )
         if packed:
-            await asyncio.sleep(0)  # a time-out holds while a reply is unpacked
+            await asyncio.sleep(0)  # lets a time-out interrupt the unpacking
     if packed and size and (unpacking.unused_data or not unpacking.eof):
-        raise BodyError("the reply is damaged: its gzip ends too early, or more follows it", passing=True)
+        raise BodyError("the reply is damaged: its gzip data is incomplete or too long", passing=True)
     return b"".join(pieces)
 
 
-#: Seconds that a server may ask to wait before a request is asked again; at more it fails for good.
+#: Maximum seconds that a server may ask to wait before a retry; after a longer request the fault is final.
 LONGEST_WAIT = 300.0
 _PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}
-#: Statuses of gateways behind which the answer may have been made, and paid, all the same.
+#: Statuses of gateways; the server behind them may still have generated and charged the answer.
 _LOST = {408, 502, 504}
-#: No key, a wrong key, no credit: the same for all requests.
+#: No key, a wrong key, no credit: the fault applies to all requests.
 _REFUSED = {401, 402, 403}
 #: Codes of an error in a body that are a status.
 _STATUSES = {str(status): status for status in range(400, 600)}
-#: Bytes of a server, and letters of them, that are read for a message.
+#: Maximum bytes and letters of a reply that are read for a message.
 _BYTES, _LETTERS = 10**6, 20_000
-#: So many letters of a key in a row are not shown: a message may have been cut within it.
+#: Minimum letters of a part of a key that is hidden, because a message may be cut within the key.
 _PART = 8
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a try gave no answer."""
+    """The reason why an attempt failed."""
 
-    reason: str  # with words of the server as they came: `server_words` makes them fit to be shown
+    reason: str  # with raw text of the server, which `server_words` makes printable
     status: int | None = None
-    passing: bool = True  # the same request may be answered later
-    refused: bool = False  # no request will be answered
-    unreachable: bool = False  # no connection was made
-    lost: bool = False  # an answer may have been made, and paid, all the same
-    wait: float | None = None  # seconds, as the server asks for
+    passing: bool = True  # True if a retry may succeed
+    refused: bool = False  # True if all requests will fail
+    unreachable: bool = False  # True if no connection was established
+    lost: bool = False  # True if the server may still have generated and charged an answer
+    wait: float | None = None  # seconds to wait, as requested by the server
 
 
 def fault_of_error(error: Exception, timeout: float) -> Fault:
-    """What an error of httpx, or a time-out of `timeout` seconds, means."""
+    """Return the fault for an error of httpx, or for a time-out of `timeout` seconds."""
     import httpx
 
     if isinstance(error, BodyError):
@@ -109,13 +109,13 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
-        remedy = "a longer server.timeout or a lower server.concurrency may help"
-        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
+        remedy = "Increase server.timeout, or reduce server.concurrency"
+        return Fault(f"no reply within {timeout:g} s. {remedy}", lost=True)
     return Fault(f"the connection broke: {str(error)[:200] or type(error).__name__}", lost=True)
 
 
 def _cause(error: BaseException) -> str:
-    """What the system says of a connection that was not made."""
+    """Return the message of the operating system about a failed connection."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
     if isinstance(error, ConnectionError) and error.errno:
@@ -124,7 +124,7 @@ def _cause(error: BaseException) -> str:
 
 
 def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
-    """What a status other than 2xx, with this body, means; None for 2xx."""
+    """Return the fault for a status other than 2xx with this body; None for 2xx."""
     status = reply.status_code
     if 200 <= status < 300:
         return None
@@ -137,7 +137,7 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
 
 
 def _fault_within(status: int, error: Any, content: bytes) -> Fault:
-    """Read an error in the body of a reply of success: by its code, if that is a status."""
+    """Return the fault for an error in the body of a successful reply; its code may be a status."""
     code = _STATUSES.get(str(error.get("code"))) if isinstance(error, Mapping) else None
     words = server_message(content).removesuffix(".")
     reason = f"HTTP {status} with an error: {words}" + (f" ({code})" if code else "")
@@ -145,7 +145,7 @@ def _fault_within(status: int, error: Any, content: bytes) -> Fault:
 
 
 def _fault_of_status(status: int, reason: str, content: bytes, headers: Mapping[str, str]) -> Fault:
-    """Return the fault that a status from 400 on stands for."""
+    """Return the fault for a status of 400 or more."""
     if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
         return Fault(reason, status, passing=False, refused=True)
     wait = _asked_wait(headers)
@@ -155,11 +155,11 @@ def _fault_of_status(status: int, reason: str, content: bytes, headers: Mapping[
 
 
 def server_words(text: str, *, api_key: str | None = None, width: int = 500) -> str:
-    """Return words of a server for a message: one line of `width` letters that print, without the key."""
+    """Return text of a server as one line of at most `width` printable letters, without the API key."""
     text, secret = text[:_LETTERS], api_key or ""
-    if 4 <= len(secret) < _PART and any(map(str.isdigit, secret)):  # "none" and "EMPTY" are no keys
+    if 4 <= len(secret) < _PART and any(map(str.isdigit, secret)):  # "none" and "EMPTY" are not keys
         text = text.replace(secret, "(the key)")
-    for key in dict.fromkeys((secret, quote(secret, safe=""))):  # as a redirect may hold it
+    for key in dict.fromkeys((secret, quote(secret, safe=""))):  # a redirect may contain the quoted key
         for start in range(len(key) - _PART + 1):
             parts = [key[start:end] for end in range(start + _PART, len(key) + 1) if key[start:end] in text]
             text = text.replace(parts[-1], "(the key)") if parts else text
@@ -168,7 +168,7 @@ def server_words(text: str, *, api_key: str | None = None, width: int = 500) -> 
 
 
 def server_message(content: bytes, *, width: int = 200) -> str:
-    """Return what a server says of an error, in one line of at most `width` letters.
+    """Return the error message of a server in one line of at most `width` letters.
 
     Examples
     --------
@@ -188,21 +188,21 @@ def server_message(content: bytes, *, width: int = 200) -> str:
 
 
 def _without_tags(page: str) -> str:
-    """The text of a page, in linear time."""
+    """Return the text of a page, in linear time."""
     before, *pieces = re.split(r"<(?:script|style)\b[^<>]*>", page)
     after = (re.split(r"</(?:script|style)>", piece, maxsplit=1)[-1] for piece in pieces)
     return re.sub(r"<[^<>]*>", " ", " ".join((before, *after)))
 
 
 def _said(error: Any) -> str:
-    """The message in any of the shapes that servers give it."""
+    """Return the message of an error in any known format."""
     if isinstance(error, str):
         return error
     if isinstance(error, list):
         return "; ".join(map(_said, error[:3]))
     if not isinstance(error, Mapping):
         return json.dumps(error)
-    if "msg" in error:  # of FastAPI's checks
+    if "msg" in error:  # validation error of FastAPI
         place = error.get("loc")
         return (".".join(map(str, place)) + ": " if isinstance(place, list) else "") + str(error["msg"])
     inner = next((error[key] for key in ("error", "message", "detail") if error.get(key)), None)
@@ -210,7 +210,7 @@ def _said(error: Any) -> str:
 
 
 def _asked_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from retry-after-ms or Retry-After (a number, or a date beside the server's own clock)."""
+    """Return the seconds in retry-after-ms or Retry-After (a number, or a date by the server's clock)."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(ValueError):
             wait = float(headers.get(name, "")) / unit
@@ -220,28 +220,27 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
         date = parsedate_to_datetime(headers.get("retry-after", ""))
         clock = parsedate_to_datetime(headers.get("date") or format_datetime(datetime.now(UTC)))
         return max((date - clock).total_seconds(), 0.0)
-    except (TypeError, ValueError):  # no dates, or one without a zone
+    except (TypeError, ValueError):  # no date, or a date without a zone
         return None
 
 
 @dataclass
 class Usage:
-    """What was asked and spent so far.
+    """Requests, tokens and cost so far.
 
-    Tokens of replies that were lost on the way, which a server may have made all the same, are counted as if
-    they were as long as they may be.
+    A lost reply, which a server may still have generated, counts with its maximum length.
     """
 
-    requests: int = 0  # answered
+    requests: int = 0  # answered requests
     retries: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    tokens_lost: int = 0  # of those, in replies that were lost
+    tokens_lost: int = 0  # tokens of lost replies, included in the counts above
     cost: float | None = None  # None without prices
-    seconds: float = 0.0  # while requests were under way
+    seconds: float = 0.0  # time with requests in progress
 
     def text(self, *, rate: bool = True) -> str:
-        """Return one line for people, with the number of requests a second or without.
+        """Return one line for users; `rate` adds the number of requests per second.
 
         >>> Usage(1200, 3, 56000, 7800, 40, 0.0712, 60.0).text()
         '1200 requests (20/s, 3 retried), 56000 tokens in, 7800 out (up to 40 of these ...), cost 0.0712'
@@ -249,7 +248,7 @@ class Usage:
         rates = [f"{self.requests / self.seconds:.3g}/s"] if rate and self.seconds else []
         retried = [f"{self.retries} retried"] if self.retries else []
         notes = f" ({', '.join([*rates, *retried])})" if rates or retried else ""
-        lost = f" (up to {self.tokens_lost} of these for replies that never came)" if self.tokens_lost else ""
+        lost = f" (up to {self.tokens_lost} of these for lost replies)" if self.tokens_lost else ""
         cost = "" if self.cost is None else f", cost {self.cost:.4g}"
         return (
             f"{self.requests} requests{notes}, {self.tokens_in} tokens in, {self.tokens_out} out{lost}{cost}"
@@ -257,24 +256,25 @@ class Usage:
 
 
 class Budget:
-    """Counts what is spent, and holds back requests that might pass a limit. Used in one event loop.
+    """The tokens and cost of a client, and a gate for requests that might exceed a limit.
 
-    What others of the same settings have spent counts, and what they have reserved as if it were spent.
+    Amounts that other clients with the same settings have spent or reserved count as spent. Use a budget in
+    only one event loop.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._reserved = (0, 0)  # prompt and completion tokens of requests under way, at the worst
+        self._reserved = (0, 0)  # maximum prompt and completion tokens of requests in progress
         self._under_way = 0
-        self._clock = 0.0  # up to when `usage.seconds` counts
+        self._clock = 0.0  # time up to which `usage.seconds` counts
         self._settled = asyncio.Event()
         self.usage = Usage(cost=None if settings.price_in is None else 0.0)
         settings.ledger.append(self)
 
     async def reserve(self, worst: tuple[int, int]) -> None:
-        """Set apart what a request may take at the worst: prompt and completion tokens.
+        """Reserve the maximum prompt and completion tokens of a request.
 
-        Waits while only what others have reserved stands in the way; BudgetError if what is spent does.
+        The call waits if only reservations exceed the limit; BudgetError if spent tokens exceed it.
         """
         while (passed := self._passed(worst, self._reserved)) is not None:
             if self._passed(worst, (0, 0)) is not None:
@@ -285,7 +285,7 @@ class Budget:
         self._under_way += 1
 
     def settle(self, worst: tuple[int, int], spent: tuple[int, int], *, lost: bool = False) -> None:
-        """Put what a try took in the place of what was set apart for it."""
+        """Replace the reservation of an attempt by its actual tokens."""
         self._reserved = (self._reserved[0] - worst[0], self._reserved[1] - worst[1])
         usage, clock = self.usage, time.monotonic()
         usage.seconds += clock - self._clock
@@ -303,7 +303,7 @@ class Budget:
         return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
 
     def _passed(self, worst: tuple[int, int], reserved: tuple[int, int]) -> str | None:
-        """Say which limit a request might pass beside what is spent and reserved; None if none."""
+        """Return a message about the limit that a request might exceed, or None."""
         settings = self._settings
         spent_in, spent_out = self.usage.tokens_in, self.usage.tokens_out
         for budget in settings.ledger:
@@ -320,18 +320,18 @@ class Budget:
         else:
             return None
         return (
-            f"stopped before {limit} is passed: {spent} spent, and the next request may take {more} more "
-            f"({self.usage.text()}); with --out, what was answered is kept, and the same command with a "
-            "higher limit goes on from there (it counts from 0 again)"
+            f"{limit}: {spent} spent, and the next request may need {more} more ({self.usage.text()}). Run "
+            "the same command with a higher limit: with --out, finished answers are kept, and the count "
+            "starts from 0 again"
         )
 
 
 def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -> tuple[int, int]:
     """Return the prompt and completion tokens of a reply.
 
-    Completion tokens are those that have a log-probability, or those of `usage` if there are more: some
-    servers' `usage` counts one choice of n, and some give a part of the tokens no entry. Without either, and
-    for prompt tokens without `usage`, what the request may take at the worst; a count of 0 is none.
+    The number of completion tokens is the larger of two counts: tokens with a log-probability, and `usage`.
+    Some servers count only one of n choices in `usage`, and some omit entries of tokens. A missing or zero
+    count is replaced by the maximum of the request in `worst`.
     """
     usage = reply.get("usage") if isinstance(reply, Mapping) else None
     counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
@@ -344,7 +344,7 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -
 
 
 def _count(usage: Any, name: str) -> int:
-    """A count that stands in `usage`; 0 if it is none, and ValueError if it is beyond all requests."""
+    """Return a count in `usage`; 0 if it is missing or invalid, ValueError if it is impossibly large."""
     count = usage.get(name) if isinstance(usage, Mapping) else None
     if isinstance(count, int | float) and count > 10**12:
         raise ValueError(f"{name} is {shown(count)}")
@@ -352,7 +352,7 @@ def _count(usage: Any, name: str) -> int:
 
 
 def _entries(choice: Any) -> int:
-    """How many tokens of a choice have a log-probability."""
+    """Return the number of tokens of a choice with a log-probability."""
     log_probs = choice.get("logprobs") if isinstance(choice, Mapping) else None
     if not isinstance(log_probs, Mapping):
         return 0
@@ -363,21 +363,21 @@ def _entries(choice: Any) -> int:
 Parsed = TypeVar("Parsed")
 _Outcome = TypeVar("_Outcome")
 
-#: So many requests in a row that failed for good, although their faults might pass, end the command.
+#: Number of consecutive requests with exhausted retries that ends the command.
 IN_A_ROW = 10
-#: Tries of a request while no server was found yet: a mistyped URL is noticed soon.
+#: Attempts of a request before any reply of the server, so that a mistyped URL fails soon.
 FIRST_TRIES = 3
-#: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
+#: Maximum seconds before the second attempt, and before any attempt: the maximum doubles, the wait is random.
 FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
-#: Seconds after which a waiting caller looks for Ctrl-C, and in which a connection must be there.
+#: Seconds between checks for Ctrl-C of a waiting caller, and seconds to establish a connection.
 SIGNAL_WAIT, CONNECT = 0.5, 15.0
-#: Names of other models that are kept, of those in replies.
+#: Maximum number of recorded names of other models in replies.
 MOST_NAMES = 20
-#: What a server may add to the name of a model that was asked for: a date or a version, or "latest".
+#: Suffixes that a server may add to the name of a model: a date, a version, or "latest".
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
-#: Lists and objects of one reply: each takes thirty times its letters.
+#: Maximum lists and objects of one reply: each needs thirty times the memory of its letters.
 _CONTAINERS = 4 * 10**6
-#: Letters that a token has at most, and letters of an answer beside them.
+#: Maximum letters per token, and additional letters per answer.
 _LETTERS_A_TOKEN, _LETTERS_BESIDE = 100, 1000
 
 
@@ -385,48 +385,49 @@ _LETTERS_A_TOKEN, _LETTERS_BESIDE = 100, 1000
 class ServerRequest:
     """A POST to a path below the URL, such as "/chat/completions"; "//tokenize" is below the host.
 
-    A GET if its body is empty.
+    The request is a GET if its body is empty.
     """
 
     path: str
     body: Json
-    prompt_tokens: int = 0  # known, or estimated from above: what a budget reserves
-    max_tokens: int = 0  # of all choices together
+    prompt_tokens: int = 0  # exact number or upper bound, for the budget
+    max_tokens: int = 0  # maximum tokens of all choices together
 
     def with_fields(self, fields: Json) -> ServerRequest:
-        """The request with further fields in its body; None takes one out."""
+        """Return the request with additional fields in its body; the value None removes a field."""
         body = {**self.body, **fields}
         return replace(self, body={name: value for name, value in body.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class RequestFailed:
-    """A request that failed for good: the server refused it, or all tries failed."""
+    """A request that the server refused, or of which all attempts failed."""
 
     reason: str  # one sentence for a user, without the key
-    status: int | None = None  # of the last answer; None where there was none
+    status: int | None = None  # status of the last reply; None without a reply
 
 
 class ServerClient:
-    """One server. Calls block; requests of all threads run at the same time, `settings.concurrency` of them.
+    """A client of one server.
 
-    They run in an event loop in a thread of its own, from the first call until `close`.
+    Calls block; at most `settings.concurrency` requests of all threads run at the same time. Requests run in
+    an event loop in a separate thread, from the first call until `close`.
 
-    A fault that may pass (408, 409, 425, 429, 5xx but 501, a broken connection, a time-out, a damaged reply)
-    is tried again up to `settings.retries` times, after an exponential back-off with full jitter, and not
-    before the server asks for it (up to 5 minutes). Other statuses fail for good. What would fail for all
-    other requests as well is a ServerError, which ends the command:
+    Transient faults (408, 409, 425, 429, 5xx except 501, a broken connection, a time-out, a damaged reply)
+    are retried up to `settings.retries` times. The back-off is exponential with full jitter, and at least as
+    long as the server asks for (up to 5 minutes). Other statuses fail without a retry. A fault that applies
+    to all requests raises ServerError, which ends the command:
 
-    - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
-    - The last tries of a request found no server, and no request sent meanwhile had a reply. Before
-      anything was ever heard, there are 3 tries at most.
-    - Ten requests in a row failed for good by faults that may pass, or by replies that cannot be read, and
-      none was answered since their first tries.
+    - The key is rejected or has no quota (401, 402, 403 before any answer, 429 for missing quota).
+    - The last attempts of a request found no server, and no request in that time had a reply. Before any
+      reply of the server, a request has at most 3 attempts.
+    - Ten consecutive requests failed by transient faults or unreadable replies, and no request was answered
+      after their first attempts.
 
-    Warns once if a reply names another model than was asked for, a dated version of it apart.
+    A reply with the name of another model causes a warning once, except for a dated version of the model.
 
-    `transport` takes the place of the network, for tests (`httpx.MockTransport`); `first_wait` is the longest
-    wait before the second try, in seconds.
+    `transport` replaces the network in tests (`httpx.MockTransport`); `first_wait` is the maximum wait before
+    the second attempt, in seconds.
     """
 
     def __init__(
@@ -445,15 +446,15 @@ class ServerClient:
         self._first_wait = first_wait
         self._starting = threading.Lock()
         self._running: _Running | None = None
-        self._heard = 0.0  # when the last request was sent to which any reply came; 0: none
+        self._heard = 0.0  # sending time of the last request with a reply; 0 without a reply
         self._failed_in_a_row = 0
-        self.n_named_otherwise = 0  # replies that named another model than was asked for
-        self.other_names: set[str] = set()  # the names in those replies, the first MOST_NAMES
-        self.aliases: frozenset[str] = frozenset()  # names that replies may have beside the requested one
+        self.n_named_otherwise = 0  # number of replies with the name of another model
+        self.other_names: set[str] = set()  # the first MOST_NAMES names in such replies
+        self.aliases: frozenset[str] = frozenset()  # further valid names of the model in replies
 
     @property
     def usage(self) -> Usage:
-        """What was asked and spent so far."""
+        """Requests, tokens and cost so far."""
         return self._budget.usage
 
     def send_all(
@@ -466,15 +467,14 @@ class ServerClient:
         in_turn: int = 1,
         at_once: int | None = None,
     ) -> list[Parsed | RequestFailed]:
-        """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
+        """Send all requests and return, in order, each parsed reply, or the reason of the failure.
 
-        `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
-        number of requests that are done, `on_reply` the index of a request and what stands for it in the
-        list, as soon as it is there. All are called in the client's own thread, in which each reply is also
-        written down if `semcal.store.keeping_replies` is in force. Groups of `in_turn` requests
-        are sent one after another, `at_once` groups at the same time, if these are fewer than the
-        concurrency. ServerError if the server cannot be reached or refuses the key; BudgetError before the
-        budget is passed.
+        `parse` raises ValueError for a damaged reply, which is then requested again. `progress` receives the
+        number of finished requests, and `on_reply` the index and the result of each request as soon as it is
+        known. All callbacks run in the client's thread, which also stores replies if
+        `semcal.store.keeping_replies` is active. The requests of a group of `in_turn` are sent one after
+        another, and `at_once` groups run at the same time, limited by the concurrency. ServerError if the
+        server cannot be reached or rejects the key; BudgetError before a limit is exceeded.
         """
         results: dict[int, Parsed | RequestFailed] = {}
         indices, kept = range(len(requests)), kept_replies()
@@ -501,21 +501,23 @@ class ServerClient:
         return self._call(send)
 
     def get(self, path: str) -> Any:
-        """The JSON at a path; ServerError if there is none."""
+        """Return the JSON at a path; ServerError without JSON."""
         url, request = self._url(path), ServerRequest(path, {})
         answer = self._call(lambda running: self._ask(running, request, lambda reply: reply))
         if isinstance(answer, RequestFailed):
             wrong_url = answer.status == 200 and not self.usage.requests
-            remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if wrong_url else ""
+            remedy = (
+                ". Check the URL: that of an OpenAI-style server usually ends in /v1" if wrong_url else ""
+            )
             raise ServerError(f"{url}: {answer.reason}{remedy}", answer.status)
         return answer
 
     def words(self, text: str, *, width: int = 200) -> str:
-        """Words of the server as a message or a record may hold them: without the key, and cut."""
+        """Return text of the server for a message or a record: without the API key, and shortened."""
         return server_words(text, api_key=self.api_key, width=width)
 
     def close(self) -> None:
-        """Cancel what is under way and close the connections; a later call opens them again."""
+        """Cancel all requests and close the connections; a later call opens them again."""
         with self._starting:
             running, self._running = self._running, None
         if running is not None:
@@ -528,7 +530,7 @@ class ServerClient:
         self.close()
 
     def _call(self, start: Callable[[_Running], Coroutine[Any, Any, _Outcome]]) -> _Outcome:
-        """Run it in the client's thread and wait; whatever interrupts the waiting cancels it."""
+        """Run `start` in the client's thread and wait; an interrupt of the wait cancels it."""
         try:
             with self._starting:
                 if self._running is None:
@@ -536,13 +538,13 @@ class ServerClient:
                     weakref.finalize(self, self._running.stop, wait=False)
                 running = self._running
             future = asyncio.run_coroutine_threadsafe(running.run(start), running.loop)
-            # In short waits: where another thread took the signal, Ctrl-C reaches Python code between them.
+            # Short waits: if another thread received the signal, Ctrl-C takes effect between them.
             while not wait([future], timeout=SIGNAL_WAIT).done:
                 pass
             return future.result()
         except Exception:
             raise
-        except BaseException:  # Ctrl-C, also before the waiting has begun
+        except BaseException:  # Ctrl-C, also before the wait
             self.close()
             raise
 
@@ -553,8 +555,8 @@ class ServerClient:
         return httpx.AsyncClient(
             headers={"accept-encoding": "gzip", **key},
             transport=self._transport,
-            verify=not self.endpoint.url.startswith("http://"),  # which needs no certificates, slow to read
-            timeout=httpx.Timeout(None, connect=CONNECT),  # another limit stands around a whole try
+            verify=not self.endpoint.url.startswith("http://"),  # reading certificates is slow
+            timeout=httpx.Timeout(None, connect=CONNECT),  # `_answer` limits a whole attempt
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
 
@@ -568,7 +570,7 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
         kept: KeptReplies | None = None,
     ) -> Parsed | RequestFailed:
-        """Try until there is an answer, or a fault for good; what was kept is not asked again."""
+        """Return a stored reply, or try until there is an answer or a final fault."""
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
         asked = {"path": request.path, "body": request.body}
@@ -595,7 +597,7 @@ class ServerClient:
             return replace(result, passing=tries < FIRST_TRIES or self._heard > 0)
 
         back_off = wait_random_exponential(self._first_wait, LONGEST_BACK_OFF)
-        retrying = AsyncRetrying(  # is in a cycle of references, so nothing of it may hold `self`
+        retrying = AsyncRetrying(  # is in a reference cycle, so it must not refer to `self`
             retry=retry_if_result(lambda result: isinstance(result, Fault) and result.passing),
             wait=lambda state: (_fault(state).wait or 0.0) + back_off(state),
             stop=stop_after_attempt(self.settings.retries + 1),
@@ -615,10 +617,10 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
         keep: Callable[[Any], None],
     ) -> Parsed | Fault:
-        """Ask once, within the budget."""
+        """Send a request once, within the budget."""
         worst = (request.prompt_tokens, request.max_tokens)
         await self._budget.reserve(worst)
-        spent, lost = worst, True  # also if this is cancelled
+        spent, lost = worst, True  # also after a cancellation
         try:
             answer = await self._answer(http, request)
             if isinstance(answer, Fault):
@@ -640,7 +642,7 @@ class ServerClient:
             self._budget.settle(worst, spent, lost=lost)
 
     def _compare(self, requested: Any, replied: Any) -> None:
-        """Count replies that name another model, and warn once; folders before it and versions may differ."""
+        """Count replies with the name of another model, and warn once; folders and versions may differ."""
         if isinstance(replied, str) and self.words(replied) in self.aliases:
             return
         first, second = (str(name).casefold().rpartition("/")[2] for name in (requested, replied))
@@ -652,15 +654,15 @@ class ServerClient:
         if len(self.other_names) < MOST_NAMES:
             self.other_names.add(self.words(replied))
         if self.n_named_otherwise == 1:
-            names = (
-                f"was asked for the model {self.words(requested)}, and its replies name {self.words(replied)}"
+            reason = (
+                f"{self.endpoint.url}: requests name the model {self.words(requested)}, and replies name "
+                f"{self.words(replied)}; results are recorded for the requested name. If that name is an "
+                "alias, calibrate with it, or start semcal serve with --force"
             )
-            reason = f"{self.endpoint.url} {names}; what is written is bound to the former"
-            reason += "; if that is an alias, calibrate with it, or start semcal serve with --force"
             warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     async def _answer(self, http: httpx.AsyncClient, request: ServerRequest) -> Any:
-        """What the JSON of the reply holds, or a Fault."""
+        """Return the JSON value of the reply, or a Fault."""
         import httpx
 
         method, url, body = "GET", self._url(request.path), None
@@ -683,39 +685,39 @@ class ServerClient:
         return fault or _read(content, reply.status_code, expects)
 
     def _failed(self, path: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
-        """What a fault for good means: for this request to a path, or by ServerError for all.
+        """Return the failure of one request, or raise ServerError if all requests would fail.
 
-        `gone`: no server was found; `alone`: nothing was answered since the request's first try.
+        `gone`: no server was found; `alone`: no request was answered after the first attempt of this one.
         """
         url, status = self.endpoint.url, fault.status
-        reason = self.words(fault.reason, width=500) + (f" (the last of {tries} tries)" if tries > 1 else "")
+        reason = self.words(fault.reason, width=500) + (
+            f" (the last of {tries} attempts)" if tries > 1 else ""
+        )
         if gone:
-            http = " (is it http://?)" if url.startswith("https:") else ""
-            remedy = f"check the URL{http}, and that the server runs"
-            raise ServerError(f"{url} cannot be reached: {reason}; {remedy}")
+            http = " (maybe http:// is right)" if url.startswith("https:") else ""
+            raise ServerError(f"{url} cannot be reached: {reason}. Check the URL{http}, and start the server")
         if fault.refused and not (status == 403 and self.usage.requests):
-            raise ServerError(f"{url} refuses all requests: {reason}{self._remedy(status)}")
+            raise ServerError(f"{url} rejects all requests: {reason}{self._remedy(status)}")
         if alone and (fault.passing or fault.refused or fault.lost):
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(
-                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; with "
-                    "--out, what was answered is kept, and the same command goes on from there"
+                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}. Run the same "
+                    "command again later: with --out, finished answers are kept"
                 )
         if status == 404 and path in ROUTES and "/v" not in url.removeprefix(self.endpoint.host):
-            reason += f"; should the URL be {url}/v1?"
+            reason += f". Try the URL {url}/v1"
         return RequestFailed(reason, status)
 
     def _remedy(self, status: int | None) -> str:
         if status in (401, 403):
-            advice = "check the API key in" if self.api_key else "it needs an API key: give it by"
+            advice = "Check the API key in" if self.api_key else "Pass an API key in"
             ours = self.settings.api_key or not self.api_key
-            return f"; {advice} " + (f"{KEY_VARIABLE} or --api-key-file" if ours else "OPENAI_API_KEY")
-        return "; give the URL that it redirects to" if status is not None and status < 400 else ""
+            return f". {advice} " + (f"{KEY_VARIABLE} or --api-key-file" if ours else "OPENAI_API_KEY")
+        return ". Pass the URL of the redirect" if status is not None and status < 400 else ""
 
 
 def _fault(state: RetryCallState) -> Fault:
-    """Why the last try failed."""
     assert state.outcome is not None
     fault = state.outcome.result()
     assert isinstance(fault, Fault)
@@ -726,7 +728,7 @@ _JSON = {"content-type": "application/json"}
 
 
 def _read(content: bytes, status: int, expects: type) -> Any:
-    """The JSON of a reply with a status of success, or a Fault."""
+    """Return the JSON value of a successful reply, or a Fault."""
     try:
         value = _value(content)
     except ValueError as error:
@@ -734,14 +736,15 @@ def _read(content: bytes, status: int, expects: type) -> Any:
     if isinstance(value, dict) and value.get("error") and not value.get("choices"):
         return _fault_within(status, value["error"], content)
     if not isinstance(value, expects):
-        return Fault(f"the reply is damaged: a JSON {type(value).__name__}", status, lost=True)
+        kind = type(value).__name__
+        return Fault(f"the reply is damaged: unexpected JSON value of type {kind}", status, lost=True)
     return value
 
 
 def _check_lengths(reply: Any, body: Json) -> None:
-    """ValueError for an answer that is longer than its tokens can be.
+    """Raise ValueError for an answer with more letters than its tokens can have.
 
-    Reasoning and signatures beside it are not limited by `max_tokens` everywhere, and not counted.
+    Reasoning and signatures do not count, because not all servers limit them by `max_tokens`.
     """
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
     choices = reply.get("choices") if isinstance(reply, dict) else None
@@ -760,24 +763,24 @@ def _check_lengths(reply: Any, body: Json) -> None:
 
 
 def _value(content: bytes) -> Any:
-    """What JSON in UTF-8 says, of numbers up to 10^19 exactly; ValueError if it is none, or is no text."""
+    """Parse JSON in UTF-8, with exact integers up to 10^19; ValueError if it is not valid JSON or text."""
     if content.count(b"{") + content.count(b"[") > _CONTAINERS:
-        raise ValueError(f"it has more than {_CONTAINERS} lists and objects")
+        raise ValueError(f"it contains more than {_CONTAINERS} lists and objects")
     try:
         text = content.decode("utf-8-sig")
         value = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        raise ValueError(f"no JSON, but {server_message(content, width=80)!r}") from None
+        raise ValueError(f"expected JSON, got {server_message(content, width=80)!r}") from None
     try:
         if b"\\ud" in content.lower():  # half a character, or a whole one of two halves
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("it holds half a character, which is no text") from None
+        raise ValueError("it contains half a character") from None
     return value
 
 
 class _Running:
-    """An event loop in a thread of its own, and the connections that are used in it."""
+    """An event loop in a separate thread, with its connections."""
 
     def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
         self.http = http
@@ -793,16 +796,16 @@ class _Running:
         self._stopping = asyncio.Event()
         self._ready.set()
         await self._stopping.wait()
-        for tasks in (self._calls.copy, self._others):  # a call cancels the tasks that it began
+        for tasks in (self._calls.copy, self._others):  # a call cancels its own tasks
             under_way = tasks()
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
         await self.http.aclose()
-        await asyncio.sleep(0)  # the turn of the loop in which connections end
+        await asyncio.sleep(0)  # connections end in this turn of the loop
 
     async def run(self, start: Callable[[_Running], Coroutine[Any, Any, _Outcome]]) -> _Outcome:
-        """Await it as a call that `stop` cancels."""
+        """Await `start` as a call that `stop` cancels."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -816,10 +819,10 @@ class _Running:
         return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
     def stop(self, *, wait: bool = True) -> None:
-        """Cancel all and end the thread.
+        """Cancel all tasks and end the thread.
 
-        Without `wait` it ends later: garbage may be collected in the midst of an import, whose lock is
-        needed to close the connections.
+        Without `wait` the thread ends later: garbage collection may run during an import, and closing the
+        connections needs the import lock.
         """
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._stopping.set)

@@ -1,14 +1,14 @@
-"""Verdicts by language models behind servers, which are asked in words.
+"""Verdicts of language models behind servers, by prompts.
 
-A language model gets an `EntailmentTask`: a prompt whose reply is one of some labels, read in this order,
-always greedy:
+A language model gets an `EntailmentTask`: a prompt whose reply is one of several labels. Replies are greedy
+and are read in this order:
 
-1. From the log-probabilities of the reply's first token: a label has those of the tokens that it begins with
-   (two letters or more, in any case). The label that has most is taken, if tokens that are not listed could
-   not change that.
+1. From the log-probabilities of the first token of the reply: a label gets the probabilities of the tokens
+   that it begins with (two letters or more, in any case). The label with the largest sum is the reply, unless
+   unlisted tokens could change the order.
 2. From the text: its first line, without punctuation around it, must be a label, in any case.
-3. What is neither is asked once more, for one word and with room to think before it, and read as in 2. What
-   cannot be read then counts as "no", is counted, warned about, and not kept in a cache.
+3. If both fail, a second request asks for one word, with room to think, and its reply is read as in 2. A
+   reply that still cannot be read counts as "no". It is counted, causes a warning, and is not cached.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from semcal.servers.protocol import (
 )
 from semcal.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 
-#: Tokens of a reply: a label, and at the second try what may be thought before it.
+#: Maximum tokens of a reply: the label, and for the second request the reasoning before it.
 LABEL, ROOM = 10, 1024
-#: Alternatives of the first token that are asked for; more than 20 is refused by many.
+#: Requested alternatives of the first token; many servers reject more than 20.
 ALTERNATIVES = 20
-#: Verdicts that stay in memory: more than the answers of a block have pairs.
+#: Maximum verdicts in memory: more than the pairs of answers in a block.
 REMEMBERED = 50_000
-#: What may stand around a label.
+#: Characters that may surround a label.
 _AROUND = string.whitespace + string.punctuation + "▁Ġ“”‘’„«»…"
 Keep = Callable[[Triple, bool], None]
 
 
 @dataclass(frozen=True)
 class EntailmentTask:
-    """What a model is asked about a triple of texts."""
+    """A prompt about a triple of texts, with the labels of its replies."""
 
     name: str
-    labels: tuple[str, ...]  # of which the first means yes; no two begin with the same letter
+    labels: tuple[str, ...]  # the first label means yes; the first letters of labels differ
     prompt: str  # with {question}, {first} and {second}
 
     @property
     def version(self) -> str:
-        """Changes with the prompt and the labels."""
+        """Hash of the prompt and the labels."""
         return hashlib.sha256("\n".join((*self.labels, self.prompt)).encode()).hexdigest()[:8]
 
     def chat(self, triple: Triple, *, stricter: bool = False) -> tuple[Turn, ...]:
-        """The prompt about a triple, `stricter` for one word."""
+        """Return the prompt about a triple; with `stricter` it asks for exactly one word."""
         question, first, second = triple
         prompt = self.prompt if question else self.prompt.replace("Question: {question}\n", "")
         text = prompt.format(question=question.strip(), first=first, second=second)
@@ -91,9 +91,9 @@ Reply with one word: entailment, neutral or contradiction.""",
 
 
 class PromptedVerdicts:
-    """An `Equivalence`: verdicts of a language model behind a server on a `EntailmentTask`.
+    """An `Equivalence` that asks a language model behind a server for an `EntailmentTask`.
 
-    InputError at a triple that the server failed on for good; what it said of the others is not asked again.
+    InputError for a triple if all attempts at the server failed; the verdicts on other triples are kept.
 
     >>> from semcal.servers.settings import Endpoint, ServerSettings
     >>> client = ServerClient(Endpoint("http://127.0.0.1:8000/v1"), ServerSettings())
@@ -105,7 +105,7 @@ class PromptedVerdicts:
         self, client: ServerClient, profile: ServerProfile, task: EntailmentTask = ENTAILMENT
     ) -> None:
         self.client, self.profile, self.task = client, profile, task
-        self.unreadable = 0  # replies so far that counted as no
+        self.unreadable = 0  # unreadable replies so far, which count as "no"
         self._known: dict[Triple, bool] = {}
         self.name = profile.model
         self.address = f"{PREFIX}{client.endpoint.url}#{profile.model}"
@@ -113,12 +113,12 @@ class PromptedVerdicts:
         self.revision = f"{client.endpoint.url}; {server}; {task.name} {task.version}"
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        """Return for each (question, premise, hypothesis) True if the premise entails the hypothesis."""
         verdicts = self.decide(triples)
         return [verdicts[triple] for triple in triples]
 
     def decide(self, triples: Sequence[Triple], keep: Keep = lambda *_: None) -> dict[Triple, bool]:
-        """Decide on triples; `keep` gets each verdict as soon as it is there, in any thread."""
+        """Decide triples; `keep` receives each verdict as soon as it is known, in any thread."""
         verdicts = {triple: self._known[triple] for triple in triples if triple in self._known}
         missing = [triple for triple in dict.fromkeys(triples) if triple not in verdicts]
 
@@ -133,8 +133,8 @@ class PromptedVerdicts:
                 self._known.pop(next(iter(self._known)))
         for (question, first, second), why in failed.items():
             raise InputError(
-                f"{self.client.endpoint.url} gives no verdict on {shown(first)} and {shown(second)} "
-                f"({shown(question)}): {why.reason}"
+                f"{self.client.endpoint.url}: the request about {shown(first)} and {shown(second)} "
+                f"({shown(question)}) failed: {why.reason}"
             )
         verdicts |= dict.fromkeys((triple for triple in missing if triple not in verdicts), False)
         return verdicts
@@ -145,8 +145,8 @@ class PromptedVerdicts:
         self.unreadable += len(unread)
         if unread:
             warnings.warn(
-                f"{self.name}: {len(unread)} of {len(triples)} replies are none of "
-                f"{', '.join(self.task.labels)}, also when asked again, and count as not "
+                f"{self.name}: {len(unread)} of {len(triples)} replies are not one of "
+                f"{', '.join(self.task.labels)}, also in a second request, and count as not "
                 f"{self.task.labels[0]} ({self.unreadable} so far); the first is about "
                 f"{shown(unread[0][1])} and {shown(unread[0][2])}",
                 SemcalWarning,
@@ -157,7 +157,7 @@ class PromptedVerdicts:
     def _send(
         self, triples: Sequence[Triple], take: Keep, *, stricter: bool
     ) -> tuple[dict[Triple, RequestFailed], list[Triple]]:
-        """Ask about triples; return those that failed, and those whose reply is no label."""
+        """Ask about triples; return the triples that failed, and the triples whose reply is not a label."""
         labels = self.task.labels
 
         def decided(index: int, label: str | RequestFailed | None) -> None:
@@ -183,10 +183,10 @@ class PromptedVerdicts:
 
 
 def read_label(reply: Json, labels: Sequence[str]) -> str | None:
-    """The label that a reply of /chat/completions gives; None if it gives none.
+    """Return the label in a reply of /chat/completions, or None.
 
-    ValueError if the reply is damaged. Log-probabilities that make no sense are not used, nor are those of
-    what a model thinks before it answers.
+    ValueError if the reply is damaged. Invalid log-probabilities, and log-probabilities of reasoning, are
+    ignored.
     """
     listed = reply.get("choices")
     first = {**reply, "choices": listed[:1]} if isinstance(listed, list) else reply
@@ -201,7 +201,7 @@ def _by_text(text: str, labels: Sequence[str]) -> str | None:
 
 
 def _by_log_probs(reply: Json, labels: Sequence[str]) -> str | None:
-    """The label whose first tokens have most, if what is not listed could not change that."""
+    """Return the label whose first tokens are most probable, unless unlisted tokens could change that."""
     try:
         listed = listed_tokens(reply)
     except ValueError:
@@ -218,9 +218,9 @@ def _by_log_probs(reply: Json, labels: Sequence[str]) -> str | None:
 
 
 def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
-    """The settings of a server that decides on meanings and grades: those of the model's, and its own key.
+    """Return settings for a judge or an equivalence: the settings of the model's server with another key.
 
-    The key is SEMCAL_JUDGE_API_KEY where that is set (if it is empty, there is none), else the model's.
+    The key is SEMCAL_JUDGE_API_KEY if set (an empty value means no key), else the key of the model.
     """
     chosen = ServerSettings(api_key=read_api_key()) if settings is None else settings
     key = os.environ.get(JUDGE_KEY_VARIABLE)
@@ -230,11 +230,11 @@ def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
 def load_verdicts(
     name: str, settings: ServerSettings | None = None, *, task: EntailmentTask = ENTAILMENT
 ) -> PromptedVerdicts:
-    """Connect to openai:URL#MODEL, which is given the task.
+    """Connect to openai:URL#MODEL for a task.
 
-    ServerError if it cannot be reached or does not do what is needed; UsageError if it is no such name.
+    ServerError if the server cannot be reached or lacks a needed function; UsageError if the name is invalid.
     """
     if not name.startswith(PREFIX):
-        raise UsageError(f"{shown(name)} does not begin with {PREFIX}; give {PREFIX}URL#MODEL")
+        raise UsageError(f"{shown(name)} does not begin with {PREFIX}. Pass {PREFIX}URL#MODEL")
     client = ServerClient(Endpoint.parse(name), settings_of_judge(settings))
     return PromptedVerdicts(client, stored_profile(client), task)

@@ -1,4 +1,4 @@
-"""Find out what a server does, by a few small requests."""
+"""Determine the capabilities of a server by a few small requests."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ from semcal.servers.protocol import (
 
 
 def _path(folder: Path | None, profile: ServerProfile) -> Path:
-    """The file for a server and a model in a folder, or in the user's cache."""
+    """Return the file for a server and a model in a folder, or in the user's cache."""
     name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
     return (folder or user_cache("servers")) / f"{name}.json"
 
 
 def write_profile(folder: Path | None, profile: ServerProfile, *, whole: bool = True) -> None:
-    """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be.
+    """Write a profile as JSON, with the version of the probe and a checksum; warn if that fails.
 
-    `whole` says that it holds also what samples do not need.
+    `whole` is true if the profile includes the capabilities that sampling does not need.
     """
     path = _path(folder, profile)
     try:
         write_sealed(path, {"probe": PROBE, "whole": whole, "profile": asdict(profile)})
     except OSError as error:
-        reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
+        reason = (
+            f"{path}: the server profile could not be stored ({error.strerror}); the next run probes again"
+        )
         warnings.warn(reason, SemcalWarning, stacklevel=3)
 
 
 def _read_profile(folder: Path | None, identified: ServerProfile) -> tuple[ServerProfile | None, bool]:
-    """The profile that is kept, and whether it is whole.
+    """Return the stored profile, and True if it is whole.
 
-    None if there is none, it is damaged, or what `identify` found is another.
+    The profile is None if the file is missing or damaged, or if it belongs to another server or model.
     """
     stored = read_sealed(_path(folder, identified)) or {}
     content = stored.get("profile")
@@ -66,7 +68,7 @@ def _read_profile(folder: Path | None, identified: ServerProfile) -> tuple[Serve
     return (profile if same else None), same and stored.get("whole") is True
 
 
-#: What /models calls the owner, and where each server tells its version.
+#: Server by the owner in /models, and the address and key of each server's version.
 OWNERS = {
     "llamacpp": "llama.cpp",
     "vllm": "vLLM",
@@ -85,23 +87,22 @@ VERSIONS = {
 
 
 def identify(client: ServerClient) -> ServerProfile:
-    """Which server and model this is, by two or three calls that generate nothing.
+    """Identify server and model by two or three calls that generate no text.
 
-    Warns with SemcalWarning if the server does not list the model. ServerError if it lists none and none is
-    named.
+    SemcalWarning if the server does not list the model; ServerError if no model is listed or named.
     """
     url, model = client.endpoint.url, client.endpoint.model
     listed = _models(client)
     _check_path(client)
     if model is None and not listed:
-        raise ServerError(f"{url} lists no models; name one: {url}#NAME")
+        raise ServerError(f"{url} lists no models. Name a model: {url}#NAME")
     name = model or listed[0]["id"]
     entry = next((row for row in listed if name == row["id"] or name in _aliases(row)), None)
     if entry is None and listed:
         names = client.words(", ".join(row["id"] for row in listed[:10]))
         unlisted = f"{url} does not list the model {name}; it lists {names}"
-        remedy = f"{name} is asked all the same, and what is written is bound to that name"
-        warnings.warn(f"{unlisted}; {remedy}", SemcalWarning, stacklevel=2)
+        effect = f"Requests use {name}, and results are recorded for that name"
+        warnings.warn(f"{unlisted}. {effect}", SemcalWarning, stacklevel=2)
     entry = entry or (listed[0] if listed else {})
     server, details = _server(client, str(entry.get("owned_by", "")))
     version = details.get(VERSIONS.get(server, ("", ""))[1])
@@ -118,14 +119,14 @@ def identify(client: ServerClient) -> ServerProfile:
 
 
 def _check_path(client: ServerClient) -> None:
-    """Refuse the address of a host whose /v1 answers: what else it answers is no OpenAI's (llama.cpp)."""
+    """Reject a host address whose /v1 answers, because its other paths have another API (llama.cpp)."""
     host = client.endpoint.host
     if client.endpoint.url == host:
         try:
             client.get("/v1/models")
         except ServerError:
             return
-        raise ServerError(f"the OpenAI-style API of {host} is under /v1; give {host}/v1")
+        raise ServerError(f"{host}: the OpenAI-style API is under /v1. Pass {host}/v1")
 
 
 def _aliases(row: Json) -> list[Any]:
@@ -134,19 +135,19 @@ def _aliases(row: Json) -> list[Any]:
 
 
 def _models(client: ServerClient) -> list[Json]:
-    """What the server lists, without entries whose id cannot be shown as it is."""
+    """Return the listed models, without entries whose id is not printable."""
     try:
         listed = _object(client.get("/models")).get("data")
     except ServerError:
         if client.endpoint.model is None:
             raise
-        return []  # some proxies have no list
+        return []  # some proxies have no list of models
     named = [(row, _object(row).get("id")) for row in (listed if isinstance(listed, list) else [])]
     return [row for row, name in named if isinstance(name, str) and name == client.words(name, width=500)]
 
 
 def _server(client: ServerClient, owner: str) -> tuple[str, Json]:
-    """The server, and what the address that tells its version says."""
+    """Return the name of the server, and the reply of the address of its version."""
     of_openai = owner in ("openai", "system", "openai-internal")
     named = [OWNERS[owner]] if owner in OWNERS else []
     for server in named or (["LiteLLM"] if of_openai else ["TGI", "Ollama"]):
@@ -155,7 +156,7 @@ def _server(client: ServerClient, owner: str) -> tuple[str, Json]:
             details = _object(client.get(path)) if path else {}
         except ServerError:
             details = {}
-        # LiteLLM no longer tells its version.
+        # LiteLLM no longer reports its version.
         if named or key in details or (server == "LiteLLM" and "db" in details):
             return server, details
     return "OpenAI" if of_openai else "unknown", {}
@@ -169,27 +170,26 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else None
 
 
-#: The version of what is asked here: profiles of another are not read.
+#: Version of the probe: profiles of other versions are not read.
 PROBE = 5
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
 #: A question that has many answers at any temperature.
 OPEN_QUESTION = "Write down any ten words."
-#: A prompt of token ids, which begins no chat: nearly anything may follow.
+#: A prompt of token ids that does not begin a chat, so that nearly anything may follow.
 IDS = tuple(range(40, 56))
-#: Temperatures that are tried.
+#: Temperatures to try.
 HOT = (2.0, 5.0, 100.0)
-#: How a request fails where the server has not answered it; another status, or an answer that is none at
-#: every try, says what the server does.
+#: Statuses of requests without an answer of the server; other statuses are findings about the server.
 _NO_ANSWER = (None, 408, 409, 425, 429, 502, 503, 504)
-#: Log-probabilities of one token in two requests differ by less than this if they are the same.
+#: Maximum difference of equal log-probabilities of one token in two requests.
 NEAR = 0.1
 
 TokenKey = int | str
-"""A token: its id, or its text where ids are not told."""
+"""The id of a token, or its text if ids are unknown."""
 
 
 def _inside(reply: Any, *path: str | int) -> Any:
-    """What stands in a reply under keys and indices; None where there is nothing."""
+    """Return the value in a reply at keys and indices, or None."""
     for key in path:
         try:
             reply = reply[key]
@@ -207,16 +207,16 @@ def _squeezed(text: str) -> str:
 
 
 def _text(choice: ReplyChoice) -> str:
-    """The answer and what the model thought before it."""
+    """Return the reasoning and the answer."""
     return f"{choice.reasoning}\n{choice.text}"
 
 
 def probe(client: ServerClient, identified: ServerProfile | None = None) -> ServerProfile:
-    """Ask the server what it does, beyond what `identify` found now.
+    """Probe the capabilities of a server, in addition to the facts of `identify`.
 
-    Takes some dozens of requests of a few tokens, and two replies of the whole vocabulary where the server
-    gives it. Warns with SemcalWarning if the server refuses fields that switch truncation off. ServerError if
-    the server cannot be reached or refuses the plainest question.
+    The probe takes some dozens of requests of a few tokens, and two replies with the whole vocabulary if the
+    server can list it. SemcalWarning if the server rejects fields that switch truncation off; ServerError if
+    the server cannot be reached or rejects the simplest question.
     """
     return _found(client, identified or identify(client), (*_OF_SAMPLES, *_OF_GIVEN_TOKENS))
 
@@ -231,11 +231,11 @@ def _found(
 
 
 def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | None = None) -> ServerProfile:
-    """The profile of an earlier probe, if the server still has its version and kind of log-probabilities.
+    """Return the stored profile if the server has the same version and kind of log-probabilities, else probe.
 
-    Else a new one. Kept in `ServerSettings.profiles` or the user's cache, by server, model and version. A
-    file that is damaged, or of another version of the probe, is not read. What matters only where token ids
-    are sent is asked for with a tokenizer alone, or if `whole` is true.
+    Profiles are stored in `ServerSettings.profiles` or the user's cache, by server, model and version. A
+    damaged file, or a file of another version of the probe, is not read. Capabilities that matter only for
+    token ids are probed only with a tokenizer, or if `whole` is true.
     """
     identified, folder = identify(client), client.settings.profiles
     whole = client.settings.tokenizer is not None if whole is None else whole
@@ -249,8 +249,8 @@ def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | N
     if profile is None or missing:
         if client.settings.announce is not None:
             client.settings.announce(
-                f"{identified.model} at {identified.url}: finding out what the server does, by some dozens "
-                "of small requests; the findings are kept until its version changes"
+                f"{identified.model} at {identified.url}: probing the capabilities of the server by some "
+                "dozens of small requests; the findings are kept until the version of the server changes"
             )
         profile = _found(client, profile or identified, missing)
         write_profile(folder, profile, whole=whole or is_whole)
@@ -259,19 +259,18 @@ def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | N
 
 @dataclass
 class _Probing:
-    """The client, and what is known of the server so far; each `find_...` adds to that."""
+    """The client, and the profile so far; each `find_...` adds findings to the profile."""
 
     client: ServerClient
     profile: ServerProfile
 
     def add(self, **findings: Any) -> None:
-        """Add findings to the profile."""
         self.profile = replace(self.profile, **findings)
 
     def reply(
         self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None
     ) -> Json | RequestFailed:
-        """The reply to one request, with further fields in its body; None takes one out."""
+        """Return the reply to one request, with additional fields in its body; None removes a field."""
         request = request_for(self.profile, prompt, answer).with_fields(further or {})
         (reply,) = self.client.send_all([request], _intact)
         if isinstance(reply, RequestFailed) and reply.status in _NO_ANSWER:
@@ -281,7 +280,7 @@ class _Probing:
     def choices(
         self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None
     ) -> list[ReplyChoice]:
-        """The choices of one request; none if it is refused, or its log-probabilities make no sense."""
+        """Return the choices of one request; [] if it is rejected or its log-probabilities are invalid."""
         reply = self.reply(prompt, answer, further)
         try:
             return [] if isinstance(reply, RequestFailed) else parse_choices(reply)
@@ -289,37 +288,37 @@ class _Probing:
             return []
 
     def texts(self, prompt: Prompt, answer: AnswerRequest) -> list[str]:
-        """The texts of the choices of one request."""
+        """Return the texts of the choices of one request."""
         return list(map(_text, self.choices(prompt, replace(answer, log_probs=False))))
 
     def first(self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None) -> TokenEntry | None:
-        """The first token that is drawn, with its log-probabilities; None without them."""
+        """Return the first sampled token with its log-probabilities; None without log-probabilities."""
         entries = [choice.entries for choice in self.choices(prompt, answer, further)]
         return entries[0][0] if entries and entries[0] else None
 
     def top(self, prompt: Prompt, k: int) -> dict[TokenKey, float]:
-        """The k likeliest first tokens at T = 1; -1 is all."""
+        """Return the k most likely first tokens at T = 1; -1 requests all tokens."""
         further = {} if k > 0 else {"logprobs" if prompt.token_ids else "top_logprobs": k}
         entry = self.first(prompt, AnswerRequest(1.0, 1, seed=1, alternatives=k), further)
         return {} if entry is None else dict(entry.top)
 
     @property
     def open(self) -> Prompt:
-        """A prompt after which much may follow, and no thinking where token ids are taken."""
+        """A prompt that many texts may follow, without reasoning if token ids are accepted."""
         return Prompt("probe", IDS) if self.profile.token_ids_in else _chat(QUESTIONS[1])
 
     @property
     def hot(self) -> float:
-        """A temperature above 1 that the server accepts; 1 if there is none."""
+        """An accepted temperature above 1, or 1."""
         return min(self.profile.max_temperature or HOT[0], HOT[0])
 
     @property
     def hottest(self) -> float:
-        """The highest temperature that is tried and accepted."""
+        """The highest temperature that was accepted."""
         return self.profile.max_temperature or HOT[-1]
 
     def confirms(self) -> bool:
-        """Whether log-probabilities are raw or at T as before: two servers are told which when they start."""
+        """Return whether the kind of log-probabilities is unchanged; an option of two servers sets it."""
         before = self.profile.log_probs
         if self.profile.server in ("vLLM", "SGLang") and before is not None:
             self.profile = replace(self.profile, log_probs="raw")
@@ -327,33 +326,33 @@ class _Probing:
         return self.profile.log_probs == before
 
     def find_neutral_fields(self) -> None:
-        """Find the fields of `NEUTRAL` that the server takes, and warn of the others."""
+        """Find the fields of `NEUTRAL` that the server accepts, and warn about the others."""
         if (reason := self._refusal(NEUTRAL)) is None:
             return
         if (refusal := self._refusal({})) is not None:
-            raise ServerError(f"{self.profile.url} refuses the plainest question: {refusal}")
+            raise ServerError(f"{self.profile.url} rejects the simplest question: {refusal}")
         taken: dict[str, Any] = {}
         for name, value in NEUTRAL.items():
-            for off in (value, 0) if name == "top_k" else (value,):  # some servers take 0 alone
+            for off in (value, 0) if name == "top_k" else (value,):  # some servers accept only 0
                 if name not in taken and self._refusal({**taken, name: off}) is None:
                     taken[name] = off
         self.add(neutral=taken)
         if refused := ", ".join(name for name in NEUTRAL if name not in taken):
             warnings.warn(
-                f"{self.profile.url} refuses fields that switch truncation and penalties off "
-                f"({refused}; {reason}) and is asked without them; make sure that it does not truncate",
+                f"{self.profile.url} rejects fields that switch truncation and penalties off "
+                f"({refused}; {reason}); requests omit them. Make sure that the server does not truncate",
                 SemcalWarning,
                 stacklevel=2,
             )
 
     def _refusal(self, neutral: Json) -> str | None:
-        """Why the server refuses the plainest question with these neutral fields; None if it does not."""
+        """Return why the server rejects the simplest question with these neutral fields, or None."""
         self.add(neutral=dict(neutral))
         reply = self.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
         return reply.reason if isinstance(reply, RequestFailed) else None
 
     def find_temperatures(self) -> None:
-        """The highest that is accepted of those that are tried."""
+        """Find the highest accepted temperature."""
 
         def accepted(temperature: float) -> bool:
             return bool(self.choices(_chat(QUESTIONS[1]), AnswerRequest(temperature, 1)))
@@ -364,15 +363,15 @@ class _Probing:
         self.add(max_temperature=None if highest == HOT[-1] else highest)
 
     def find_token_ids(self) -> None:
-        """Whether a prompt may be token ids; its usage counts them, and maybe a BOS."""
+        """Find out if a prompt may be token ids; the usage then counts them, and maybe a BOS."""
         reply = self.reply(Prompt("probe", IDS), AnswerRequest(1.0, 1, log_probs=False))
         counted = _inside(reply, "usage", "prompt_tokens")
         self.add(token_ids_in=counted in (len(IDS), len(IDS) + 1))
 
     def find_largest_n(self) -> None:
-        """The largest n that gives n choices, up to `MOST_CHOICES`: more may be refused, or silently cut.
+        """Find the largest n that returns n choices, up to `MOST_CHOICES`; servers may reject or reduce n.
 
-        1 where a proxy passes on what llama.cpp says: see `ServerProfile.together`.
+        The result is 1 if a proxy forwards replies of llama.cpp: see `ServerProfile.together`.
         """
         single = self.reply(self.open, AnswerRequest(1.0, 1, log_probs=False))
         if self.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
@@ -387,7 +386,7 @@ class _Probing:
             n = (self.profile.max_n + refused) // 2
 
     def find_seed(self) -> None:
-        """Whether the same seed gives the same answer, and others give others."""
+        """Find out if equal seeds give equal answers, and different seeds different answers."""
         first, second = (
             [self.texts(self.open, AnswerRequest(self.hottest, 8, seed=seed)) for seed in range(1, 4)]
             for _ in range(2)
@@ -395,18 +394,18 @@ class _Probing:
         self.add(seed=first == second and len({"".join(answers) for answers in first}) > 1)
 
     def find_alternatives(self) -> None:
-        """How many alternatives a token may have, 20, 5, 1 or none, if it has a log-probability at all."""
+        """Find the number of alternatives (20, 5, 1 or 0) of a token, if it has a log-probability."""
         for k in (20, 5, 1, 0):
             self.add(log_probs="raw", top_log_probs=k)
             entry = self.first(self.open, AnswerRequest(1.0, 1, alternatives=k))
             if entry is not None:
-                listed = k if len(entry.top) > k // 2 else len(entry.top)  # some may have one text
+                listed = k if len(entry.top) > k // 2 else len(entry.top)  # alternatives may share a text
                 self.add(top_log_probs=listed, token_ids_out=entry.token_id is not None)
                 return
         self.add(log_probs=None, top_log_probs=0)
 
     def find_log_probs_at_temperature(self) -> None:
-        """Whether log-probabilities of draws at T are raw or at T; told by differences, which T divides."""
+        """Find out if log-probabilities of samples at T are raw or at T: T divides their differences."""
         if self.profile.log_probs is None or self.hot == 1:
             self.add(log_probs=None)
             return
@@ -426,7 +425,7 @@ class _Probing:
             self.add(scaled_on_request=power is not None and abs(power * self.hot - 1) <= NEAR)
 
     def _first_log_probs(self, temperature: float, *, at_temperature: bool = False) -> dict[TokenKey, float]:
-        """Log-probabilities of the first token's alternatives, and of the drawn tokens of a few draws."""
+        """Return log-probabilities of the first token's alternatives, and of a few sampled tokens."""
         log_probs: dict[TokenKey, float] = {}
         k = self.profile.top_log_probs
         answer = AnswerRequest(temperature, 1, alternatives=k, at_temperature=at_temperature)
@@ -437,7 +436,7 @@ class _Probing:
         return log_probs
 
     def find_whole_vocabulary(self) -> None:
-        """Whether all tokens may be listed: probabilities add up to 1, and each prompt lists the same."""
+        """Find out if all tokens can be listed: probabilities sum to 1, and all prompts list equal tokens."""
         profile = self.profile
         if profile.log_probs not in ("raw", "scaled") or profile.top_log_probs < 20:
             return
@@ -451,7 +450,7 @@ class _Probing:
                 return
 
     def find_named_tokens(self) -> None:
-        """Whether log-probabilities of named tokens are given, and of one that logit_bias forces."""
+        """Find out if replies have log-probabilities of named tokens, and of a token forced by logit_bias."""
         answer = AnswerRequest(1.0, 1, seed=1)
         self.add(chosen_ids=True)
         plain, named = (
@@ -467,7 +466,7 @@ class _Probing:
         self.add(chosen_ids=more)
 
     def find_teacher_forcing(self) -> None:
-        """How the tokens of a prompt are scored; that a field is not refused says nothing."""
+        """Find the field that scores the tokens of a prompt; servers may ignore unknown fields."""
         answer = AnswerRequest(1.0, 1, log_probs=False)
         reply = self.reply(self.open, answer, {"prompt_logprobs": 1})
         for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
@@ -481,7 +480,7 @@ class _Probing:
         self.add(scores_prompt="echo" if echoed else None)
 
     def find_end(self) -> None:
-        """Find whether the end of turn has an entry, by the likeliest answers that end."""
+        """Find out if the end of turn has an entry, from greedy answers that end."""
         ended = []
         for question in QUESTIONS:
             fields = {"return_tokens_as_token_ids": None}
@@ -492,23 +491,23 @@ class _Probing:
         self.add(end_included=bool(ended) and all(ended))
 
     def find_cache(self) -> None:
-        """Whether the second of two equal requests took tokens from a cache, where its usage says that."""
+        """Find out if the second of two equal requests used cached tokens, according to its usage."""
         for _ in range(2):
             reply = self.reply(_chat(" ".join(QUESTIONS * 8)), AnswerRequest(1.0, 1, log_probs=False))
         cached = _inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
         self.add(prefix_cached=cached > 0 if isinstance(cached, int) else None)
 
     def find_ignored_temperature(self) -> None:
-        """Find whether draws are all the same at the highest temperature, which the server then ignores."""
+        """Find out if the server ignores the temperature: all samples at the highest are equal."""
         prompt = self.open if self.profile.token_ids_in else _chat(OPEN_QUESTION)
         answer = AnswerRequest(self.hottest, 64)
         answers = [self.texts(prompt, replace(answer, seed=seed)) for seed in range(1, 6)]
         different = {text for texts in answers for text in texts}
-        if len(different) == 1 and min(different).strip():  # replies without a text tell nothing
+        if len(different) == 1 and min(different).strip():  # replies without a text prove nothing
             self.add(truncated_to=f"1 token: 5 answers at T = {self.hottest:g} were the same")
 
 
-#: What sampling needs, in the order in which the findings build on each other.
+#: Findings that sampling needs; later findings build on earlier ones.
 _OF_SAMPLES = (
     _Probing.find_neutral_fields,
     _Probing.find_temperatures,
@@ -522,21 +521,21 @@ _OF_SAMPLES = (
     _Probing.find_cache,
     _Probing.find_ignored_temperature,
 )
-#: What fits and cut answers need, for which token ids are sent.
+#: Findings that fits and cut answers need; their prompts are token ids.
 _OF_GIVEN_TOKENS = (_Probing.find_named_tokens, _Probing.find_teacher_forcing)
 
 
 def _intact(reply: Json) -> Json:
-    """The reply; ValueError, so that it is asked for again, if its choices cannot be read.
+    """Return the reply; ValueError, which causes a retry, if its choices cannot be read.
 
-    Without log-probabilities, whose form is what a probe finds out.
+    Log-probabilities are not read, because the probe determines their form.
     """
     parse_choices(reply, log_probs=False)
     return reply
 
 
 def _power(raw: Mapping[TokenKey, float], scaled: Mapping[TokenKey, float]) -> float | None:
-    """By what the differences of raw log-probabilities are multiplied in others; None if that is unknown."""
+    """Return the factor between the differences of raw and of scaled log-probabilities; None if unknown."""
     common = sorted(
         (key for key in raw if min(raw[key], scaled.get(key, -1e9)) > -1e3), key=lambda key: raw[key]
     )

@@ -1,7 +1,7 @@
-"""What is said to a server and what it answers: its profile, bodies of requests, choices with their tokens.
+"""The protocol of servers: profiles, bodies of requests, and choices of replies with their tokens.
 
-Every request states what would otherwise truncate or bend the distribution. Replies of either endpoint are
-read without what a model thought before it answered.
+Every request sets all fields that could otherwise truncate or change the distribution. Replies of both
+endpoints are read without the reasoning before the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semcal.models.protocols import Prompt
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
 
-#: What switches truncation and penalties off, under all the names that servers have for them.
+#: Fields that switch truncation and penalties off, by all names that servers use.
 NEUTRAL: Json = {
     "top_p": 1.0,
     "top_k": -1,
@@ -34,67 +34,68 @@ NEUTRAL: Json = {
 
 @dataclass(frozen=True)
 class ServerProfile:
-    """What one model behind one server does. `semcal probe` prints it.
+    """Capabilities of one model behind one server. `semcal probe` prints them.
 
-    Whatever could not be found out has the value that promises least.
+    An unknown capability has the most cautious value.
     """
 
     url: str
     model: str
     server: str = "unknown"  # "llama.cpp", "vLLM", "SGLang", "TGI", "Ollama", ...
     version: str | None = None
-    max_length: int | None = None  # tokens of prompt and answer
-    vocabulary: int | None = None  # its size, where the server tells it or lists all of it
-    #: Fields of every request: all of `NEUTRAL` that the server takes, with values that it takes.
+    max_length: int | None = None  # maximum tokens of prompt and answer
+    vocabulary: int | None = None  # size of the vocabulary if known
+    #: Fields of every request: the accepted fields of `NEUTRAL`, with accepted values.
     neutral: Json = field(default_factory=lambda: dict(NEUTRAL))
-    max_n: int = 1  # the largest n of one request that gave n choices
-    seed: bool = False  # the same request with the same seed gives the same answer
-    choices_differ: bool = False  # the choices of one request with a seed differ from each other
-    log_probs: Literal["raw", "scaled", "masked"] | None = None  # of a draw at T other than 1
-    scaled_on_request: bool = False  # post_sampling_probs: those at T, per request (llama.cpp)
-    top_log_probs: int = 0  # alternatives that a token may have at most
-    whole_vocabulary: bool = False  # they may be all tokens
+    max_n: int = 1  # the largest n for which one request returned n choices
+    seed: bool = False  # True if the same request with the same seed returns the same answer
+    choices_differ: bool = False  # True if the choices of one request with a seed differ
+    log_probs: Literal["raw", "scaled", "masked"] | None = None  # kind of log-probabilities at T other than 1
+    scaled_on_request: bool = False  # post_sampling_probs: log-probabilities at T, per request (llama.cpp)
+    top_log_probs: int = 0  # maximum alternatives of a token
+    whole_vocabulary: bool = False  # True if the alternatives may be all tokens
     chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
     scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
     forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
-    token_ids_in: bool = False  # /completions takes a prompt of token ids
-    token_ids_out: bool = False  # the ids of drawn tokens come back
-    end_included: bool = False  # the end of turn has a log-probability of its own
+    token_ids_in: bool = False  # True if /completions accepts a prompt of token ids
+    token_ids_out: bool = False  # True if replies have the ids of sampled tokens
+    end_included: bool = False  # True if the end of turn has its own log-probability
     prefix_cached: bool | None = None  # None: unknown
-    truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
-    max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
+    truncated_to: str | None = None  # truncation of samples, although requests ask for the whole vocabulary
+    max_temperature: float | None = None  # largest accepted temperature; None: no limit was found
 
     @property
     def together(self) -> int:
-        """How many answers to ask for in one request.
+        """Number of samples per request.
 
-        One of llama.cpp: after n > 1 its build b11549 answers others from a wrong cache now and then, and its
-        `usage`, of one answer of n, cannot show that a token has lost its entry.
+        For llama.cpp it is 1: after n > 1 its build b11549 sometimes answers other requests from a wrong
+        cache. Also, its `usage` counts only one of n answers and cannot show that a token has lost its entry.
         """
         return self.max_n if self.choices_differ and self.server != "llama.cpp" else 1
 
     @property
     def slots(self) -> int | None:
-        """How many prompts llama.cpp has in work, each with what it keeps of the last one; None: unknown.
+        """Number of slots of llama.cpp, each with its own prompt cache; None if unknown.
 
-        It refuses an n above that; the probe goes to `MOST_CHOICES`.
+        llama.cpp rejects an n above the number of slots; the probe tries up to `MOST_CHOICES`.
         """
         is_known = self.server == "llama.cpp" and self.prefix_cached and 1 < self.max_n < MOST_CHOICES
         return self.max_n if is_known else None
 
 
-#: The largest n that the probe asks for.
+#: The largest n that the probe tries.
 MOST_CHOICES = 10
-#: More than a template adds to a turn, in tokens.
+#: Upper bound of the tokens that a template adds to a turn.
 _A_TURN = 16
 
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """What a request asks for; nothing of it constrains the answers, whose log-probabilities would not know.
+    """Settings of one request for answers.
 
-    `at_temperature` asks for log-probabilities at T where the server gives them on request (llama.cpp),
-    `forced` for this token in place of a drawn one.
+    No setting constrains the answers, because log-probabilities would not reflect a constraint.
+    `at_temperature` requests log-probabilities at T if the server has them on request (llama.cpp); `forced`
+    is a token that replaces the sampled token.
     """
 
     temperature: float  # 0: the most likely token at every step
@@ -102,21 +103,21 @@ class AnswerRequest:
     n: int = 1
     seed: int | None = None
     log_probs: bool = True
-    alternatives: int = 1  # the most likely tokens that are listed at each step
-    token_ids: tuple[int, ...] = ()  # further tokens that are listed (`ServerProfile.chosen_ids`)
+    alternatives: int = 1  # number of most likely tokens to list at each step
+    token_ids: tuple[int, ...] = ()  # further tokens to list (`ServerProfile.chosen_ids`)
     at_temperature: bool = False
     forced: int | None = None
 
 
 def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
-    """Seeds of 31 bits for requests, (m, steps): from `uniforms`, with its parameters."""
+    """Return seeds of 31 bits for requests, shape (m, steps), from `uniforms` with its parameters."""
     u = uniforms(seed, question_id, m=m, steps=steps, first=first)
     seeds: list[list[int]] = (u * 2**31).astype(int).tolist()
     return seeds
 
 
 def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -> ServerRequest:
-    """Ask for answers to a prompt: its token ids go to /completions, or its chat to /chat/completions."""
+    """Build the request for a prompt: token ids for /completions, otherwise a chat for /chat/completions."""
     in_chat = not prompt.token_ids
     fields = {
         "model": profile.model,
@@ -128,7 +129,7 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
     }
     if profile.log_probs is not None and answer.log_probs:
         fields |= _log_probs(profile, answer, in_chat=in_chat)
-    if profile.server == "llama.cpp":  # whose command line may have set others
+    if profile.server == "llama.cpp":  # its command line may have set other samplers
         fields["samplers"] = ["temperature"]
     fields["return_token_ids"] = True if profile.server == "vLLM" else None
     limit = "max_completion_tokens" if in_chat and profile.server == "OpenAI" else "max_tokens"
@@ -143,13 +144,13 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
 
 
 def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) -> Json:
-    """What asks for log-probabilities; never for 0 alternatives, which some servers take for none at all."""
+    """Return the fields for log-probabilities, never 0 alternatives: some servers then return none."""
     k = max(1, answer.alternatives)
     on_request = answer.at_temperature and profile.scaled_on_request
     return {
         "logprobs": True if in_chat else k,
         "top_logprobs": k if in_chat and profile.top_log_probs else None,
-        # Two tokens may have one text, and half a character has none.
+        # Two tokens may share a text, and half a character has no text.
         "return_tokens_as_token_ids": True if profile.server == "vLLM" else None,
         "logprob_token_ids": list(answer.token_ids) if profile.chosen_ids and answer.token_ids else None,
         **({"post_sampling_probs": True, "samplers": ["temperature"]} if on_request else {}),
@@ -158,28 +159,28 @@ def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) 
 
 @dataclass
 class ReplyCount:
-    """Counts of replies of a server that leave their answer or their end open."""
+    """Counts of replies of a server with reasoning, and without an answer or a known end."""
 
-    thought: int = 0  # answers that came after thinking
-    cut: int = 0  # thinking alone: the reply ended before an answer came
+    thought: int = 0  # answers after reasoning
+    cut: int = 0  # replies that ended during the reasoning, before an answer
     unknown: int = 0  # answers without a known finish_reason
 
     def add(self, choices: Sequence[ReplyChoice], limit: int) -> None:
-        """Count choices; warn once of thinking without an answer, and once of ends that are unknown."""
+        """Count choices; warn once about reasoning without an answer, and once about unknown ends."""
         thought = [choice.refusal != "" for choice in choices if choice.reasoning]
         cut, unknown = thought.count(False), [choice.finished for choice in choices].count(None)
         reasons = []
         if cut and not self.cut:
             reasons.append(
-                f"{cut} of {len(thought)} answers were still being thought about when the reply ended (the "
-                f"limit is {limit} tokens), and count as no answer; give a larger --max-new-tokens (such as "
-                "4000), or switch thinking off at the server"
+                f"{cut} of {len(thought)} replies with reasoning ended before an answer (limit: {limit} "
+                "tokens) and count as no answer. Increase --max-new-tokens (such as 4000), or disable "
+                "reasoning at the server"
             )
         if unknown and not self.unknown:
             reasons.append(
-                f"{unknown} of {len(choices)} answers came without a known finish_reason, so it is unknown "
-                f"whether the limit of {limit} tokens cut them: their 'finished' is null, and their "
-                "likelihood too, unless their tokens show the end; compare with a larger --max-new-tokens"
+                f"{unknown} of {len(choices)} answers have no known finish_reason, and the limit of {limit} "
+                "tokens may have cut them: 'finished' is null, and so is the likelihood, unless the tokens "
+                "show the end. Compare with a larger --max-new-tokens"
             )
         for reason in reasons:
             warnings.warn(reason, SemcalWarning, stacklevel=4)
@@ -187,40 +188,40 @@ class ReplyCount:
         self.unknown += unknown
 
 
-#: Log-probabilities from here down are what JSON has in place of minus infinity.
+#: Log-probabilities at or below this value represent minus infinity, which JSON lacks.
 _LEAST = -9999.0
-#: How far above 0 a log-probability, and above 1 a probability, may lie by rounding.
+#: Maximum rounding error of a log-probability above 0, and of a probability above 1.
 _ROUNDING = 1e-4
-#: finish_reason, in any case: the end of turn was drawn, or the limit was reached.
+#: finish_reason, in any case: True if the end of turn was sampled, False if the limit was reached.
 _FINISHED = dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence"), True)
 _FINISHED |= dict.fromkeys(("length", "model_length", "max_tokens"), False)
 #: A tool was called after the answer.
 _FINISHED |= dict.fromkeys(("tool_calls", "function_call", "tool_use"), True)
-#: The answer was withheld; with a text it was cut somewhere.
+#: The answer was withheld; if it has a text, the text was cut.
 _WITHHELD = ("content_filter", "refusal", "safety", "sensitive", "recitation")
-#: The server gave up.
+#: The server failed.
 _FAILED = ("error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource")
-#: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
+#: Form of tokens of vLLM with return_tokens_as_token_ids.
 _ID = re.compile(r"token_id:(\d{1,10})")
-#: Whole numbers that may be an index or a token id.
+#: Integers that may be an index or a token id.
 _IDS = range(2**31)
 _BLANKS = re.compile(r"[\s▁]+")
 
 
 @dataclass(frozen=True)
 class TokenEntry:
-    """One generated token as the server reports it; an entry may lack what it does not tell."""
+    """One generated token in a reply; fields that the server does not report are empty."""
 
     text: str
-    log_prob: float  # raw or at T, as the profile says; -inf where the server says no more than "unlikely"
+    log_prob: float  # raw or at T, as in the profile; -inf if the server reports only a lower limit
     token_id: int | None = None
-    #: The alternatives with their log-probabilities, by token id where it is known, else by text.
+    #: The log-probabilities of alternatives, by token id if known, else by text.
     top: Mapping[int | str, float] = field(default_factory=dict)
-    piece: bytes | None = field(default=None, compare=False, repr=False)  # its text; None where ids are told
+    piece: bytes | None = field(default=None, compare=False, repr=False)  # text; None if the reply has ids
 
     @property
     def key(self) -> int | str:
-        """What stands for the token: its id where that is known, else its text."""
+        """The id of the token if known, else its text."""
         return self.text if self.token_id is None else self.token_id
 
 
@@ -229,23 +230,23 @@ class ReplyChoice:
     """One answer of a reply."""
 
     text: str  # without the reasoning before it; "" if there is no answer
-    finished: bool | None  # it ended by itself: finish_reason "stop", not "length"; None: not told
-    reasoning: str = ""  # what it thought before the answer (reasoning_content, <think>...</think>)
-    #: Of the answer; None without log-probabilities, and after thinking: they are not those of the answer
-    #: given the question.
+    finished: bool | None  # True for finish_reason "stop", False for "length"; None: unknown
+    reasoning: str = ""  # reasoning before the answer (reasoning_content, <think>...</think>)
+    #: Tokens of the answer. None without log-probabilities, and after reasoning, because these
+    #: log-probabilities are not those of the answer given the question.
     entries: tuple[TokenEntry, ...] | None = None
-    tokens: int = 0  # generated, those of the reasoning included; 0 where the reply does not say
-    token_ids: tuple[int, ...] | None = None  # those that the reply lists beside the entries
-    complete: bool = False  # the reply shows that every token of the answer has its entry
-    #: What stands in place of an answer: a refusal, or "" for null, no text and reasoning alone.
+    tokens: int = 0  # number of generated tokens, reasoning included; 0 if unknown
+    token_ids: tuple[int, ...] | None = None  # token ids that the reply lists in addition to the entries
+    complete: bool = False  # True if every token of the answer provably has an entry
+    #: Text in place of an answer: a refusal, or "" for null, an empty text or only reasoning.
     refusal: str | None = None
 
 
 def parse_choices(reply: Json, *, log_probs: bool = True) -> list[ReplyChoice]:
     """Read the choices of a reply of /chat/completions or /completions, in the order of their index.
 
-    Where one has no index, or two have the same, they stand in the order of the list. ValueError that says
-    what is damaged: a missing key, a wrong type. Without `log_probs` those of the reply are not looked at.
+    If an index is missing or occurs twice, the choices keep the order of the list. ValueError for a damaged
+    reply: a missing key or a wrong type. Without `log_probs`, log-probabilities of the reply are ignored.
     """
     if not reply.get("choices") and "error" in reply:
         raise ValueError(f"the reply is an error: {shown(reply['error'])}")
@@ -258,7 +259,7 @@ def parse_choices(reply: Json, *, log_probs: bool = True) -> list[ReplyChoice]:
     if len(set(indices)) == len(read):
         read = [read[indices.index(place)] for place in sorted(indices)]
         if sorted(indices) != list(range(len(read))):
-            raise ValueError(f"the choices are numbered {shown(sorted(indices))}, not from 0 on")
+            raise ValueError(f"the indices of the choices are {shown(sorted(indices))}, expected 0, 1, …")
     if not read:
         raise ValueError("'choices' is empty")
     usage = reply.get("usage")
@@ -272,7 +273,7 @@ def parse_choices(reply: Json, *, log_probs: bool = True) -> list[ReplyChoice]:
 
 
 def _choice(choice: Json, *, log_probs: bool) -> ReplyChoice:
-    """A choice, without what the whole reply tells of it."""
+    """Read one choice, without the facts that need the whole reply."""
     written, reasoning, refusal = _texts(choice)
     thought, text = split_reasoning(written) if written else ("", written)
     reasoning = "\n".join(filter(None, (reasoning, thought)))
@@ -294,14 +295,14 @@ def _choice(choice: Json, *, log_probs: bool) -> ReplyChoice:
 
 
 def without_ids(request: ServerRequest) -> ServerRequest:
-    """The request without the fields that would put a number in the place of a token's text."""
+    """Return the request without the fields that replace the text of a token by a number."""
     return request.with_fields(dict.fromkeys(("return_tokens_as_token_ids", "return_token_ids")))
 
 
 def listed_tokens(reply: Json) -> dict[str, float]:
-    """The log-probabilities of the tokens that a chat's answer may begin with, by their text.
+    """Return the log-probabilities of the first tokens of a chat answer, by text.
 
-    Of tokens with one text the likelier counts. ValueError where they are damaged, or none are listed.
+    If tokens share a text, the most likely token counts. ValueError if the list is damaged or missing.
     """
     try:
         first = reply["choices"][0]["logprobs"]["content"][0]
@@ -309,16 +310,16 @@ def listed_tokens(reply: Json) -> dict[str, float]:
         listed = [(_get(entry, "token", str), float(entry["logprob"])) for entry in entries]
     except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
         raise ValueError(f"the first token of the answer has no listed alternatives ({error!r})") from None
-    if not all(log_prob <= _ROUNDING for _, log_prob in listed):  # NaN is not
+    if not all(log_prob <= _ROUNDING for _, log_prob in listed):  # false for NaN
         raise ValueError(f"a log-probability is above 0: {shown(listed)}")
     return {text: min(0.0, log_prob) for text, log_prob in sorted(listed, key=lambda item: item[1])}
 
 
 def _is_complete(choice: ReplyChoice, *, adds_up: bool) -> bool:
-    """Whether no token has lost its entry, as one that is half a character does (llama.cpp).
+    """Return whether every token has an entry; a token that is half a character may lack one (llama.cpp).
 
-    So the text must be that of the entries. A character of several tokens has its bytes in the last entry: it
-    counts only where `adds_up`: the number of tokens is known apart from them, and is that of the entries.
+    The text must equal the text of the entries. A character of several tokens has its bytes in the last
+    entry; therefore non-ASCII text also requires `adds_up`: the usage counts as many tokens as entries.
     """
     entries, text = choice.entries, choice.text
     if entries is None or choice.token_ids is not None:
@@ -333,7 +334,7 @@ def _is_complete(choice: ReplyChoice, *, adds_up: bool) -> bool:
 
 
 def _joined(pieces: Sequence[bytes | None]) -> str | None:
-    """The text of entries without white space, which servers add and strip; None where it is not told."""
+    """Return the text of entries without white space, which servers add and strip; None if unknown."""
     known_pieces = [piece for piece in pieces if piece is not None]
     return _squeezed(b"".join(known_pieces)) if len(known_pieces) == len(pieces) else None
 
@@ -343,7 +344,7 @@ def _squeezed(text: bytes) -> str:
 
 
 def _texts(choice: Json) -> tuple[str | None, str, str]:
-    """The text of a choice, None if it has none, and what fields of their own hold: reasoning, a refusal."""
+    """Return the text of a choice (None without a text), and the fields for reasoning and refusal."""
     if "message" not in choice:
         return (None if _get(choice, "text", object) is None else _get(choice, "text", str)), "", ""
     message = _get(choice, "message", Mapping)
@@ -363,7 +364,7 @@ def _texts(choice: Json) -> tuple[str | None, str, str]:
 
 
 def _joined_parts(value: Any, name: str) -> str:
-    """The text of a string, a part of a message ({"text": …}), or a list of parts."""
+    """Return the text of a string, a part of a message ({"text": …}), or a list of parts."""
     if isinstance(value, list):
         return "".join(_joined_parts(part, name) for part in value)
     if isinstance(value, Mapping):
@@ -373,16 +374,16 @@ def _joined_parts(value: Any, name: str) -> str:
 
 
 def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
-    """Entries of {content: [{token, logprob, bytes, top_logprobs}]}, or with prob and top_probs (llama.cpp).
+    """Read {content: [{token, logprob, bytes, top_logprobs}]}, also with prob and top_probs (llama.cpp).
 
-    Or of the parallel lists {tokens, token_logprobs, top_logprobs}, which LiteLLM may add as null. None where
-    they are not told: [], false, null or a number in the place of one.
+    The parallel lists {tokens, token_logprobs, top_logprobs} are read, too; LiteLLM may add them as null. The
+    result is None if entries are missing: [], false, null, or a number in place of an entry.
     """
     if not isinstance(logprobs, Mapping):
         return None
     if logprobs.get("tokens") is None:
         listed = logprobs.get("content")
-        if listed is None or not all(map(_is_told, _typed(listed, list, "logprobs.content"))):
+        if listed is None or not all(map(_has_value, _typed(listed, list, "logprobs.content"))):
             return None
         return tuple(map(_entry, listed))
     tokens, values = _get(logprobs, "tokens", list), _get(logprobs, "token_logprobs", list)
@@ -399,8 +400,8 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
     return tuple(entries)
 
 
-def _is_told(token: Any) -> bool:
-    """Return whether there is an entry that holds a value, right or damaged."""
+def _has_value(token: Any) -> bool:
+    """Return whether a token has an entry with a value, valid or damaged."""
     if isinstance(token, Mapping):
         return token.get("logprob", token.get("prob", 0)) is not None
     return token is not None and type(token) is not int
@@ -415,7 +416,7 @@ def _entry(token: Any) -> TokenEntry:
 
 
 def _token(entry: Any) -> tuple[str, int | None, bytes | None, float]:
-    """Text, id, bytes and log-probability of a token; what is not told of the first three is None."""
+    """Return text, id, bytes and log-probability of a token; "" or None if unknown."""
     text = _get(_typed(entry, Mapping, "a token"), "token", str)
     log_prob = _of_prob(entry["prob"]) if "prob" in entry else _log_prob(_get(entry, "logprob", object))
     if named := _ID.fullmatch(text):
@@ -442,7 +443,7 @@ def _of_prob(value: Any) -> float:
 
 def _get(container: Json, key: str, kind: type) -> Any:
     if key not in container:
-        raise ValueError(f"no {key!r} in {shown(dict(container))}")
+        raise ValueError(f"{key!r} is missing in {shown(dict(container))}")
     return _typed(container[key], kind, repr(key))
 
 

@@ -1,6 +1,6 @@
-"""A model behind a server: as a `Sampler`, and what a fit of T asks it about reference answers.
+"""A model behind a server as a `Sampler`, and the requests about reference answers for a fit of T.
 
-All requests about one question stand together, so that the server finds their common beginning in its cache.
+All requests about one question are sent together, so that the server finds their common prefix in its cache.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
 
 Reading = Literal["given", "on request", "of all"]
-"""Log-probabilities at T are what is given, are given on request, or computed from the whole vocabulary."""
+"""Source of log-probabilities at T: every reply, replies on request, or the whole vocabulary at T = 1."""
 
-#: How far from 1 the probabilities of the whole vocabulary may add up.
+#: Maximum difference from 1 of the sum of probabilities of the whole vocabulary.
 _SUM = 1e-3
 
 
 def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
-    """Return how log-probabilities of draws at a temperature are had; None where they cannot be known."""
+    """Return the source of log-probabilities of samples at a temperature; None if they cannot be known."""
     if profile.log_probs in (None, "masked"):
         return None
     if temperature == 1 or profile.log_probs != "raw":
@@ -83,7 +83,7 @@ def log_prob_at(
     token_id: int | None = None,
     vocabulary: int | None = None,
 ) -> float | None:
-    """Return the log-probability of the token of an entry, or of `token_id` in its place; None if unknown.
+    """Return the log-probability of the token of an entry, or of `token_id` instead; None if unknown.
 
     >>> raw = TokenEntry("a", math.log(0.2), 0, {0: math.log(0.2), 1: math.log(0.8)})
     >>> round(math.exp(log_prob_at(raw, 0.5, "of all", token_id=1, vocabulary=2)), 6)
@@ -96,45 +96,45 @@ def log_prob_at(
         return log_prob
     values = np.fromiter(entry.top.values(), dtype=np.float64)
     if vocabulary is None or len(values) < vocabulary - 1 or abs(np.exp(values).sum() - 1) > _SUM:
-        return None  # one token may have given its place to the drawn one
+        return None  # the sampled token may have replaced another token in the list
     return min(0.0, float(log_prob / temperature - np.logaddexp.reduce(values / temperature)))
 
 
 def why_unknown(profile: ServerProfile, temperature: float) -> str:
-    """Say why log-probabilities at a temperature are unknown, what that costs, and what helps."""
+    """Return a message why log-probabilities at a temperature are unknown, with the effect and the remedy."""
     where = f"{profile.server} at {profile.url}"
-    cost = "so likelihoods are null, and E-SC alone can be measured"
+    cost = "so likelihoods are null and only E-SC can be measured"
     if profile.log_probs is None:
-        return f"{where} gives no log-probabilities, {cost}"
+        return f"{where} returns no log-probabilities, {cost}"
     if profile.log_probs == "masked":
-        cut = f"{where} gives log-probabilities of what its truncation leaves ({profile.truncated_to})"
-        return f"{cut}, {cost}; switch that off at the server"
-    flag = {"vLLM": "start vLLM with --logprobs-mode processed_logprobs"}.get(profile.server)
-    alone = f"{where} gives log-probabilities at T = 1 alone, and draws are at T = {temperature:g}, {cost}"
-    return f"{alone}; to have likelihoods, {flag}" if flag else alone
+        cut = f"{where} returns log-probabilities of a truncated distribution ({profile.truncated_to})"
+        return f"{cut}, {cost}. Switch truncation off at the server"
+    flag = {"vLLM": "Start vLLM with --logprobs-mode processed_logprobs"}.get(profile.server)
+    alone = f"{where} returns log-probabilities only at T = 1, and samples are at T = {temperature:g}, {cost}"
+    return f"{alone}. {flag} to get likelihoods" if flag else alone
 
 
-#: Alternatives that are asked for before all of them are, and of the first token of an answer.
+#: Requested alternatives before all are requested, and of the first token of an answer.
 _SOME, _LISTED = 200, 20
-#: Times that all of them are: where the token drawn is half a character, its entry is lost (llama.cpp).
+#: Attempts with all alternatives: an entry is lost if the sampled token is half a character (llama.cpp).
 _TRIES = 4
 
 
 @dataclass(frozen=True)
 class Way:
-    """How some draws are asked for, and how their log-probabilities are had."""
+    """Settings of the requests for some samples, and the source of their log-probabilities."""
 
-    requested: float  # the temperature of requests: 0 is greedy
-    temperature: float  # of likelihoods
+    requested: float  # temperature of requests: 0 is greedy
+    temperature: float  # temperature of likelihoods
     reading: Reading | None
     seed: int | None
 
 
 @dataclass(frozen=True)
 class _Missing:
-    """A token behind a beginning, whose log-probability at a temperature is to be asked for."""
+    """A token after a prefix whose log-probability at a temperature must be requested."""
 
-    beginning: tuple[int, ...]  # the prompt, and the answer so far
+    beginning: tuple[int, ...]  # the prompt and the answer so far
     token_id: int
     temperature: float
     reading: Reading
@@ -142,7 +142,7 @@ class _Missing:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A draw on its way: `rescored` may still lack tokens."""
+    """A sample in progress: log-probabilities in `rescored` may still be missing."""
 
     generation: Generation
     entries: tuple[TokenEntry, ...]
@@ -150,18 +150,18 @@ class Drawn:
 
 
 DrawsByWay: TypeAlias = "dict[tuple[int, Way], list[Drawn] | QuestionError]"
-"""The draws to a prompt, by its place, in a way; or why there are none."""
+"""Samples, or the error of the prompt, by the index of the prompt and the `Way`."""
 
-#: Servers that draw at this T where a lower one is asked for, and do not say so.
+#: Minimum T of servers that silently raise a lower T to it.
 _RAISED_TO = {"vLLM": 0.01}
 
 
 class ServerModel:
     """A model behind a server (`semcal.models.protocols.Sampler`).
 
-    `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are
-    token ids, which the server must take, and the likelihoods of answers that are cut can be known; without
-    it they are messages. `replies` counts those without an answer after thinking, and those of unknown end.
+    `profile` is the result of a probe. With `chat`, the chat format of the model, prompts are token ids,
+    which the server must accept, and likelihoods of cut answers can be known. Without it, prompts are
+    messages. `replies` counts replies with reasoning but without an answer, and replies with an unknown end.
     """
 
     def __init__(
@@ -170,16 +170,16 @@ class ServerModel:
         self.client, self.profile, self.format = client, profile, chat
         self.replies = ReplyCount()
         if chat is not None and not profile.token_ids_in:
-            raise ServerError(f"{profile.url} takes no token ids; leave server.tokenizer out")
+            raise ServerError(f"server.tokenizer: {profile.url} accepts no token ids. Omit server.tokenizer")
 
     @property
     def name(self) -> str:
-        """What the server calls the model."""
+        """The name of the model at the server."""
         return self.profile.model
 
     @property
     def revision(self) -> str:
-        """The server with its version, the model, what prompts are sent as, and how draws are truncated."""
+        """The server with its version, the model, the form of prompts, and the truncation of samples."""
         profile = self.profile
         sent = "messages" if self.format is None else "token ids"
         cut = f", truncated to {profile.truncated_to}" if profile.truncated_to else ""
@@ -187,7 +187,7 @@ class ServerModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the probe found that concerns sampling."""
+        """The findings of the probe about sampling."""
         profile = self.profile
         return Capabilities(
             states=False,
@@ -204,33 +204,35 @@ class ServerModel:
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn as a prompt; empty without a tokenizer."""
         if not chat or chat[-1].role != "user":
-            raise InputError("a chat must end with a user turn for the model to answer")
+            raise InputError("messages: the last turn is not from the user. End the chat with a user turn")
         return () if self.format is None else self.format.encode(chat)
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
-        """Encode a given answer to `chat`, its end of turn included once; UsageError without a tokenizer."""
+        """Encode a given answer to `chat`, with one end of turn; UsageError without a tokenizer."""
         if self.format is None:
-            raise UsageError("answers become tokens by a tokenizer; give --config server.tokenizer=DIR")
+            raise UsageError(
+                "server.tokenizer: missing. Pass --config server.tokenizer=DIR to encode answers"
+            )
         return self.format.encode_answer(chat, answer)
 
     def invalid_prompts(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
     ) -> list[QuestionError]:
-        """The prompts known to be too long for the server with their longest answers."""
+        """Return errors for the prompts that are too long for the server with their longest answers."""
         return self._too_long(prompts, [max(map(len, of_prompt), default=0) for of_prompt in answers])
 
     def prompt_text(self, prompt: Prompt) -> str:
-        """The messages that are sent, as JSON; or with a tokenizer the text of the token ids that are."""
+        """Return the sent messages as JSON, or with a tokenizer the text of the sent token ids."""
         if self.format is not None:
             return self.format.prompt_text(prompt.token_ids)
         return json.dumps([vars(turn) for turn in prompt.chat], ensure_ascii=False, indent=2)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """The special tokens that a text spells; none without a tokenizer, for then the server knows."""
+        """Return the special tokens in a text; without a tokenizer they are unknown, and the result is ()."""
         return () if self.format is None else self.format.special_tokens.find(text)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
-        """The prompts known to be too long for the server; errors are those of `sample`."""
+        """Return errors for the prompts that are too long for the server; raises the errors of `sample`."""
         self._check(request.recalibrators)
         return self._too_long(request.prompts, [request.max_new_tokens] * len(request.prompts))
 
@@ -239,8 +241,8 @@ class ServerModel:
         return [
             QuestionError(
                 prompt.question_id,
-                f"its prompt has {len(prompt.token_ids)} tokens, and with {answer} of an answer the server "
-                f"takes {most}; shorten the passage or the examples, or the answer (--max-new-tokens)",
+                f"the prompt has {len(prompt.token_ids)} tokens; with {answer} tokens of the answer it "
+                f"exceeds the server's limit of {most}. Shorten the prompt or reduce --max-new-tokens",
             )
             for prompt, answer in zip(prompts, answers)
             if len(prompt.token_ids) + answer > most
@@ -249,19 +251,17 @@ class ServerModel:
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
     ) -> list[list[list[GenerationsOrError]]]:
-        """Draw what a request asks for: ``[run][recalibrator][prompt]``.
+        """Return the samples of a request: ``[run][recalibrator][prompt]``.
 
-        Every HTTP request has a seed of its own, derived from the run's, the question and the number of its
-        first draw. Those of a question stand together. A question of which one failed has the reason in
-        place of its draws. UsageError for a recalibrator that is no temperature, a T that the server
-        refuses, or a `truncation`; ServerError if it truncates by itself (but for `allow_truncation`).
+        Every HTTP request has its own seed, derived from the seed of the run, the question and the index of
+        its first sample. The requests of a question are sent together. If a request fails, the question has
+        an error in place of its samples. UsageError for a recalibrator that is not a temperature, a T that
+        the server rejects, or a `truncation`; ServerError if the server truncates, unless `allow_truncation`.
         """
         prompts, m = request.prompts, request.m
         check_at_least_one(m=m, max_new_tokens=request.max_new_tokens)
         if request.truncation is not None:
-            raise UsageError(
-                "answers of a server are drawn from its whole distribution; leave truncation out"
-            )
+            raise UsageError("truncation: servers sample from the whole distribution. Omit truncation")
         self._check(request.recalibrators)
         runs = [[self._way(r, seed) for r in request.recalibrators] for seed in request.seeds]
         ways = dict.fromkeys(way for run in runs for way in run)
@@ -282,17 +282,17 @@ class ServerModel:
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation | QuestionError]:
-        """Answer each prompt with the most likely token at every step, whatever the temperature."""
+        """Answer each prompt with the most likely token at every step, independent of the temperature."""
         self._way(recalibrator, 0)
         request = SampleRequest(prompts, [Greedy()], m=1, max_new_tokens=max_new_tokens)
         ((answers,),) = self.sample(request, progress)
         return [draws if isinstance(draws, QuestionError) else draws[0] for draws in answers]
 
     def next_tokens(self, prompts: Sequence[Prompt]) -> list[dict[str, float] | QuestionError]:
-        """Log-probabilities (nats, T = 1) of the likeliest first tokens of an answer, by their text.
+        """Return log-probabilities (nats, T = 1) of the most likely first tokens of an answer, by text.
 
-        Prompts are sent as messages. A prompt whose request failed, or whose reply lists no tokens, has the
-        reason.
+        Prompts are sent as messages. If the request fails or the reply lists no tokens, the prompt has an
+        error.
         """
         answer = AnswerRequest(1.0, 1, seed=1, alternatives=min(self.profile.top_log_probs, _LISTED))
         requests = [
@@ -306,21 +306,21 @@ class ServerModel:
         ]
 
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
-        """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
+        """Raise UsageError if a measure needs likelihoods and they cannot be known."""
         way = self._way(recalibrator, 0)
         if way.reading is None and way.requested:
-            raise UsageError(f"{measure} reads likelihoods: {why_unknown(self.profile, way.temperature)}")
+            raise UsageError(f"{measure} needs likelihoods: {why_unknown(self.profile, way.temperature)}")
 
     def _check(self, recalibrators: Sequence[AnyRecalibrator]) -> None:
-        """Refuse what cannot be drawn from, and a server that truncates."""
+        """Reject recalibrators that the server cannot apply, and a server that truncates."""
         for recalibrator in recalibrators:
             self._way(recalibrator, 0)
         cut = self.profile.truncated_to
         if cut is not None and not self.client.settings.allow_truncation:
             raise ServerError(
-                f"{self.profile.url} draws from a truncated distribution ({cut}) although every request asks "
-                "for the whole one; switch that off at the server, or accept it with "
-                "--config server.allow_truncation=true, which is recorded"
+                f"{self.profile.url} samples from a truncated distribution ({cut}), although every request "
+                "asks for the whole distribution. Switch truncation off at the server, or accept and record "
+                "it with --config server.allow_truncation=true"
             )
 
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
@@ -333,12 +333,13 @@ class ServerModel:
         most = self.profile.max_temperature
         if most is not None and temperature > most:
             raise UsageError(
-                f"T = {temperature:g} is above {most:g}, the highest that {self.profile.url} takes"
+                f"temperature: {temperature:g} exceeds {most:g}, the maximum of {self.profile.url}. "
+                f"Pass at most {most:g}"
             )
         if temperature < (least := _RAISED_TO.get(self.profile.server, 0.0)):
             raise UsageError(
-                f"T = {temperature:g} is below {least:g}, to which {self.profile.server} raises it silently; "
-                f"give {least:g} or more"
+                f"temperature: {temperature:g} is below {least:g}, to which {self.profile.server} silently "
+                f"raises it. Pass at least {least:g}"
             )
         return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
 
@@ -350,7 +351,7 @@ class ServerModel:
         max_new_tokens: int,
         progress: Progress | None,
     ) -> DrawsByWay:
-        """Ask for all draws at once, and gather them by prompt and way."""
+        """Request all samples at once, and collect them by prompt and way."""
         places, requests = [], []
         for i, prompt in enumerate(prompts):
             for way in ways:
@@ -368,7 +369,7 @@ class ServerModel:
         for (i, way, n), reply in zip(places, replies):
             so_far = draws_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
-                shortfall = f"the server gave {len(reply)} of {n} answers that one request asked for"
+                shortfall = f"the server returned {len(reply)} answers, expected {n}"
                 reply = RequestFailed(shortfall)
             if isinstance(reply, RequestFailed):
                 draws_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
@@ -379,7 +380,7 @@ class ServerModel:
         return draws_by_way
 
     def _in_turn(self, n_requests: int, n_prompts: int) -> int:
-        """How many requests of a prompt follow each other: one slot reads it then, and none is left idle."""
+        """Return the number of consecutive requests of a prompt: one slot reads it, and no slot is idle."""
         slots = self.profile.slots
         if slots is None or not n_prompts:
             return 1
@@ -388,7 +389,7 @@ class ServerModel:
     def _answer_requests(
         self, prompt: Prompt, way: Way, numbers: range, max_new_tokens: int
     ) -> list[AnswerRequest]:
-        """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
+        """Return the requests for the samples with these indices; a single request for greedy answers."""
         if way.seed is None:
             return [AnswerRequest(way.requested, max_new_tokens, log_probs=False)]
         most = self.profile.together
@@ -406,7 +407,7 @@ class ServerModel:
         ]
 
     def _read(self, choice: ReplyChoice, way: Way) -> Drawn:
-        """The draw of a choice: with a tokenizer up to the end of turn, its text that of its tokens."""
+        """Return the sample of a choice; with a tokenizer it ends at the end of turn, with decoded text."""
         entries, text, finished = choice.entries or (), choice.text, choice.finished
         entry_ids = tuple(entry.token_id for entry in entries if entry.token_id is not None)
         ids, complete = entry_ids if choice.token_ids is None else choice.token_ids, choice.complete
@@ -433,7 +434,7 @@ class ServerModel:
     def _rescored(
         self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: GenerationCut | None
     ) -> dict[tuple[int, Way], GenerationsOrError]:
-        """The draws; those that are cut with the log-probabilities of what remains, () if one is unknown."""
+        """Return the samples; a cut sample has the log-probabilities of its rest, () if one is unknown."""
         if cut is not None:
             draws_by_way = {
                 (i, way): [self._cut(prompts[i], draw, way, cut) for draw in draws]
@@ -452,9 +453,9 @@ class ServerModel:
         return {key: _finished(prompts[key[0]], draws, answers) for key, draws in draws_by_way.items()}
 
     def _cut(self, prompt: Prompt, draw: Drawn, way: Way, cut: GenerationCut) -> Drawn:
-        """A draw that is cut, with what is known of its tokens from drawing, and what else to ask.
+        """Cut a sample; its log-probabilities are known from sampling or marked as missing.
 
-        Without the form of the chats the tokens of what remains are unknown, and so is its likelihood.
+        Without the chat format the tokens of the remaining text are unknown, and so is its likelihood.
         """
         generation, entries, (start, end, ended) = draw.generation, draw.entries, cut(prompt, draw.generation)
         uncut = (generation.finished or not ended) and end == len(generation.text)
@@ -482,20 +483,20 @@ class ServerModel:
         for place in range(shared, len(completed)):
             beginning = (*prompt.token_ids, *completed[:place])
             missing = _Missing(beginning, completed[place], way.temperature, way.reading)
-            # Where they part another token was drawn, beside which this one may be listed.
+            # At the first difference another token was sampled, but this token may be among its alternatives.
             log_prob = self._log_prob(missing, entries[shared : shared + 1]) if place == shared else None
             values.append(missing if log_prob is None else log_prob)
         return replace(draw, rescored=tuple(values))
 
     def _log_prob(self, token: _Missing, entries: Sequence[TokenEntry]) -> float | None:
-        """The log-probability of a token by the first entry; None if it does not tell, or there is none."""
+        """Return the log-probability of a token in the first entry; None if it is missing."""
         if not entries:
             return None
         size, token_id = self.profile.vocabulary, token.token_id
         return log_prob_at(entries[0], token.temperature, token.reading, token_id=token_id, vocabulary=size)
 
     def _ask(self, missing: Iterable[_Missing]) -> dict[_Missing, float | RequestFailed | None]:
-        """Ask for log-probabilities, each once; None where the server does not list the token."""
+        """Request missing log-probabilities; None if the server does not list the token."""
         answers: dict[_Missing, float | RequestFailed | None] = dict.fromkeys(missing)
         tries = _TRIES if self.profile.whole_vocabulary and self.profile.vocabulary else 0
         for seed in range(1 + tries):
@@ -513,7 +514,7 @@ class ServerModel:
         return answers
 
     def _token_request(self, token: _Missing, seed: int) -> AnswerRequest:
-        """The cheapest request that gives it; after the first (seed 0) all tokens are asked for."""
+        """Return the cheapest request for the log-probability of a token; after seed 0, of all tokens."""
         profile = self.profile
         answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
         if seed or token.reading == "of all":
@@ -526,7 +527,7 @@ class ServerModel:
 
 
 def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
-    """How many entries a text before an answer has, blanks apart; 0 where one has a part of both."""
+    """Return the number of entries of a text before an answer; 0 if an entry spans both."""
     texts = accumulate(entry.text for entry in entries)
     at = (k for k, lead in enumerate(texts, 1) if text.startswith(lead) and not text[len(lead) :].strip())
     return max(at, default=0)
@@ -537,7 +538,7 @@ def _finished(
     draws: list[Drawn] | QuestionError,
     answers: Mapping[_Missing, float | RequestFailed | None],
 ) -> GenerationsOrError:
-    """The draws with what was asked for; one token that is not known makes the likelihood unknown."""
+    """Return the samples with requested log-probabilities; an unknown token makes the likelihood unknown."""
     if isinstance(draws, QuestionError):
         return draws
     finished = []
@@ -555,7 +556,7 @@ def _finished(
 
 
 def _m(draws: GenerationsOrError, m: int) -> GenerationsOrError:
-    """As many draws as are wanted: a greedy answer stands for all."""
+    """Return m samples; a single greedy answer is repeated."""
     return draws * m if isinstance(draws, list) and len(draws) == 1 else draws
 
 
@@ -569,11 +570,11 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
     Parameters
     ----------
     name : str
-        openai:URL#MODEL, such as "openai:http://127.0.0.1:8000/v1#qwen"; the first model that the server
-        lists without #MODEL.
+        openai:URL#MODEL, such as "openai:http://127.0.0.1:8000/v1#qwen". Without #MODEL, the first model that
+        the server lists.
     settings : ServerSettings, optional
-        How it is asked; the API key is SEMCAL_API_KEY by default. `options` are fields of it: `tokenizer`,
-        `concurrency`, `max_tokens_total`, …
+        Settings of the requests; the API key is SEMCAL_API_KEY by default. `options` are fields of the
+        settings: `tokenizer`, `concurrency`, `max_tokens_total`, …
 
     Returns
     -------
@@ -583,9 +584,9 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
     Raises
     ------
     UsageError
-        If the name is none of a server, or the tokenizer is another model's.
+        If the name is not valid, or the tokenizer belongs to another model.
     ServerError
-        If the server cannot be reached, refuses the key, or takes no token ids where there is a tokenizer.
+        If the server cannot be reached, rejects the key, or accepts no token ids although a tokenizer is set.
 
     Examples
     --------
@@ -602,9 +603,9 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
 
 
 def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
-    """Refuse with UsageError a tokenizer that makes another text of a drawn answer than the server.
+    """Raise UsageError if the tokenizer decodes a sampled answer differently from the server.
 
-    By one request. Nothing can be told where the server does not tell ids, or the model thinks first.
+    The check takes one request. It passes if the server returns no ids, or the model reasons first.
     """
     turns = (Turn("user", "Count from one to ten."),)
     answer = AnswerRequest(1.0, 16, seed=1, log_probs=model.profile.log_probs is not None)
@@ -617,14 +618,14 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
     decoded = chat.tokenizer.decode(list(ids), skip_special_tokens=True)
     if ids and "�" not in choice.text + decoded and not _same(decoded, choice.text):
         raise UsageError(
-            f"the tokenizer {name} is not that of {model.name}: the tokens {shown(list(ids))} are "
-            f"{shown(decoded)} to it and {shown(choice.text)} to the server; give the tokenizer of the model "
-            "that is served, or leave server.tokenizer out"
+            f"server.tokenizer: the tokenizer {name} does not match {model.name}: it decodes the tokens "
+            f"{shown(list(ids))} as {shown(decoded)}, the server as {shown(choice.text)}. Pass the tokenizer "
+            "of the served model, or omit server.tokenizer"
         )
 
 
 def _chat_of(name: str) -> ChatFormat:
-    """The form of a model's chats, from its tokenizer alone."""
+    """Return the chat format of a model from its tokenizer."""
     from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.models.checkpoint import read_tokenizer
     from semcal.models.gguf import unpacked
@@ -637,16 +638,16 @@ def _chat_of(name: str) -> ChatFormat:
     return chat_format(tokenizer, ends)
 
 
-# ---- Reference answers, of which one token is asked for at each position
+# ---- Reference answers, with one requested token at each position
 
 Route = Literal["one token", "whole vocabulary"]
-"""How T is fitted over a server: by one token known raw and at T, or by all tokens at T = 1."""
+"""Method to fit T over a server: by one token known raw and at T, or by all tokens at T = 1."""
 
 ReplyRow = dict[str, Any]
-"""What the server says of one question, as JSON; {"failed": why} where a request failed for good."""
+"""Replies about one question, as JSON; {"failed": reason} if a request failed."""
 
 _Ids = tuple[int, ...]
-_ELSE = "semcal fit --method TS-grid and semcal calibrate need samples alone"
+_ELSE = "Use semcal fit --method TS-grid or semcal calibrate, which need only samples"
 
 
 @dataclass(frozen=True)
@@ -659,7 +660,7 @@ class GoldQuestion:
 
     @cached_property
     def beginnings(self) -> tuple[_Ids, ...]:
-        """The distinct beginnings of the answers that predict a token: P positions."""
+        """The distinct prefixes of the answers that predict a token: P positions."""
         beginnings = (answer[:i] for answer in self.answers for i in range(len(answer)))
         return tuple(dict.fromkeys(beginnings))
 
@@ -671,10 +672,12 @@ class GoldQuestion:
 
 
 def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
-    """Return the cheapest exact route to T, or `route` if it is allowed; ServerError says what is lacking."""
+    """Return the cheapest exact route to T, or `route` if it is possible; else ServerError."""
     where, cut = f"{profile.server} at {profile.url}", profile.truncated_to
     if not profile.token_ids_in:
-        raise ServerError(f"{where} takes no prompts of token ids to continue an answer with; {_ELSE}")
+        raise ServerError(
+            f"{where} accepts no prompts of token ids, so it cannot continue an answer. {_ELSE}"
+        )
     scores = profile.top_log_probs > 0 and (profile.scores_prompt is not None or profile.forced_raw)
     at_temperature = profile.scaled_on_request or profile.log_probs == "scaled"
     routes: list[Route] = []
@@ -683,35 +686,37 @@ def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
     if profile.whole_vocabulary and profile.vocabulary is not None:
         routes.append("whole vocabulary")
     if route is not None and route not in routes:
-        raise ServerError(f"{where} does not allow a fit by {route}, but by {', '.join(routes) or 'nothing'}")
+        raise ServerError(
+            f"{where} does not allow a fit by {route}, but by {', '.join(routes) or 'no route'}"
+        )
     if not routes:
-        raise ServerError(f"{where} {_lack(profile, scores=scores)}: T cannot be fitted exactly; {_ELSE}")
+        raise ServerError(f"{where} {_lack(profile, scores=scores)}: T cannot be fitted exactly. {_ELSE}")
     return route or routes[0]
 
 
 def _lack(profile: ServerProfile, *, scores: bool) -> str:
-    """What keeps a server from an exact fit, with what helps."""
+    """Return the obstacle to an exact fit, with a remedy if known."""
     if not scores:
-        cut = f" and cuts draws to {profile.truncated_to}" if profile.truncated_to else ""
-        return f"gives no log-probability of a given token{cut}"
+        cut = f" and truncates samples to {profile.truncated_to}" if profile.truncated_to else ""
+        return f"returns no log-probability of a given token{cut}"
     if profile.truncated_to:
-        return f"cuts draws to {profile.truncated_to}"
+        return f"truncates samples to {profile.truncated_to}"
     flags = " (start vLLM with --logprobs-mode processed_logprobs or --max-logprobs -1)"
-    listed = f"gives log-probabilities at T = 1 alone, of {profile.top_log_probs} tokens at most"
+    listed = f"returns log-probabilities only at T = 1, of at most {profile.top_log_probs} tokens"
     return listed + flags * (profile.server == "vLLM")
 
 
 @dataclass(frozen=True)
 class PartitionRequests:
-    """The requests of all routes to one server; each method returns a `ReplyRow` for each question."""
+    """The requests of all routes to one server, with one `ReplyRow` per question."""
 
     client: ServerClient
     profile: ServerProfile
 
     def raw(self, questions: Sequence[GoldQuestion]) -> list[ReplyRow]:
-        """Raw log-probabilities of the answers' tokens, and of the likeliest tokens beside each.
+        """Request raw log-probabilities of the answers' tokens, and of the most likely tokens at each place.
 
-        {"log_probs": [N], "top": [N] lists, without the token itself}
+        The rows are {"log_probs": [N], "top": [N] lists without the token itself}.
         """
         forced = self.profile.scores_prompt is None
         row_of: Callable[[GoldQuestion, list[Any]], ReplyRow] = _forced_row if forced else _scored_row
@@ -721,7 +726,7 @@ class PartitionRequests:
     def losses(
         self, questions: Sequence[GoldQuestion], raw: Sequence[ReplyRow], temperature: float
     ) -> list[ReplyRow]:
-        """The NLL of each token at a temperature: {"nll": [N]}, from the likeliest one raw and there."""
+        """Compute the NLL of each token at T: {"nll": [N]}, from the most likely token raw and at T."""
 
         def row_of(i: int, entries: Sequence[TokenEntry]) -> ReplyRow:
             at = [max(_listed(entry).values()) for entry in entries]
@@ -733,7 +738,7 @@ class PartitionRequests:
         return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
 
     def whole(self, questions: Sequence[GoldQuestion]) -> list[ReplyRow]:
-        """Raw log-probabilities of the whole vocabulary: {"log_probs": [P] base64 of float32 [V]}."""
+        """Request raw log-probabilities of the vocabulary: {"log_probs": [P] base64 of float32 [V]}."""
         size = self.profile.vocabulary or 0
 
         def row_of(_: int, entries: Sequence[TokenEntry]) -> ReplyRow:
@@ -743,15 +748,15 @@ class PartitionRequests:
         return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
 
     def counts(self, questions: Sequence[GoldQuestion], route: Route) -> tuple[int, int]:
-        """How many requests come first, and how many more at each temperature that is tried."""
+        """Return the number of initial requests, and of further requests per temperature."""
         positions = sum(len(question.beginnings) for question in questions)
         if route == "whole vocabulary":
             return positions, 0
         return sum(len(self._scoring(question)) for question in questions), positions
 
     def _scoring(self, question: GoldQuestion) -> list[ServerRequest]:
-        """One for each answer where the server scores prompts; else one forces each token."""
-        k = min(self.profile.top_log_probs, 2)  # the likeliest is among them though the token takes a place
+        """Return one request per answer if the server scores prompts; else one that forces each token."""
+        k = min(self.profile.top_log_probs, 2)  # includes the most likely token, although the token is listed
         if self.profile.scores_prompt is None:
             answer = AnswerRequest(1.0, 1, alternatives=k)
             return [self._at(question, i, replace(answer, forced=token)) for i, token in question.tokens]
@@ -763,7 +768,7 @@ class PartitionRequests:
         return [request_for(self.profile, prompt, generation).with_fields(fields) for prompt in prompts]
 
     def _each(self, question: GoldQuestion, answer: AnswerRequest) -> list[ServerRequest]:
-        """The same request at each position."""
+        """Return the same request at each position."""
         return [self._at(question, i, answer) for i in range(len(question.beginnings))]
 
     def _at(self, question: GoldQuestion, position: int, answer: AnswerRequest) -> ServerRequest:
@@ -777,7 +782,7 @@ class PartitionRequests:
         parse: Callable[[Json], Any],
         row_of: Callable[[int, list[Any]], ReplyRow],
     ) -> list[ReplyRow]:
-        """Ask all requests of all questions at once, and make a row of the replies to each question."""
+        """Send all requests of all questions at once, and build one row per question."""
         requests = [requests_of(question) for question in questions]
         replies = iter(self.client.send_all([request for group in requests for request in group], parse))
         rows = list[ReplyRow]()
@@ -792,24 +797,24 @@ class PartitionRequests:
 
 
 def _entry(reply: Json) -> TokenEntry:
-    """The one token of a reply."""
+    """Return the single token of a reply."""
     entries = [choice.entries for choice in parse_choices(reply)]
     if len(entries) != 1 or entries[0] is None or len(entries[0]) != 1:
-        raise ValueError("one token was asked for, and its log-probability is not alone in the reply")
+        raise ValueError("the reply does not have exactly one token with a log-probability")
     return entries[0][0]
 
 
 def _listed(entry: TokenEntry) -> dict[int | str, float]:
-    """All tokens of an entry with their log-probabilities."""
+    """Return all tokens of an entry with their log-probabilities."""
     return {entry.key: entry.log_prob, **entry.top}
 
 
 def _packed(listed: Mapping[int | str, float], size: int) -> str:
-    """Log-probabilities by token id (V,), as base64 of float32; ValueError unless they are all there."""
+    """Encode log-probabilities by token id (V,) as base64 of float32; ValueError if tokens are missing."""
     values = np.full(size, -np.inf, dtype=np.float32)
     for token, log_prob in listed.items():
         if not isinstance(token, int) or not 0 <= token < size:
-            raise ValueError(f"a token of the whole vocabulary is {token!r}, no id below {size}")
+            raise ValueError(f"a token of the whole vocabulary is {token!r}, expected an id below {size}")
         values[token] = log_prob
     total = float(np.exp(values.astype(np.float64)).sum())
     if abs(total - 1) > _SUM:
@@ -820,14 +825,14 @@ def _packed(listed: Mapping[int | str, float], size: int) -> str:
 def _forced_row(question: GoldQuestion, entries: Sequence[TokenEntry]) -> ReplyRow:
     for (_, token), entry in zip(question.tokens, entries):
         if entry.token_id != token:
-            raise ValueError(f"token {token} was forced by logit_bias and {entry.token_id} came")
+            raise ValueError(f"logit_bias forced token {token}, but the reply has {entry.token_id}")
     return _raw_row([(entry.token_id, _listed(entry)) for entry in entries])
 
 
 def _scored(reply: Json) -> list[tuple[str | None, Mapping[str, float] | None]]:
-    """The tokens that are listed at each position of a prompt, and which of them stands there, if it is told.
+    """Return the token at each position of a prompt, None if not reported, and the listed tokens.
 
-    By id (vLLM's prompt_logprobs), or by text (echo).
+    Tokens are ids (vLLM's prompt_logprobs) or texts (echo).
     """
     try:
         (choice,) = reply["choices"]
@@ -845,7 +850,7 @@ def _scored(reply: Json) -> list[tuple[str | None, Mapping[str, float] | None]]:
             for text, log_prob, top in rows
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the scores of a prompt are not what they should be ({error!r})") from None
+        raise ValueError(f"the scores of a prompt are damaged ({error!r})") from None
 
 
 def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
@@ -853,14 +858,14 @@ def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
     for answer, positions in zip(question.answers, replies):
         start, stop = len(question.prompt), len(question.prompt) + len(answer)
         if len(positions) < stop:
-            raise ValueError(f"{len(positions)} of {stop} tokens of a prompt were scored")
+            raise ValueError(f"the reply scores {len(positions)} tokens of a prompt, expected {stop}")
         for token, (name, listed) in zip(answer, positions[start:stop]):
             scored.append((str(token) if name is None else name, listed))
     return _raw_row(scored)
 
 
 def _raw_row(scored: Sequence[tuple[Any, Mapping[Any, Any] | None]]) -> ReplyRow:
-    """From the token at each position and what is listed there."""
+    """Build a row from the token at each position and the listed tokens."""
     log_probs = [(listed or {}).get(token) for token, listed in scored]
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in log_probs):
         raise ValueError("an answer's token has no log-probability")

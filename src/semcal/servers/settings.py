@@ -1,4 +1,4 @@
-"""Where a server is, and how it is asked."""
+"""The address of a server, and the settings of its requests."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from urllib.parse import urlsplit
 from semcal.arrays import as_option
 from semcal.errors import UsageError, shown
 
-#: How the name of a model behind a server begins: openai:http://127.0.0.1:8000/v1#name.
+#: Prefix of the name of a model behind a server: openai:http://127.0.0.1:8000/v1#name.
 PREFIX = "openai:"
-#: The environment variable that holds the API key.
+#: Environment variable with the API key.
 KEY_VARIABLE = "SEMCAL_API_KEY"
-#: That of what decides on meanings and grades; the model's own is used where it is not set.
+#: Environment variable with the API key of a judge or an equivalence; the default is the key of the model.
 JUDGE_KEY_VARIABLE = "SEMCAL_JUDGE_API_KEY"
-#: OpenAI's own address, and the letters of a file that are read for a key.
+#: OpenAI's own address, and the maximum number of letters that are read from a key file.
 _OPENAI, _KEY_LENGTH = "https://api.openai.com", 10_000
 
 _EXPECTED = (
-    "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models; openai:#NAME alone "
-    "takes the URL from OPENAI_BASE_URL"
+    "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models; openai:#NAME without "
+    "a URL uses OPENAI_BASE_URL"
 )
-#: What is asked below the URL of a model.
+#: Paths of requests below the URL.
 ROUTES = ("/chat/completions", "/completions", "/models")
 
 
@@ -39,33 +39,36 @@ class Endpoint:
     """
 
     url: str  # without a slash at the end
-    model: str | None = None  # None: the first that the server lists
+    model: str | None = None  # None: the first model that the server lists
 
     @classmethod
     def parse(cls, name: str) -> Endpoint:
-        """Read openai:URL#MODEL, without "openai:" or URL (that in OPENAI_BASE_URL); else UsageError why."""
+        """Parse openai:URL#MODEL; "openai:" is optional, and the default URL is OPENAI_BASE_URL.
+
+        UsageError if the URL is invalid.
+        """
         address, _, model = name.strip().removeprefix(PREFIX).partition("#")
         address = address or _openai_url()
         scheme, between, behind = address.partition("://")
         if "@" in (behind if between else address).partition("/")[0]:
             raise UsageError(
-                "the URL of the server holds a user name or a password, which would end up in records; "
-                f"leave it out, and give the API key by {KEY_VARIABLE} or --api-key-file"
+                "URL of the server: it contains a user name or a password, which would be stored in records. "
+                f"Remove it, and pass the API key in {KEY_VARIABLE} or --api-key-file"
             )
         if "?" in address or "#" in address:
             raise UsageError(
-                "the URL of the server has a query (?...) or a fragment (#...), which would end up in "
-                f"records; {_EXPECTED}, and give the API key by {KEY_VARIABLE} or --api-key-file"
+                "URL of the server: it has a query (?...) or a fragment (#...), which would be stored in "
+                f"records; {_EXPECTED}. Pass the API key in {KEY_VARIABLE} or --api-key-file"
             )
         if not between or scheme.lower() not in ("http", "https"):
             fault = "does not begin with http:// or https://"
-            raise UsageError(f"the URL of the server, {shown(address)}, {fault}; {_EXPECTED}")
+            raise UsageError(f"URL of the server: {shown(address)} {fault}; {_EXPECTED}")
         url = address.rstrip("/")
         _check_host(url)
         for route in ROUTES:
             if url.endswith(route):
                 shorter = url.removesuffix(route)
-                raise UsageError(f"the URL of the server ends in {route}; give what is before it: {shorter}")
+                raise UsageError(f"URL of the server: {shown(url)} ends in {route}. Pass {shorter}")
         return cls(url, model or None)
 
     @property
@@ -79,12 +82,12 @@ class Endpoint:
 
     @property
     def may_charge(self) -> bool:
-        """Whether it may take money for a request; a server of this machine does not."""
+        """True if requests may cost money; a server on this machine is free."""
         return not is_loopback(urlsplit(self.url).hostname or "")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, which no other can reach."""
+    """Return whether a name or address is a loopback address, which other machines cannot reach."""
     try:
         return host.lower() == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -95,42 +98,42 @@ def _check_host(url: str) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError as error:  # a port or an IPv6 address that is none
-        raise UsageError(f"the URL of the server, {shown(url)}, is none ({error}); {_EXPECTED}") from None
+    except ValueError as error:  # an invalid port or IPv6 address
+        raise UsageError(f"URL of the server: {shown(url)} is invalid ({error}); {_EXPECTED}") from None
     if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
-        fault = "holds a space" if host else "names no host"
-        raise UsageError(f"the URL of the server, {shown(url)}, {fault}; {_EXPECTED}")
+        fault = "contains a space" if host else "has no host"
+        raise UsageError(f"URL of the server: {shown(url)} {fault}; {_EXPECTED}")
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server is asked; nothing of it changes what is drawn.
+    """Settings of the requests to a server; no setting changes the distribution of samples.
 
-    UsageError, which names the option, at a wrong value.
+    An invalid value raises UsageError with the name of the option.
     """
 
-    tokenizer: str | None = None  # a directory or hub id: token ids are sent instead of messages
-    #: SEMCAL_API_KEY or --api-key-file; None: that of `key_for`, "": none at all.
+    tokenizer: str | None = None  # directory or hub id: token ids are sent instead of messages
+    #: The API key. None: the key of `key_for`; "": no key.
     api_key: str | None = field(default=None, repr=False)
-    concurrency: int = 16  # requests under way at the same time
-    retries: int = 5  # of one request, after a fault that may pass
-    timeout: float = 120.0  # seconds, of one try
-    max_reply_bytes: int = 64 * 10**6  # of one reply, as it is sent and unpacked
-    allow_truncation: bool = False  # sample although the server cuts the distribution
-    max_tokens_total: int | None = None  # prompt and completion tokens of all requests
-    max_cost: float | None = None  # in the unit of the prices
-    price_in: float | None = None  # of a million prompt tokens
-    price_out: float | None = None  # of a million completion tokens
-    profiles: Path | None = None  # the folder of what probes found; None: the user's cache
-    #: Takes a line before a server is probed.
+    concurrency: int = 16  # maximum concurrent requests
+    retries: int = 5  # maximum retries of one request after a transient fault
+    timeout: float = 120.0  # seconds per attempt
+    max_reply_bytes: int = 64 * 10**6  # maximum bytes of one reply, sent or unpacked
+    allow_truncation: bool = False  # sample even if the server truncates the distribution
+    max_tokens_total: int | None = None  # limit of prompt and completion tokens of all requests
+    max_cost: float | None = None  # limit of the cost, in the currency of the prices
+    price_in: float | None = None  # price of one million prompt tokens
+    price_out: float | None = None  # price of one million completion tokens
+    profiles: Path | None = None  # folder of the profiles that probes found; None: the user's cache
+    #: Callback that receives a line of text before a server is probed.
     announce: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
-    #: The `Budget` of each client that has these settings (or a copy): the limits are for all together.
+    #: The `Budget` of each client with these settings or a copy; the limits apply to their sum.
     ledger: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         positive = "a positive whole number"
         as_option(self.concurrency, "server.concurrency", f"{positive}, such as 16", low=0, whole=True)
-        as_option(self.retries, "server.retries", "a whole number from 0 on, such as 5", low=-1, whole=True)
+        as_option(self.retries, "server.retries", "a whole number, 0 or more, such as 5", low=-1, whole=True)
         as_option(self.timeout, "server.timeout", "a positive number of seconds, such as 120", low=0)
         as_option(self.max_reply_bytes, "max_reply_bytes", f"{positive} of bytes", low=0, whole=True)
         if self.max_tokens_total is not None:
@@ -145,18 +148,18 @@ class ServerSettings:
         if len(absent) == 1 or (absent and self.max_cost is not None):
             needs = "server.max_cost" if self.max_cost is not None else next(iter(prices.keys() - absent))
             raise UsageError(
-                f"{needs} needs {' and '.join(absent)} as well: prices of a million prompt tokens and of a "
-                "million completion tokens"
+                f"{needs}: {' and '.join(absent)} is missing. Pass both prices, of one million prompt tokens "
+                "and of one million completion tokens"
             )
         if self.api_key:
-            _check_key(self.api_key, "the API key")
+            _check_key(self.api_key, "API key")
 
 
 def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the API key: the first line of `file`, else SEMCAL_API_KEY, else None.
 
-    UsageError, which never shows it, if the file cannot be read or its first line is empty, or if the key
-    cannot stand in a header.
+    UsageError, which never shows the key, if the file cannot be read, its first line is empty, or the key is
+    not valid in an HTTP header.
     """
     if file is None:
         key = environment.get(KEY_VARIABLE, "").strip()
@@ -165,16 +168,16 @@ def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.e
         with file.open(encoding="utf-8") as lines:
             first = lines.readline(_KEY_LENGTH + 1)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"--api-key-file {file} cannot be read: {reason}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"--api-key-file: {file} cannot be read: {reason}") from None
     if not (key := first.strip()) or len(first) > _KEY_LENGTH:
         fault = f"has more than {_KEY_LENGTH} letters" if key else "is empty"
-        raise UsageError(f"--api-key-file {file} holds no key: its first line {fault}")
-    return _check_key(key, f"--api-key-file {file}")
+        raise UsageError(f"--api-key-file: the first line of {file} {fault}. Put the key on the first line")
+    return _check_key(key, f"--api-key-file: {file}")
 
 
 def key_for(endpoint: Endpoint, api_key: str | None) -> str | None:
-    """Return the key of the settings, else OPENAI_API_KEY for OpenAI and OPENAI_BASE_URL alone, or None."""
+    """Return `api_key`; for OpenAI and OPENAI_BASE_URL the default is OPENAI_API_KEY, otherwise None."""
     key, openai = os.environ.get("OPENAI_API_KEY", "").strip(), (_OPENAI, f"{_OPENAI}:443")
     if api_key is None and key and (endpoint.host.lower() in openai or endpoint.url == _openai_url()):
         return _check_key(key, "OPENAI_API_KEY")
@@ -187,5 +190,7 @@ def _openai_url() -> str:
 
 def _check_key(key: str, where: str) -> str:
     if not (key and key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError(f"{where} holds something else than letters, digits and signs of ASCII, or a space")
+        raise UsageError(
+            f"{where}: the key has a character that is not printable ASCII, or a space. Correct it"
+        )
     return key

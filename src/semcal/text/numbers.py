@@ -54,7 +54,7 @@ LARGEST_SCALE = 36
 
 _UNITS = """
 mm millimetre millimetres millimeter millimeters|cm centimetre centimetres centimeter centimeters
-m metre metres meter meters|km kilometre kilometres kilometer kilometers|inch inches|ft foot feet
+m metre meters meter meters|km kilometre kilometres kilometer kilometers|inch inches|ft foot feet
 yd yard yards|mi mile miles|mg milligram milligrams|g gram grams|kg kilo kilos kilogram kilograms
 ton tons tonne tonnes|lb lbs|oz ounce ounces|ml millilitre millilitres milliliter milliliters
 l litre litres liter liters|pint pints|gallon gallons|acre acres|ha hectare hectares|square sq|cubic
@@ -249,7 +249,7 @@ _DECADES = {f"{word[:-1]}ies": value for word, value in _TENS.items()}
 _SPOKEN_DIGITS = {word: str(value) for word, value in _SMALL.items() if value < 10} | {"oh": "0", "o": "0"}
 _SCALE_ORDINALS = {f"{word}th": places for word, places in SCALES.items()}
 _SHORT_SCALES = {"mn": 6, "bn": 9, "tn": 12}
-_MONEY_SCALES = {"k": 3, "m": 6, "b": 9}  # "$5m" is an amount, "5m" may be five metres
+_MONEY_SCALES = {"k": 3, "m": 6, "b": 9}  # "$5m" is an amount, "5m" may be five meters
 _IRREGULAR = {1: "first", 2: "second", 3: "third", 5: "fifth", 8: "eighth", 9: "ninth", 12: "twelfth"}
 _ORDINALS = {_IRREGULAR.get(n, f"{word}th"): n for word, n in _SMALL.items() if n}
 _ORDINALS |= {f"{word[:-1]}ieth": value for word, value in _TENS.items()}

@@ -1,7 +1,7 @@
 """The summary of a run: three sentences and a table.
 
-The sentences state figures. A gain over Base is better or worse only where its interval leaves out zero and
-both sides have ten correct and ten wrong answers.
+The sentences state figures. A gain over Base is better or worse only if its interval excludes zero and both
+sides have ten correct and ten wrong answers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as words.
+    """Return names as text.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -57,7 +57,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def sentences(results: RunResults) -> list[str]:
-    """State the settings of a run, confidence beside accuracy of each method, and gain over Base."""
+    """State the settings of a run, confidence and accuracy of each method, and gain over Base."""
     return list(filter(None, [facts(results), _confidence(results), _gains(results)]))
 
 
@@ -67,14 +67,14 @@ def facts(results: RunResults) -> str:
     tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in sizes.items())
     runs = "one run" if results["runs"] == 1 else f"{results['runs']} runs"
     calibrated = ["Calibrated"] * ("calibrated" in results["analyses"])
-    refused = f"; {counted(results['problems'], 'row')} of the data refused" if results["problems"] else ""
+    refused = f"; {counted(results['problems'], 'row')} of the data rejected" if results["problems"] else ""
     served = "".join(
         f"; without {listed(names).replace('_', ' ')} for {model}, which is behind a server"
         for model, names in (results.get("left_out") or {}).items()
     )
     return (
         f"{tests}; {', '.join([*results['methods'], *calibrated])}; {runs} of "
-        f"{counted(results['m'], 'sampled answer')} a question; preset {results['preset']}, seed "
+        f"{counted(results['m'], 'sampled answer')} per question; preset {results['preset']}, seed "
         f"{results['seed']}{refused}{served}."
     )
 
@@ -139,7 +139,7 @@ def in_words(results: RunResults) -> list[str]:
 
 
 def headline_table(results: RunResults) -> Table:
-    """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
+    """Return ACE, AUROC and accuracy of each method, means over measures and runs, by model and data set."""
     methods = in_order(results["methods"])
     metrics = ("ace", "auroc", "accuracy", "gain")
     body, shown = [], list[Record]()
@@ -159,7 +159,7 @@ def headline_table(results: RunResults) -> Table:
     return Table(
         "headline",
         "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
-        "each method, mean over measures and runs; the best in bold; ⁼ marks ties at the digits shown"
+        "each method, mean over measures and runs; the best is bold; ⁼ marks ties after rounding"
         f"{ABOVE_CHANCE}{marks_note(shown)}",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
@@ -168,7 +168,7 @@ def headline_table(results: RunResults) -> Table:
 
 
 def _over_measures(flags: Record, rows: Records, metric: str) -> TableCell:
-    """The mean over the measures that are defined, of what is above the noise floor as well."""
+    """Return the mean over the defined measures, also for the part above the noise floor."""
     rows = [row for row in rows if value_at(row, (metric, "mean")) is not None]
     mean = mean_of(row[metric]["mean"] for row in rows)
     return flagged_cell(number(mean), flags, mean_of(row.get(f"{metric}_floor") for row in rows))
