@@ -801,17 +801,15 @@ def as_sentence(text: str) -> str:
 def threshold_lines(calibration: Calibration) -> list[str]:
     """Return the promise of each threshold, and its answers to the questions that it was tested on."""
     lines = []
-    held_out = "held-out " if calibration.report.apart else ""
+    tested = "held-out" if calibration.report.apart else "labeled"
     for one in calibration.all_thresholds:
-        lines += [paragraph(as_sentence(line)) for line in (one.sentence, one.outlook) if line]
+        lines += [paragraph(as_sentence(text)) for text in (one.sentence, one.outlook) if text]
         if one.threshold is not None:
             counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
-            lines.append(f"Tested on {one.n:,} {held_out}questions: {counts}.")
+            lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
     if calibration.ordering is not None:
-        ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
-        lines.append(
-            paragraph(f"All {calibration.all_thresholds[0].n:,} labels test the threshold: {ordered}.")
-        )
+        reason = f"answers are ordered by {calibration.ordering}, which no label chose"
+        lines.append(paragraph(f"No label is held out, because {reason}."))
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
