@@ -352,7 +352,8 @@ class Calibrator:
         Returns
         -------
         Calibration
-            Without the thresholds of the old data.
+            Without the thresholds of the old data. With `risks`, all new labels test a threshold of the share
+            of samples, or of the score.
 
         Raises
         ------
@@ -387,8 +388,17 @@ class Calibrator:
         learned = calibration.grader or ""
         is_named = learned in GRADERS or learned.startswith("judge:")  # else an object graded
         grader = as_grader(self.config.grader or (learned if is_named else None), judge)
-        config = replace(self.config, grader=grader)
-        return move_calibration(calibration, measured, config, seed=seed, data=origin)
+        moved, labels = move_calibration(calibration, measured, grader, seed=seed, data=origin)
+        if not self.config.risks:
+            return moved
+        return _with_thresholds(
+            replace(moved, ordering=labels.ordering),
+            *(labels.order, labels.correct, self.config),
+            groups=labels.groups,
+            seed=seed,
+            shown=labels.shown,
+            n_tested=labels.n_tested,
+        )
 
 
 def calibration_config(
@@ -694,18 +704,29 @@ def calibrate_rows(
     used = has_answer if ordering else tested
     values = part_of(features.values, used)
     scores = learned.map.scores(values)
-    thresholds = set_thresholds(
-        order_by(ordering, values) if ordering else scores,
-        correct[used],
-        config.risks,
-        config.delta,
+    return _with_thresholds(
+        replace(calibration, ordering=ordering),
+        *(order_by(ordering, values) if ordering else scores, correct[used], config),
         groups=None if groups is None else groups[used],
         seed=seed,
         n_orderings=choices * (n_orderings if ordering else 1),
         shown=scores if ordering else None,
+        # Coverage counts all questions that are tested, also those without an answer.
+        n_tested=int(testing.sum()) if groups is None else len(np.unique(groups[testing])),
     )
-    # Coverage counts all questions that are tested, also those without an answer.
-    n_tested = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
+
+
+def _with_thresholds(
+    calibration: Calibration,
+    order: Floats,
+    correct: Floats,
+    config: CalibrationConfig,
+    *,
+    n_tested: int,
+    **options: Any,
+) -> Calibration:
+    """Return the calibration with thresholds of `set_thresholds`, whose `options` these are."""
+    found = set_thresholds(order, correct, config.risks, config.delta, **options)
     thresholds = tuple(
         threshold
         if threshold.test == "betting"
@@ -715,10 +736,10 @@ def calibrate_rows(
             questions_needed=threshold.questions_needed
             and -(-threshold.questions_needed * n_tested // threshold.n),
         )
-        for threshold in thresholds
+        for threshold in found
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks, ordering=ordering)
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
 def calibrate_scores(
