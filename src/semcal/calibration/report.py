@@ -185,13 +185,8 @@ class CalibrationReport:
                 f"{best.above:+.3f} ± {best.standard_error:.3f}.{averaged}"
             )
         return (
-<<<<<<< HEAD
             f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
-            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
-=======
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
->>>>>>> w-score
+            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
         )
 
     @property
