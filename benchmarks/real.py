@@ -56,7 +56,7 @@ from semcal.files import dumps, write_rows
 from semcal.grading.judge import JUDGE, load_judge
 from semcal.grading.rules import Grader
 from semcal.measuring import measure_at
-from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.metrics.probability_maps import choose_map, part_of
 from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
@@ -250,14 +250,10 @@ def split(
     candidates = candidates_for(AnswerFeatures((), (), values, features.probabilities))
     how: dict[str, Any] = {"groups": of(groups, fitted), "seed": seed}
     chosen = choose_map(values, right[fitted], candidates, **how).map
-    out_of_fold, _ = predict_out_of_fold([Labelled(values, right[fitted], candidates)], **how)
     tested, met = (chosen.scores(part_of(features.values, part)) for part in (apart, ~labelled))
-    starts = chosen.scores(values), out_of_fold
     found: dict[float, tuple[float, float | None]] = {}
     for risk in TARGETS:
-        limit = set_threshold(
-            tested, right[apart], risk, 0.05, fitted=starts, groups=of(groups, apart), seed=seed
-        ).threshold
+        limit = set_threshold(tested, right[apart], risk, 0.05, groups=of(groups, apart), seed=seed).threshold
         answered = met >= limit if limit is not None else np.zeros(len(met), dtype=bool)
         rate = float(1 - right[~labelled][answered].mean()) if answered.any() else None
         found[risk] = float(answered.mean()), rate
@@ -265,7 +261,7 @@ def split(
 
 
 def of(groups: np.ndarray | None, part: np.ndarray) -> np.ndarray | None:
-    """The groups of a part, numbered anew."""
+    """Return the groups of a part with new numbers."""
     return None if groups is None else np.unique(groups[part], return_inverse=True)[1]
 
 
@@ -432,7 +428,7 @@ def draw(folders: Sequence[Path], path: Path) -> None:
                     mean, ends = row[metric]["mean"], np.array([row[metric]["interval"]])
                     error = abs(ends.T - mean)
                     axes.errorbar(mean, -at + offset, xerr=error, fmt="o", ms=4, color=colour, label=metric)
-        axes.set_visible(any(found))  # not, where it was not run
+        axes.set_visible(any(found))  # hidden if it was not run
         axes.axvline(0, color="#888888", linewidth=0.8)
         axes.set_yticks(-np.arange(len(methods)), methods)
         axes.set_title(f"{model}, {name}", fontsize=10)
@@ -567,7 +563,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         raise NotRun("RUN …, folders that `semcal run configs/real-….yaml` wrote")
     warnings.simplefilter("ignore", SemcalWarning)
     warnings.simplefilter("ignore", UndefinedWarning)
-    if given.figure:  # which results.json alone suffices for
+    if given.figure:  # tables that only need results.json
         draw(given.runs, given.figure)
         return
     runs = [read_finished(folder) for folder in given.runs]

@@ -41,6 +41,7 @@ NOT_RUN = {
     'pip install -e ".[models]"': "installs semcal, as the tests themselves do",
     "python -m tools.atlas.questions": "writes the package's data",
     "python -m tools.atlas.train": "trains for an hour",
+    "python -m tools.real_examples": "needs a model from the hub",
     "make bench": "takes the machine for itself, for an hour",
     "uv venv others": "installs other programs",
     "semcal run configs/atlas.yaml": "takes an hour; tests/demo runs grids",

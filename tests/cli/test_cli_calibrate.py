@@ -38,10 +38,11 @@ def test_stored_samples_give_a_calibration_whose_probability_is_nearer_the_truth
     file = write(tmp_path / "samples.jsonl", list(stored(200)))
     code, (result,), err = semcal("calibrate", file, "--out", tmp_path / "c", "--risk", 0.5)
     assert code == 0, err
-    assert result["n"] + result["apart"] == 200
+    assert (result["n"], result["apart"]) == (200, 0)  # all labels learn the map and test the threshold
     assert result["calibrated"]["accuracy"] == result["base"]["accuracy"]
     assert result["calibrated"]["brier"] < result["base"]["brier"]
-    assert result["threshold"]["n"] == result["apart"]
+    assert result["threshold"]["n"] == 200
+    assert result["threshold"]["threshold_score"] in [tenths / 10 for tenths in range(11)]
     contents = json.loads((tmp_path / "c" / "calibration.json").read_text())
     assert contents["kind"] == "calibration"
     assert contents["provenance"] is None

@@ -388,3 +388,11 @@ def test_a_watch_goes_on_from_its_state_as_if_nothing_had_been(
         watch.update(reply)
         restored.update(reply)
     assert restored == watch
+
+
+def test_risks_of_one_shown_threshold_promise_the_largest_if_different_scores_decide() -> None:
+    strict = Threshold(0.7, 0.1, 0.05, 100, 50, 2, 0.09, threshold_score=0.9)
+    loose = replace(strict, risk_limit=0.2)
+    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.1),)
+    loose = replace(loose, threshold_score=0.6)
+    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.2),)

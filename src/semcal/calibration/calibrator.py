@@ -95,7 +95,6 @@ from semcal.metrics.probability_maps import (
     ProbabilityMap,
     part_of,
 )
-from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import Equivalence, ExactMatch
@@ -667,23 +666,17 @@ def calibrate_rows(
     ordering = features.ordering if label_free else None
     used = has_answer if ordering else tested
     values = part_of(features.values, used)
-    order = learned.map.scores(values) if ordering is None else order_by(ordering, values)
+    scores = learned.map.scores(values)
     thresholds = set_thresholds(
-        order,
+        order_by(ordering, values) if ordering else scores,
         correct[used],
         config.risks,
         config.delta,
-        fitted=None
-        if ordering
-        else (learned.map.scores(part_of(features.values, fitted)), learned.out_of_fold),
         groups=None if groups is None else groups[used],
         seed=seed,
-        n_orderings=n_orderings,
-        shown=learned.map.scores(values),
+        n_orderings=n_orderings if ordering else 1,
+        shown=scores if ordering else None,
     )
-    level = config.delta / len(config.risks) / (n_orderings if ordering else 1)
-    outlook: dict[str, Any] = {"groups": None if groups is None else groups[used], "seed": seed}
-    thresholds = tuple(with_outlook(one, order, correct[used], level, **outlook) for one in thresholds)
     # Coverage counts all questions that are tested, also those without an answer.
     n_tested = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
     thresholds = tuple(
@@ -780,35 +773,16 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
 
 
 def set_threshold(
-    scores: Floats,
-    correct: Floats,
-    risk: float,
-    delta: float,
-    *,
-    fitted: tuple[Floats, Floats] | None,
-    groups: Groups | None = None,
-    seed: int = 0,
+    scores: Floats, correct: Floats, risk: float, delta: float, *, groups: Groups | None = None, seed: int = 0
 ) -> Threshold:
-    """Return the smallest threshold for which N labeled questions show that the risk holds.
-
-    Without groups, the tests of held-out questions start at the likeliest threshold by scores and out-of-fold
-    probabilities of the M `fitted` questions. If `fitted` is None, no label chose the scores.
-    """
-    if fitted is None or groups is not None:
-        test = metrics.label_free_threshold(
-            scores, correct, risk_limit=risk, delta=delta, groups=groups, seed=seed
-        )
-    else:
-        start = likeliest_start(fitted[0], 1 - fitted[1], len(correct), risk_limit=risk, delta=delta)
-        test = metrics.risk_controlled_threshold(
-            scores, correct, risk_limit=risk, delta=delta, start=start, seed=seed
-        )
+    """Return the smallest threshold for which N labeled questions, which chose no score, show the risk."""
+    test = metrics.label_free_threshold(
+        scores, correct, risk_limit=risk, delta=delta, groups=groups, seed=seed
+    )
     bound = None if np.isnan(test.upper_bound) else test.upper_bound
     counts = test.questions, test.answered, test.errors
-    found = Threshold(test.threshold, risk, delta, *counts, bound, groups=test.groups, test=test.test)
-    if test.threshold is not None:
-        return found
-    return replace(found, questions_needed=test.questions_needed, least_risk=test.least_risk)
+    needed = test.questions_needed, test.least_risk
+    return Threshold(test.threshold, risk, delta, *counts, bound, *needed, groups=test.groups, test=test.test)
 
 
 def with_outlook(
@@ -871,36 +845,39 @@ def set_thresholds(
     risks: Sequence[float],
     delta: float,
     *,
-    fitted: tuple[Floats, Floats] | None,
     groups: Groups | None = None,
     seed: int = 0,
     n_orderings: int = 1,
     shown: Floats | None = None,
+    explain: bool = True,
 ) -> tuple[Threshold, ...]:
     """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
 
-    Each of k risks is tested at `delta` / k; if `fitted` is None and labels chose the ordering from several,
-    at this level divided by their number. If a smaller risk holds from a lower threshold, the larger risk
-    takes this threshold as well, so that no threshold exceeds a stricter one. Without `fitted`, a threshold
-    is `threshold_score`, and `threshold` is the smallest of the scores `shown` (N,) of the given answers.
+    Each of k risks is tested at `delta` / k, divided by the number of orderings from which labels chose. If a
+    smaller risk holds from a lower threshold, the larger risk takes this threshold as well, so that no
+    threshold exceeds a stricter one. If other values are `shown` (N,), the tested thresholds are
+    `threshold_score`, and `threshold` is the smallest shown value of a given answer. `explain` adds what can
+    be certified to a risk without a threshold.
     """
     level = delta / len(risks)
-    tested_at = level if fitted is not None else level / n_orderings
     thresholds: list[Threshold] = []
     for risk in risks:
-        found = set_threshold(scores, correct, risk, tested_at, fitted=fitted, groups=groups, seed=seed)
+        found = set_threshold(scores, correct, risk, level / n_orderings, groups=groups, seed=seed)
         stricter = thresholds[-1] if thresholds else found
         held = [one.threshold for one in (found, stricter) if one.threshold is not None]
         if held and found.threshold != min(held):
             found = replace(stricter, risk_limit=risk)
+        if explain:
+            found = with_outlook(found, scores, correct, level / n_orderings, groups=groups, seed=seed)
         thresholds.append(replace(found, delta=level))
-    if fitted is not None:
-        return tuple(thresholds)
-    assert shown is not None
     return tuple(
-        replace(one, threshold_score=at, threshold=float(shown[scores >= at].min()))
-        if (at := one.threshold) is not None
-        else one
+        one
+        if shown is None or one.threshold is None
+        else replace(
+            one,
+            threshold_score=one.threshold,
+            threshold=float(shown[scores >= one.threshold].min()),
+        )
         for one in thresholds
     )
 

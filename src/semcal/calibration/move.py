@@ -49,7 +49,8 @@ def move_calibration(
     correct = grade_answers(features, labeled, grader, calibration.answer_kind)
     has_answer = np.array([text is not None for text in features.answers])
     check_enough(int(has_answer.sum()), of="to move a calibration to")
-    groups = several([question_ties(row.json) for row in labeled])
+    ties = [question_ties(row.json) for row in labeled]
+    groups = several(ties)
     of_answers = None if groups is None else groups[has_answer]
     part = Labelled(features.values, correct, candidates_for(features)).part(has_answer)
     unmoved, base = calibration.predict(features)[0][has_answer], part.features[calibration.base]
@@ -63,7 +64,7 @@ def move_calibration(
     }
     gains = {name: p * (2 * part.correct - p) for name, p in {"moved": moved, "scratch": scratch}.items()}
     ahead, error = paired_difference(gains["scratch"], gains["moved"], of_answers)
-    problems = [*problems_of_rows(labeled, [question_ties(row.json) for row in labeled], groups, ~has_answer)]
+    problems = [*problems_of_rows(labeled, ties, groups, np.zeros_like(has_answer))]
     if len(moved) < FEW_LABELS:
         problems.append(
             f"the move rests on only {len(moved)} labels, and two numbers need about {FEW_LABELS}. Label more"
@@ -111,6 +112,7 @@ def move_calibration(
         report=report,
         threshold=None,
         thresholds=(),
+        ordering=None,
         provenance=provenance,
         grader=grader_name,
         grader_revision=grader_revision,

@@ -182,8 +182,8 @@ class CalibrationReport:
         is_reference = any(candidate.name.startswith("none") for candidate in self.candidates)
         reference = self.base_in_words if is_reference else "one probability for all answers"
         return (
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
+            f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
+            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
         )
 
     @property

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibration import Calibration, Threshold
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.map_report import DECIMALS
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.distribution import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog
@@ -122,21 +123,18 @@ class PromiseWatch:
         if calibration is not None:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
-            # Of several risks with one threshold the strictest counts, or the largest if a feature decides
-            # and only the probabilities are equal.
-            known: dict[float, Threshold] = {}
-            for at in reversed(calibration.all_thresholds):
-                if at.threshold is not None:
-                    before = known.get(at.threshold, at)
-                    known[at.threshold] = at if before.threshold_score == at.threshold_score else before
-            risks = {threshold: at.risk_limit for threshold, at in known.items()}
+            # Of several risks with one threshold the strictest counts, which comes last; if a feature decides
+            # and only probabilities are equal, that of the loosest score.
+            all_thresholds = reversed(calibration.all_thresholds)
+            thresholds = sorted(all_thresholds, key=lambda at: at.threshold_score or 0.0, reverse=True)
+            risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
             labeled = calibration.labeled
             p, correct = np.array(labeled.probability, float), np.array(labeled.correct, float)
         groups: dict[WatchName, Any] = {}
         if risk is not None or risks:
             groups["risk"] = {"answered": EProcess(ABOVE)}
         groups["calibration"] = _comparisons(p, correct) or {name: EProcess(BOTH) for name in ("all", *BANDS)}
-        scores = np.sort(p)
+        scores = np.sort(np.round(p, DECIMALS))  # rounding must not part equal probabilities
         edges = np.unique(scores[:: max(LIKE, -(-len(scores) // MOST_LIKE))])[1:]
         if len(edges):
             groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
@@ -169,7 +167,8 @@ class PromiseWatch:
         """
         if "questions" not in self.tests:
             return
-        test, place = self.tests["questions"], bisect_right(self.edges, probability)
+        rounded = float(np.round(probability, DECIMALS))
+        test, place = self.tests["questions"], bisect_right(self.edges, rounded)
         self.counts[place] += 1
         u = float(uniforms(0, "questions", m=1, steps=1, first=test.n)[0, 0])
         p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)

@@ -55,7 +55,7 @@ FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
     *("answers", "clusters", "context", "group", "answer", "greedy", "correct"),
 )
-#: Columns of given answers: the answer, and whether it is correct.
+#: Columns of given answers: the answer and its correctness.
 OF_GIVEN = ("answer", "correct")
 #: Largest number of audited replies without a label that a message names.
 NAMED = 10
@@ -254,8 +254,10 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
-    highest cross-validated gain, or from no map if none beats the share. With --risk, two in five questions
-    are held out for the threshold. Of rows without samples, a score is calibrated (--score).
+    highest cross-validated gain; the share itself is used if no map is better. With --risk, the share of
+    samples decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more,
+    40% are held out for a threshold of the probability. For rows without samples, a score is calibrated
+    (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
     command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
@@ -376,9 +378,9 @@ def _is_kept(row: Row) -> bool:
 
 
 def output_of(out: Path) -> Output:
-    """Return the directory of the calibration; --overwrite replaces another calibration, and nothing else.
+    """Return the directory of the calibration; --overwrite replaces only another calibration.
 
-    A directory with nothing but kept samples was begun by this command.
+    A directory with only samples of this command counts as its own.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
     if (of_fields := folder_output(out, "field-calibration")).replaceable:
@@ -771,17 +773,24 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     return "\n".join(lines)
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a capital letter and one full stop.
+
+    >>> as_sentence("no threshold")
+    'No threshold.'
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
 def threshold_lines(calibration: Calibration) -> list[str]:
     """Return the promise of each threshold, and its answers to the questions that it was tested on."""
     lines = []
     held_out = "held-out " if calibration.report.apart else ""
     for one in calibration.all_thresholds:
-        lines += [paragraph(line) for line in (one.sentence, one.outlook) if line]
+        lines += [paragraph(as_sentence(line)) for line in (one.sentence, one.outlook) if line]
         if one.threshold is not None:
-            tested = (
-                f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
-            )
-            lines.append(f"{tested} wrong.")
+            counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
+            lines.append(f"Tested on {one.n:,} {held_out}questions: {counts}.")
     if calibration.ordering is not None:
         ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
         lines.append(
@@ -793,8 +802,8 @@ def threshold_lines(calibration: Calibration) -> list[str]:
 
 
 def report_lines(report: CalibrationReport) -> list[str]:
-    """Return the figures of the share of samples and of the calibrated probability, out of fold."""
-    base = "share of samples" if report.base_name == "E-SC" else report.base_name
+    """Return the figures before and after calibration, out of fold."""
+    base = report.base_in_words.removeprefix("the ")
     at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
     columns = {base: report.base, **at_one, "calibrated": report.calibrated}
     if report.moved is not None:
@@ -805,9 +814,7 @@ def report_lines(report: CalibrationReport) -> list[str]:
     if report.no_answer_samples:
         without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
         lines.append(paragraph(f"{without}; these questions count as wrong."))
-    judged = "Each question is judged by a map learned from other questions."
+    judged = "Calibrated figures are for questions that the map has not seen."
     if report.moved is not None:
-        judged = (
-            "The moved map and the map from scratch are learned from other questions than they are judged on."
-        )
+        judged = "The moved map and the map from scratch are judged on questions that they have not seen."
     return [*lines, paragraph(f"{judged} {ON_ACE}")]

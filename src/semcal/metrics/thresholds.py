@@ -97,6 +97,10 @@ class _Promise:
     risk: float
     delta: float
 
+    def __post_init__(self) -> None:
+        for name, share in {"risk_limit": self.risk, "delta": self.delta}.items():
+            as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
+
     @property
     def fewest(self) -> float:
         """Number of answers without errors that prove a threshold."""
@@ -262,8 +266,7 @@ def risk_controlled_threshold(
     >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02, start=0.9).sentence
     'no threshold: these 200 questions ... at most 2% wrong answers; about 1,180 questions are needed'
     """
-    for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
-        as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
+    promise = _Promise(risk_limit, delta)
     values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
     outcomes = as_correct(correct)
     check_same_length(values, outcomes)
@@ -284,7 +287,7 @@ def risk_controlled_threshold(
     first = int(below[0])
     tested = int((~aside).sum())
     answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
-    errors, nonempty, promise = answered - right, answered > 0, _Promise(risk_limit, delta)
+    errors, nonempty = answered - right, answered > 0
     bounds = promise.upper_bound(errors[first:], answered[first:])
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
@@ -361,21 +364,18 @@ def label_free_threshold(
     >>> label_free_threshold(share, correct, risk_limit=0.05).sentence
     'threshold 1: answers 50% of questions; at most 5% of those answers are wrong (95% confidence)'
     """
-    for name, limit in {"risk_limit": risk_limit, "delta": delta}.items():
-        as_option(limit, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
+    promise = _Promise(risk_limit, delta)
     values, outcomes = as_scores(score, "score"), as_correct(correct)
     check_same_length(values, outcomes)
-    promise = _Promise(risk_limit, delta)
     if (labels := as_groups(groups, len(values))) is not None:
         if labels.max() + 1 >= BETTING * promise.fewest:
             return _bet_on_groups(values, outcomes, labels, promise, members, seed)
         chosen = _members(labels, 1, seed)
         values, outcomes = values[chosen], outcomes[chosen]
-    scores, n = np.unique(values[np.isfinite(values)]), len(values)
-    scores = scores if len(scores) else np.zeros(1)
-    if len(scores) > MOST_SCORES:
-        ranks = np.linspace(0, 1, MOST_SCORES)
-        scores = np.unique(np.quantile(values[np.isfinite(values)], ranks, method="nearest"))
+    n, finite = len(values), values[np.isfinite(values)]
+    finite = finite if len(finite) else np.zeros(1)
+    ranks = np.linspace(0, 1, min(len(finite), MOST_SCORES))
+    scores = np.unique(np.quantile(finite, ranks, method="nearest"))
     rank = min(math.ceil(max(promise.fewest, FIRST * n)), n)
     start = max(float(np.sort(values)[-rank]), float(scores[0]))
     found = risk_controlled_threshold(

@@ -6,9 +6,9 @@ The engine knows two kinds of recalibrators: maps of logits alone, and those tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast, runtime_checkable
 
 from semcal.data.question import Turn
 from semcal.errors import QuestionError, UsageError
@@ -152,6 +152,7 @@ class SampleRequest:
     #: The part of a sample's text that is scored; samples that are cut have `Generation.rescored`.
     cut: GenerationCut | None = None
     first: int = 0  # number of the first draw: those before it are left out, the others stay the same
+    schema: Mapping[str, Any] | None = None  # JSON Schema that a server holds the answers to
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ class Sampling:
     config: SamplingConfig = field(default_factory=SamplingConfig)
     seeds: tuple[int, ...] = ()  # one a run; by default one run with the seed of the configuration
     first: int = 0  # number of the first draw: those before it are left out
+    schema: Json | None = None  # of structured answers, to which a server holds them
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", self.seeds or (self.config.seed,))
@@ -188,6 +189,7 @@ class Sampling:
             truncation=self.config.truncation,
             cut=partial(_cut, self.answer_format),
             first=first,
+            schema=self.schema,
         )
 
     def sampled_by(

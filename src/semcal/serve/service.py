@@ -83,7 +83,7 @@ class Metrics:
 class ModelServers:
     """The model servers behind a service by part: "model", "fallback", "equivalence".
 
-    Each is asked for its models, which is free, at most once in `fresh_for` seconds.
+    A check requests the list of models, which is free, at most once in `fresh_for` seconds.
     """
 
     def __init__(self, models: Mapping[str, SemanticUQ]) -> None:

@@ -246,7 +246,7 @@ def pivot(
     heads: Iterable[tuple[str, ...]] | None = None,
     underline: bool = False,
 ) -> Table:
-    """Arrange rows of results: a table row for each value of `index`, a column for each field.
+    """Place rows of results in a table: a row for each value of `index`, a column for each field.
 
     `index` maps the keys of the leading columns to their headings; `heads` are the values of each table row,
     by default all. A field shows the first result with these values and those of its `where`. For a field
