@@ -21,6 +21,7 @@ from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
+from semcal.fields.documents import without_values
 from semcal.fields.rows import (
     DOCUMENT,
     FIELDS,
@@ -210,6 +211,7 @@ class FieldStep(Step):
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
     cluster: ClusterConfig | None = None  # by default with the equivalence of the worker
+    accepted_only: bool = False  # `answer` has null for fields that are not accepted
 
     def __call__(self, rows: Sequence[Row], models: Any = None, *_: object) -> list[Row]:
         """Return the rows with probabilities, in their order."""
@@ -218,7 +220,10 @@ class FieldStep(Step):
         without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
         found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
         given = {id(row) for row in without}
-        return calibration.apply([next(found) if id(row) in given else row for row in rows])
+        applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
+        if not self.accepted_only:
+            return applied
+        return [row.set(answer=without_values(row["answer"], row[REVIEW])) for row in applied]
 
 
 def _limit(thresholds: Sequence[Threshold]) -> float | None:

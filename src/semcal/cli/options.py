@@ -222,6 +222,12 @@ SCHEMA = Option(
     metavar="FILE",
     help="JSON Schema of structured answers: samples are JSON documents, and each field gets a confidence.",
 )
+FIELDS = Option(
+    None,
+    "--fields",
+    metavar="accepted",
+    help="With the calibration of --schema: leave values below the threshold out of the answer (null).",
+)
 GRADER = Option(
     "rules",
     metavar="GRADER",
@@ -584,6 +590,11 @@ def open_calibration(name: str) -> Calibration:
 def holds_field_calibration(name: str) -> bool:
     """Return whether a directory holds a calibration of the fields of structured answers."""
     return (Path(name) / FIELD_CALIBRATION.file).is_file()
+
+
+def accepted_only(fields: str | None) -> bool:
+    """Return whether --fields leaves out values below the threshold."""
+    return fields is not None and check_name(fields, ("accepted",), what="--fields") == "accepted"
 
 
 def open_schema(path: Path | None) -> Schema | None:

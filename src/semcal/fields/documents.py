@@ -192,28 +192,35 @@ def _agreed_list(node: Node, lists: Sequence[list[JsonValue]], keys: Keys) -> li
 def _slots(element: Node, lists: Sequence[list[JsonValue]], length: int, keys: Keys) -> list[list[JsonValue]]:
     """Align lists of objects to the list of the commonest length that agrees most with the others."""
     candidates = [one for one in lists if len(one) == length]
-    totals = []
-    for one in candidates:
-        pairs = (_agreement(element, one, keys, other) for other in candidates)
-        totals.append(sum(matrix[linear_sum_assignment(-matrix)].sum() for matrix in pairs))
+    agreement = _agreement(element, [item for one in candidates for item in one], keys)
+    blocks = agreement.reshape(len(candidates), length, len(candidates), length)
+    totals = [
+        sum(block[linear_sum_assignment(-block)].sum() for block in blocks[i].transpose(1, 0, 2))
+        for i in range(len(candidates))
+    ]
     pivot = candidates[int(np.argmax(totals))]
     slots: list[list[JsonValue]] = [[] for _ in pivot]
-    for one in lists:
-        for place, item in aligned(element, pivot, one, keys).items():
+    for matched in aligned(element, pivot, lists, keys):
+        for place, item in matched.items():
             slots[place].append(item)
     return slots
 
 
 def aligned(
-    element: Node, pivot: Sequence[JsonValue], other: Sequence[JsonValue], keys: Keys
-) -> dict[int, JsonValue]:
-    """Return the element of another list for each place of a list, by greatest total agreement.
+    element: Node, pivot: Sequence[JsonValue], lists: Sequence[Sequence[JsonValue]], keys: Keys
+) -> list[dict[int, JsonValue]]:
+    """Return the element of each list for each place of the pivot, by greatest total agreement.
 
     Elements that agree in no leaf are not matched.
     """
-    agreement = _agreement(element, pivot, keys, other)
-    rows, columns = linear_sum_assignment(-agreement)
-    return {int(i): other[int(j)] for i, j in zip(rows, columns) if agreement[i, j] > 0}
+    agreement = _agreement(element, pivot, keys, [item for one in lists for item in one])
+    matched, start = [], 0
+    for one in lists:
+        block = agreement[:, start : start + len(one)]
+        pairs = zip(*linear_sum_assignment(-block))
+        matched.append({int(i): one[int(j)] for i, j in pairs if block[i, j] > 0})
+        start += len(one)
+    return matched
 
 
 def _agreement(
@@ -233,6 +240,21 @@ def _agreement(
         for row, counts in enumerate(side):
             table[row, list(counts)] = list(counts.values())
     return np.array([np.minimum(row, second).sum(1) for row in first]).reshape(len(first), len(second))
+
+
+def without_values(document: JsonValue, paths: Iterable[str]) -> JsonValue:
+    """Return a document with null at these paths."""
+    document = json.loads(json.dumps(document))
+    for path in paths:
+        *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+        inner = document
+        for part in above:
+            inner = inner[int(part)] if isinstance(inner, list) else inner[part]
+        if isinstance(inner, list):
+            inner[int(last)] = None
+        elif last in inner:
+            inner[last] = None
+    return document
 
 
 # ---- The items of a document
@@ -283,7 +305,7 @@ def _list_items(
     if node.ordered:
         matched = [dict(enumerate(one)) for one in lists]
     elif element.kind != "leaf":
-        matched = [aligned(element, value, one, keys) for one in lists]
+        matched = aligned(element, value, lists, keys)
     else:
         held = [{keys.of(element, item): item for item in reversed(one)} for one in lists]
         own = [keys.of(element, item) for item in value]
