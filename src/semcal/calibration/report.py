@@ -185,8 +185,8 @@ class CalibrationReport:
                 f"{best.above:+.3f} ± {best.standard_error:.3f}.{averaged}"
             )
         return (
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
+            f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
+            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
         )
 
     @property
@@ -222,4 +222,4 @@ class CalibrationReport:
             )
             enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
             if enough is not None:
-                yield f"{enough} samples lose at most one standard error (--m {enough})."
+                yield f"{enough} samples lose at most one standard error (--m auto uses {enough})."
