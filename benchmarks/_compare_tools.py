@@ -260,7 +260,7 @@ class Counted:
         self.pairs, self.pairs_of_first, self.seconds = 0, 0, 0.0
         model.register_forward_pre_hook(self._count, with_kwargs=True)
         self.tool = kind(model, AutoTokenizer.from_pretrained(folder), folder, original)
-        tried_out(lambda: self.tool.partition("Where?", ["toreth", "kelmon"]))  # what only the first needs
+        tried_out(lambda: self.tool.partition("Where?", ["toreth", "kelmon"]))  # work of the first run only
 
     def _count(self, _: Any, __: Any, words: dict[str, Any]) -> None:
         self.pairs += len(words["input_ids"])

@@ -271,7 +271,7 @@ def _run(arguments: Arguments, files: Path, out: Path | None) -> tuple[Ended, li
     with patch.dict(os.environ, given), quick, small:
         ended = semcal(*arguments)
     parts = {KEY[i : i + 8] for i in range(len(KEY) - 7)}
-    answers = arguments[0] != "probe"  # which are a model's own words: rows keep them
+    answers = arguments[0] != "probe"  # words of the model, which rows keep
     printed = ended.stderr + ("" if answers else ended.stdout)
     rules = {
         "the key is printed": any(part in printed for part in parts),

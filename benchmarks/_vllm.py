@@ -72,7 +72,7 @@ class Vllm:
 
 def main(model: str, file: Path) -> None:
     """Run the process."""
-    out, sys.stdout = sys.stdout, sys.stderr  # which takes what vLLM prints
+    out, sys.stdout = sys.stdout, sys.stderr  # vLLM prints to stdout
     import torch
     from vllm import LLM
 
@@ -91,7 +91,7 @@ def main(model: str, file: Path) -> None:
         seed=0,
     )
     jobs = json.loads(file.read_text())
-    run(llm, {**jobs[0], "prompts": jobs[0]["prompts"][:2]})  # what only the first run needs
+    run(llm, {**jobs[0], "prompts": jobs[0]["prompts"][:2]})  # work of the first run only
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         start = process_time()

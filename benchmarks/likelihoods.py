@@ -41,7 +41,7 @@ TEMPLATE = "{% for message in messages %} {{ message['content'] }} w2{% endfor %
 def tokenizer() -> Any:
     """Return a tokenizer with words w0 … and an end of turn, w2."""
     words = {f"w{i}": i for i in range(VOCABULARY)}
-    for i, word in enumerate(("Yes", "12", "no!"), 3):  # told apart when the end of a turn is looked for
+    for i, word in enumerate(("Yes", "12", "no!"), 3):  # distinguished in the search for the end of a turn
         words[word] = words.pop(f"w{i}")
     level = Tokenizer(models.WordLevel(words, unk_token="w0"))
     level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

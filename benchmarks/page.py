@@ -95,7 +95,7 @@ def driven(page: Path) -> dict[str, list[float]]:
     path.write_text(text.replace("</body>", f"<script>{{{DRIVER}}}</script></body>"), encoding="utf-8")
     flags = [flag for flag in FLAGS if not flag.startswith(("--dump-dom", "--virtual-time"))]
     command = [str(CHROMIUM), *flags, f"--user-data-dir={page.parent / 'profile'}"]
-    command += ["--remote-debugging-port=0", path.as_uri()]  # which keeps it open
+    command += ["--remote-debugging-port=0", path.as_uri()]  # keeps the browser open
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as browser:
         assert browser.stderr is not None
         found = next(filter(None, map(TOOK.search, browser.stderr)), None)

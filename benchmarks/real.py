@@ -261,7 +261,7 @@ def split(
 
 
 def of(groups: np.ndarray | None, part: np.ndarray) -> np.ndarray | None:
-    """The groups of a part, numbered anew."""
+    """Return the groups of a part with new numbers."""
     return None if groups is None else np.unique(groups[part], return_inverse=True)[1]
 
 
@@ -428,7 +428,7 @@ def draw(folders: Sequence[Path], path: Path) -> None:
                     mean, ends = row[metric]["mean"], np.array([row[metric]["interval"]])
                     error = abs(ends.T - mean)
                     axes.errorbar(mean, -at + offset, xerr=error, fmt="o", ms=4, color=colour, label=metric)
-        axes.set_visible(any(found))  # not, where it was not run
+        axes.set_visible(any(found))  # hidden if it was not run
         axes.axvline(0, color="#888888", linewidth=0.8)
         axes.set_yticks(-np.arange(len(methods)), methods)
         axes.set_title(f"{model}, {name}", fontsize=10)
@@ -563,7 +563,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         raise NotRun("RUN …, folders that `semcal run configs/real-….yaml` wrote")
     warnings.simplefilter("ignore", SemcalWarning)
     warnings.simplefilter("ignore", UndefinedWarning)
-    if given.figure:  # which results.json alone suffices for
+    if given.figure:  # tables that only need results.json
         draw(given.runs, given.figure)
         return
     runs = [read_finished(folder) for folder in given.runs]

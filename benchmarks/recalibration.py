@@ -177,7 +177,7 @@ def results() -> list[dict[str, Any]]:
         from warnings import catch_warnings, simplefilter
 
         with catch_warnings():
-            simplefilter("ignore")  # that one epoch is too short is not what is asked here
+            simplefilter("ignore")  # one epoch is too short, which does not matter for times
             return fit_ts(features, model.lm_head, table=tables, **of_paper("TS"))
 
     ours: dict[str, tuple[str, Callable[[], object]]] = {

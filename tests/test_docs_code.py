@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from made_up_grid import Grid, write_grid
 
@@ -27,6 +28,7 @@ from semcal.experiment.grid_settings import read_settings
 from semcal.files import write_rows
 from semcal.models import CausalLanguageModel
 from semcal.models.protocols import Prompt
+from tools.page_outputs import BLOCK, Terminal, renewed
 from warm_semcal import warm_semcal
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +42,7 @@ NOT_RUN = {
     'pip install -e ".[models]"': "installs semcal, as the tests themselves do",
     "python -m tools.atlas.questions": "writes the package's data",
     "python -m tools.atlas.train": "trains for an hour",
+    "python -m tools.real_examples": "needs a model from the hub",
     "make bench": "takes the machine for itself, for an hour",
     "uv venv others": "installs other programs",
     "semcal run configs/atlas.yaml": "takes an hour; tests/demo runs grids",
@@ -116,11 +119,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     write_rows(tmp_path / "checked.jsonl", checked)
     write_rows(tmp_path / "unchecked.jsonl", checked[:2])
+    for name, n in (("scores", 400), ("new-scores", 3)):
+        rng = np.random.default_rng(n == 3)
+        margin = rng.normal(size=n)
+        cells = zip(margin, rng.random(n) < 1 / (1 + np.exp(-2 * margin)))
+        lines = [f"{score:.3f},{right:d}"[: None if n > 3 else -2] for score, right in cells]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["margin,correct"[: None if n > 3 else -8], *lines]))
     replies = [
         {"id": str(n), "confidence": 0.5 + n % 5 / 10, "abstained": n % 5 == 0, "correct": n % 10 < 7}
         for n in range(60)
     ]
     write_rows(tmp_path / "replies.jsonl", replies)
+    write_own_prompts(tmp_path)
     (tmp_path / "grid.yaml").write_text(
         "models: [{name: atlas, path: atlas}]\n"
         "datasets: [{name: mine, source: train.jsonl, validation: 6, test: 6, calibration_train: 40}]\n"
@@ -128,6 +138,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write_own_prompts(folder: Path) -> None:
+    """Write the rows and the form of prompts.md, extraction.md and classification.md."""
+    names = ("Ana", "Bo", "Cy", "Di", "Ed", "Flo", "Gus", "Ida")
+    months = ("January", "February", "March", "April", "May", "June", "July", "August", "September")
+    topics = (("My parcel is late", "delivery"), ("I was charged twice", "billing"))
+    found: dict[str, list[dict[str, Any]]] = {"passages": [], "notices": [], "mails": []}
+    for n in range(66):
+        builder, painter = names[n % 8], names[n * 3 // 2 % 8]
+        passages = f"[1] {painter} painted mill {n}.\n[2] {builder} built mill {n}.\n\nWho built mill {n}?"
+        turns = (
+            ("system", "Answer from the passages, with a name alone."),
+            ("user", "I have a question about old mills."),
+            ("assistant", "Which one?"),
+            ("user", passages),
+        )
+        messages = [{"role": role, "content": content} for role, content in turns]
+        found["passages"].append({"messages": messages, "answers": [builder]})
+        day = f"{n * 7 % 28 + 1} {months[n % 9]}"
+        notice = f"Fair {n} opens on {day} at {n % 9 + 8}, hall {n % 5 + 1}."
+        found["notices"].append({"question": "the date", "context": notice, "answers": [day]})
+        text, label = topics[n % 2]
+        found["mails"].append({"question": f"{text} (order {n}).", "answers": [label]})
+    for name, rows in found.items():
+        for part, chosen in (("shown", rows[:3]), ("labelled", rows[3:63]), ("new", rows[63:])):
+            write_rows(folder / f"{name}-{part}.jsonl", chosen)
+    (form,) = blocks("yaml", PAGES["docs/extraction.md"])
+    (folder / "extract.yaml").write_text(form)
 
 
 def link(path: Path, to: Path) -> None:
@@ -261,6 +300,18 @@ def test_grid_settings(folder: Path) -> None:
     (shown,) = blocks("yaml", PAGES["docs/grid.md"])
     (folder / "shown.yaml").write_text(shown)
     assert read_settings(folder / "shown.yaml").models
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Terminal:
+    return Terminal(tmp_path_factory.mktemp("terminal"), path=str(programs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if BLOCK.search(page)])
+def test_commands_print_the_output_that_a_page_shows(name: str, terminal: Terminal) -> None:
+    """After a change of outputs: python -m tools.page_outputs."""
+    assert renewed(PAGES[name], terminal) == PAGES[name]
 
 
 def test_what_is_not_run_is_on_a_page() -> None:

@@ -4,7 +4,7 @@
     python -m tools.page_outputs --check    # fail if a page shows an output of another day
 
 Every block of language `console` holds commands, which begin with `$ `, and their output on a terminal of 80
-columns. The commands of all pages run in one empty folder, each command once. So they name the questions
+columns. The commands of all pages run in one empty folder, each command once. So they name only the questions
 of the package (`real`, `atlas`) and files that commands of their page have written. A last line `…` stands
 for the rest of an output.
 """

@@ -63,7 +63,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def main() -> None:
     """Read the command line, sample, and replace the file of the package."""
-    parser = argparse.ArgumentParser(prog="python -m tools.real_examples", description="Sample anew.")
+    parser = argparse.ArgumentParser(prog="python -m tools.real_examples", description="Sample again.")
     parser.add_argument("model", help="GGUF, directory or hub id, as for semcal sample --model")
     parser.add_argument(
         "--work", type=Path, default=Path("runs/real-examples"), help="folder of unfinished work"

@@ -46,13 +46,10 @@ TERMS = {
     "is correct, and possibly a {term}`threshold`. It is valid for one model and one prompt.",
     "closed book": "A question without a passage. The model answers from memory.",
     "coverage": "The share of questions that get an answer because their confidence reaches the threshold.",
-    "entailment": "One text entails another if the other must be true whenever the first is true.",
     "equivalence": "The rule that decides whether two answers have the same {term}`meaning`: rules on the "
     "text, an {term}`NLI` model, or a language model.",
     "held-out": "Held-out questions are labeled questions that were not used to learn the probability. They "
     "set the threshold.",
-    "label": "The verdict that an answer is correct or wrong, or a reference answer from which the verdict "
-    "follows.",
     "likelihood": "The exponential of the mean log-probability of the tokens of an answer.",
     "meaning": "A set of answers to one question that say the same. In code it is called a cluster.",
     "mean confidence": "The average of the confidences. A calibrated model has a mean confidence near its "
@@ -73,8 +70,6 @@ TERMS = {
     "calibration is the promised upper limit.",
     "semantic entropy": "The entropy of the distribution over the meanings of a question, in nats. It is 0 "
     "if all samples have one meaning.",
-    "server": "A program that answers requests in the form of OpenAI: vLLM, SGLang, llama.cpp, Ollama, TGI, "
-    "OpenAI.",
     "share of samples": "The number of samples with a meaning, divided by the number of all samples: "
     "{term}`E-SC`.",
     "threshold": "The smallest confidence with which an answer is given.",

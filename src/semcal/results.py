@@ -747,9 +747,12 @@ def score(
 
     Examples
     --------
-    >>> results = score([{"question": "Who wrote it?", "samples": ["Ana Velis", "Ana Velis.", "Bo Tarn"]}])
-    >>> results[0]
-    Answer('Ana Velis', confidence=0.667)
+    >>> from semcal.demo import real
+    >>> results = score(real.load()[:5])
+    >>> results[0].question, results[0]
+    ('What is the capital of Australia?', Answer('Canberra', confidence=1))
+    >>> results[3]
+    Answer('Wellington', confidence=0.9)
     """
     stored = inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")

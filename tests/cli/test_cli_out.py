@@ -252,7 +252,6 @@ def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     assert code == 2
     assert (out / "results.json").exists()
     (out / demo.CALIBRATED).mkdir()
-    (out / demo.CALIBRATED / "calibration.json").write_text("{}")
     assert refused(demo.output_of(out, quick=False)) == ""
 
 

@@ -63,7 +63,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("import inspect lm.jsonl --answer greedy", "--answer greedy: inspect"),
         ("sample q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
         # Answers
-        ("ask nosuch.jsonl --model none", "there is no file 'nosuch.jsonl'"),
+        ("ask nosuch.jsonl --model none", "'nosuch.jsonl'"),
         ("ask . --model none", "is a folder"),
         ("ask Who? --columns question=Frage", "--columns"),
         *(
@@ -104,7 +104,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("monitor scores.jsonl --alpha 0", "--alpha"),
         ("monitor scores.jsonl --plot plot.txt", "plot.txt"),
         ("monitor scores.jsonl --plot there.png", "there.png"),
-        ("labels scores.jsonl --strike", "which labels"),
+        ("labels scores.jsonl --strike", "--strike"),
         ("labels scores.jsonl --strike --restore --id 3", "--restore"),
         ("export atlas --format logit-processor", "did you mean 'logits-processor'"),
         ("demo --out no/such/place", "neither no/such nor no exists"),

@@ -294,7 +294,7 @@ def test_a_log_is_held_against_the_risk_of_each_replys_threshold(tmp_path: Path)
 def test_without_a_risk_it_says_that_none_is_watched(tmp_path: Path) -> None:
     _, lines, stderr = semcal("monitor", write(tmp_path / "rows.jsonl", rows_of(20)))
     assert [line["watch"] for line in lines] == ["calibration"]
-    assert "no risk is promised" in stderr
+    assert "monitor: the risk is not watched" in stderr
 
 
 def test_rows_come_from_standard_input_and_under_other_names() -> None:
@@ -337,7 +337,7 @@ def test_on_a_terminal_people_read_what_was_found(tmp_path: Path, monkeypatch: p
     assert bad.startswith("ALARM: risk")
     assert "ALARM at label" in bad
     assert "20%" in bad
-    assert "docs/monitor.md" in bad
+    assert "docs/alarm.md" in bad
     good = page_of(
         monkeypatch, write(tmp_path / "good.jsonl", rows_of()), "--risk", 0.4, "--calibration", "atlas"
     )

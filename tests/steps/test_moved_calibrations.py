@@ -15,11 +15,13 @@ from scipy.special import expit, logit
 import semcal
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.watch import PromiseWatch
+from semcal.calibration.samples import measure_samples
+from semcal.calibration.watch import PromiseWatch, find_shift
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.metrics.probability_maps import NEAR_ONE, Move
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
+from semcal.rows import Row
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
 
@@ -202,3 +204,29 @@ def test_the_watch_says_that_scores_have_changed_without_an_alarm() -> None:
         watch.observe(answer.probability)
     assert watch.shift is not None
     assert not watch.alarm  # labels alone show that a promise is broken
+
+
+def test_the_answers_that_a_calibration_was_learned_from_look_like_themselves() -> None:
+    """Ten samples give few distinct probabilities, and a rounded one must fall into its own bin."""
+    rows = sampled(400, 0, accuracy=0.9)
+    calibration = semcal.Calibrator().fit_rows(rows, cluster=EXACT)
+    measured = measure_samples([*map(Row, rows)], EXACT)
+    p = [answer.probability for answer in calibration.apply(measured)]
+    assert find_shift(calibration, p) is None
+
+
+def test_all_new_labels_test_a_threshold_of_the_moved_calibration() -> None:
+    """In 20 worlds the risk is rarely exceeded, and the old threshold is dropped."""
+    calibration = semcal.Calibrator(risks=0.3).fit_rows(scored(1000, 0))
+    others = scored(20_000, 999, shift=-0.5)
+    right = np.array([row["correct"] for row in others])
+    broken = found = 0
+    for seed in range(1, 21):
+        moved = semcal.Calibrator(risks=0.3).move(calibration, scored(150, seed, shift=-0.5))
+        assert moved.threshold is not None
+        assert (moved.threshold.n, moved.ordering) == (150, "score")
+        answered = np.array([not answer.abstained for answer in moved.apply(others)])
+        found += bool(answered.any())
+        broken += bool(answered.any() and (~right[answered]).mean() > 0.3)
+    assert found >= 10
+    assert broken <= 3  # 1 of 20 is expected

@@ -311,8 +311,11 @@ class Calibration(_Contents):
 
     Examples
     --------
-    >>> Calibration.from_pretrained("atlas").m
-    10
+    >>> import semcal
+    >>> from semcal.demo import real
+    >>> calibration = semcal.score(real.load()[:100], equivalence="exact").calibrate()
+    >>> calibration.m, calibration.report.n
+    (10, 100)
     """
 
     recalibrator: Fitted | None = field(default=None, compare=False)

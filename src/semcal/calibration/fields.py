@@ -6,15 +6,16 @@ All fields share one map. Fields of one document stay in one fold, and are teste
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from semcal import metrics
+from semcal import inputs, metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
@@ -47,6 +48,7 @@ from semcal.metrics.probability_maps import (
     Features,
     Labelled,
     MapCandidate,
+    MapScore,
     ProbabilityMap,
     choose_map,
     part_of,
@@ -55,14 +57,13 @@ from semcal.metrics.probability_maps import (
 from semcal.models.clustering import ClusterConfig
 from semcal.recalibration.files import not_finite, read_contents, write_contents
 from semcal.recalibration.records import check_enough
-from semcal.rows import AnswerKind, Json, Row, check_distinct
+from semcal.rows import AnswerKind, Json, Row, as_rows, check_distinct
 from semcal.steps import Step
 
 #: Features of fields whose larger values never raise, and never lower, the probability.
 FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
 #: Fewest labels of a field for figures of its own.
 ENOUGH = 20
-FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "auroc", "gain")
 Figures = Mapping[str, Any]
 
 
@@ -86,6 +87,8 @@ class FieldCalibration:
         The settings that compared strings.
     answer_kind : {"modal", "greedy", "given"}
         The document whose fields are judged.
+    sampled_by : mapping
+        The known model and prompt of all samples; samples of others are rejected.
     report : mapping
         Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
     """
@@ -101,11 +104,17 @@ class FieldCalibration:
     thresholds: tuple[Threshold, ...] = ()
     document_thresholds: tuple[Threshold, ...] = ()
     answer_kind: AnswerKind = "modal"
+    sampled_by: Mapping[str, str | float] = field(default_factory=dict)
 
     @property
     def parsed(self) -> Schema:
         """The schema with its tree of fields."""
         return parse_schema(self.schema)
+
+    def predict(self, rows: Iterable[Row | Json]) -> list[Row]:
+        """Return rows of samples with `answer`, `fields`, `document` and `review`."""
+        cluster = inputs.load_cluster_config(ClusterConfig(self.equivalence, self.linkage))
+        return FieldStep(self, cluster)(as_rows(rows))
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
         """Add probabilities to rows with `fields`, and `document` and `review`.
@@ -114,6 +123,12 @@ class FieldCalibration:
         first, after the fields without a probability. InputError if a row has another number of samples.
         """
         for row in rows:
+            by = row.sampled_by.to_json()
+            if other := [name for name, value in self.sampled_by.items() if by.get(name, value) != value]:
+                raise InputError(
+                    f"question {row.id!r}: 'sampled_by' has another {other[0]} than the samples of the "
+                    "calibration. Sample with its model and prompt, or calibrate again"
+                )
             if len(row.samples) != self.m:
                 raise InputError(
                     f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
@@ -123,7 +138,10 @@ class FieldCalibration:
         p = self.map.predict(table.features) if len(table.paths) else np.zeros(0)
         known = table.features[CATEGORY] >= 0
         scores = self.map.scores(table.features) if len(table.paths) else p
-        p_document = self.document_map.predict(_of_documents(table.place, p, known, len(rows)))
+        of_documents = _of_documents(table.place, p, known, len(rows))
+        p_document, document_scores = (
+            of_map(of_documents) for of_map in (self.document_map.predict, self.document_map.scores)
+        )
         limit, document_limit = (_limit(part) for part in (self.thresholds, self.document_thresholds))
         applied = []
         for number, row in enumerate(rows):
@@ -141,7 +159,7 @@ class FieldCalibration:
                 whole["probability"] = float(p_document[number])
             if document_limit is not None:
                 is_known = whole["probability"] is not None
-                whole["accepted"] = bool(is_known and p_document[number] >= document_limit)
+                whole["accepted"] = bool(is_known and document_scores[number] >= document_limit)
             review = [path for _, path in sorted(order, key=lambda pair: pair[0])]
             applied.append(row.set(**{FIELDS: blocks, DOCUMENT: whole, REVIEW: review}))
         return applied
@@ -192,13 +210,14 @@ class FieldStep(Step):
 
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
-    cluster: ClusterConfig  # with the loaded equivalence of the calibration
+    cluster: ClusterConfig | None = None  # by default with the equivalence of the worker
 
-    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+    def __call__(self, rows: Sequence[Row], models: Any = None, *_: object) -> list[Row]:
         """Return the rows with probabilities, in their order."""
         calibration = self.calibration
+        cluster = self.cluster or ClusterConfig(models.equivalence, calibration.linkage)
         without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
-        found = iter(add_fields(without, self.cluster, calibration.parsed, calibration.answer_kind))
+        found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
         given = {id(row) for row in without}
         return calibration.apply([next(found) if id(row) in given else row for row in rows])
 
@@ -223,7 +242,7 @@ class FieldTable:
     def of(cls, rows: Sequence[Row], fields: Sequence[str], *, labels: bool = True) -> FieldTable:
         """Return the table of the fields of rows; the category of a field that is not in `fields` is −1."""
         code = {name: number for number, name in enumerate(fields)}
-        groups = group_labels(_ties(row, number) for number, row in enumerate(rows))
+        groups = _groups(rows)
         paths, place, correct, lines = [], [], [], []
         for number, row in enumerate(rows):
             context = context_form(row)
@@ -241,8 +260,16 @@ class FieldTable:
         return cls(paths, np.array(place, dtype=np.intp), features, np.array(correct))
 
 
-def _ties(row: Row, number: int) -> tuple[Any, ...]:
-    return (*row.ties, ("row", number))
+def _groups(rows: Sequence[Row]) -> Groups:
+    return group_labels((*row.ties, ("row", number)) for number, row in enumerate(rows))
+
+
+#: The maps of documents, from the product and the smallest of the probabilities of their fields.
+DOCUMENT_MAPS = (
+    MapCandidate("none", ("product",)),
+    MapCandidate("beta", ("product",), fewest=FEW),
+    MapCandidate("beta", ("least",), fewest=PLENTY),
+)
 
 
 def _candidates(features: Features) -> list[MapCandidate]:
@@ -271,9 +298,9 @@ def _of_documents(place: Groups, p: Floats, known: Any, n: int) -> dict[str, Flo
 
 
 def calibrate_fields(
-    rows: Sequence[Row],
-    cluster: ClusterConfig,
-    schema: Schema | None = None,
+    rows: Iterable[Row | Json],
+    cluster: ClusterConfig | None = None,
+    schema: Any = None,
     *,
     answer: AnswerKind = "modal",
     risks: Sequence[float] = (),
@@ -285,12 +312,12 @@ def calibrate_fields(
 
     Parameters
     ----------
-    rows : sequence of Row
-        Rows with `samples`, `answers` (the reference document) and `context`; with `schema` or without.
-    cluster : ClusterConfig
+    rows : iterable of dict or Row
+        Rows with `id`, `samples` (texts), `answers` (the reference document) and `context`.
+    cluster : ClusterConfig, optional
         The settings that compare strings.
-    schema : Schema, optional
-        The schema of rows without their own.
+    schema : dict, pydantic class or Schema, optional
+        The schema of rows without a `schema` of their own.
     answer : {"modal", "greedy", "given"}
         The document whose fields are judged.
     risks, document_risks : sequence of float
@@ -308,6 +335,8 @@ def calibrate_fields(
     FitError
         If there are fewer than 5 documents.
     """
+    rows, cluster = as_rows(rows), inputs.load_cluster_config(cluster or ClusterConfig())
+    schema = schema if isinstance(schema, Schema | None) else parse_schema(schema)
     check_distinct(row.id for row in rows)
     check_enough(len(rows), of="to calibrate on")
     for row in rows:
@@ -327,106 +356,133 @@ def calibrate_fields(
     fields = tuple(name for name in every if is_labeled(name, labeled))
     table = FieldTable.of(graded, fields)
     check_enough(len(table.paths), of="among the fields of the documents")
-    features, correct, groups = table.features, table.correct, table.features[GROUP].astype(np.intp)
-    held_out = np.zeros(len(correct), dtype=bool)
+    groups, row_groups = table.features[GROUP].astype(np.intp), _groups(graded)
+    held_out = np.zeros(len(table.paths), dtype=bool)
     if risks or document_risks:
-        held_out = kept_apart(len(correct), np.unique(groups, return_inverse=True)[1], seed)
-    fit, of_fit = ~held_out, np.unique(groups[~held_out], return_inverse=True)[1]
-    labels = Labelled(part_of(features, fit), correct[fit], _candidates(features))
-    choice = choose_map(*labels, groups=of_fit, seed=seed)
-    out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
-    p = choice.map.predict(features)
-    p[fit] = out  # documents are learned from honest probabilities
-    document_table = _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded))
-    document_right = np.array([float(row[DOCUMENT]["correct"]) for row in graded])
-    apart_documents = np.isin(np.arange(len(graded)), table.place[held_out])
-    row_groups = group_labels([_ties(row, number) for number, row in enumerate(graded)])
-    document_groups = np.unique(row_groups[~apart_documents], return_inverse=True)[1]
-    of_documents = Labelled(
-        part_of(document_table, ~apart_documents),
-        document_right[~apart_documents],
-        [
-            MapCandidate("none", ("product",)),
-            MapCandidate("beta", ("product",), fewest=FEW),
-            MapCandidate("beta", ("least",), fewest=PLENTY),
-        ],
+        held_out = kept_apart(len(table.paths), np.unique(groups, return_inverse=True)[1], seed)
+    of_fields = _learn(table.features, table.correct, _candidates(table.features), groups, held_out, seed)
+    p = of_fields.map.predict(table.features)
+    p[~held_out] = of_fields.out_of_fold  # the map of documents is fitted to honest probabilities
+    of_documents = _learn(
+        _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded)),
+        np.array([float(row[DOCUMENT]["correct"]) for row in graded]),
+        DOCUMENT_MAPS,
+        row_groups,
+        np.isin(np.arange(len(graded)), table.place[held_out]),
+        seed,
     )
-    document_choice = choose_map(*of_documents, groups=document_groups, seed=seed)
-    document_out, _ = predict_out_of_fold([of_documents], groups=document_groups, seed=seed)
-    calibration = FieldCalibration(
-        schema=schema.json,
-        fields=fields,
-        map=choice.map,
-        document_map=document_choice.map,
-        m=len(rows[0].samples),
-        equivalence=cluster.address,
-        linkage=cluster.linkage,
-        report={},
-        answer_kind=answer,
-    )
-    tested = part_of(features, held_out)
-    scores = choice.map.scores
-    if risks:
-        thresholds = set_thresholds(
-            scores(tested),
-            correct[held_out],
-            risks,
-            delta,
-            groups=np.unique(groups[held_out], return_inverse=True)[1],
-            seed=seed,
-        )
-        calibration = replace(calibration, thresholds=thresholds)
-    if document_risks:
-        of_held_out = part_of(document_table, apart_documents)
-        thresholds = set_thresholds(
-            document_choice.map.scores(of_held_out),
-            document_right[apart_documents],
-            document_risks,
-            delta,
-            groups=np.unique(row_groups[apart_documents], return_inverse=True)[1],
-            seed=seed,
-        )
-        calibration = replace(calibration, document_thresholds=thresholds)
-    names = np.array([pattern_of(path) for path in table.paths])[fit]
+    names = np.array([pattern_of(path) for path in table.paths])[~held_out]
     report = {
         "documents": len(rows),
-        "held_out_documents": int(apart_documents.sum()),
-        "fields": int(fit.sum()),
+        "held_out_documents": int(of_documents.held_out.sum()),
+        "fields": len(names),
         "invalid_samples": sum(row[INVALID] for row in graded),
         "without_valid_sample": sum(row["answer"] is None for row in graded),
         "unlabeled": [name for name in every if name not in fields],
-        "chosen": choice.map.candidate.name,
+        "chosen": of_fields.map.candidate.name,
         "candidates": [
-            {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in choice.scores
+            {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in of_fields.scores
         ],
-        "share": _figures(features["share"][fit], correct[fit], of_fit),
-        "calibrated": _figures(out, correct[fit], of_fit),
-        "document": _figures(document_out, of_documents.correct, document_groups),
-        "by_field": {
-            name: {
-                **_figures(out[at], correct[fit][at], np.unique(of_fit[at], return_inverse=True)[1]),
-                "enough": bool(at.sum() >= ENOUGH and len(np.unique(of_fit[at])) >= ENOUGH // 2),
-            }
-            for name in fields
-            if (at := names == name).any()
-        },
+        "share": of_fields.figures(table.features["share"][~held_out]),
+        "calibrated": of_fields.figures(),
+        "document": of_documents.figures(),
+        "by_field": {name: of_fields.figures(at=names == name) for name in fields if name in names},
     }
     for problem in _problems(report):
         warnings.warn(problem, SemcalWarning, stacklevel=2)
-    return replace(calibration, report=report)
+    return FieldCalibration(
+        schema=schema.json,
+        fields=fields,
+        map=of_fields.map,
+        document_map=of_documents.map,
+        m=len(rows[0].samples),
+        equivalence=cluster.address,
+        linkage=cluster.linkage,
+        report=report,
+        thresholds=of_fields.thresholds(risks, delta, seed),
+        document_thresholds=of_documents.thresholds(document_risks, delta, seed),
+        answer_kind=answer,
+        sampled_by=_common_origin(rows),
+    )
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """A map with its cross-validation, and the items that it was learned from and tested on."""
+
+    map: ProbabilityMap
+    scores: Sequence[MapScore]
+    out_of_fold: Floats  # of the fitted items
+    features: Features
+    correct: Floats
+    groups: Groups
+    held_out: NDArray[np.bool_]
+
+    def thresholds(self, risks: Sequence[float], delta: float, seed: int) -> tuple[Threshold, ...]:
+        """Return the threshold of each risk, tested on the held-out items."""
+        if not risks:
+            return ()
+        return set_thresholds(
+            self.map.scores(part_of(self.features, self.held_out)),
+            self.correct[self.held_out],
+            risks,
+            delta,
+            groups=np.unique(self.groups[self.held_out], return_inverse=True)[1],
+            seed=seed,
+        )
+
+    def figures(self, p: Floats | None = None, at: Any = slice(None)) -> dict[str, Any]:
+        """Return the figures of some of the fitted items, by default of the probabilities out of fold."""
+        correct = self.correct[~self.held_out][at]
+        groups = np.unique(self.groups[~self.held_out][at], return_inverse=True)[1]
+        p = (self.out_of_fold if p is None else p)[at]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            floor = metrics.noise_floor(p, correct, groups=groups)
+            auroc = metrics.auroc(p, correct)
+        n, documents = len(correct), int(groups.max()) + 1
+        figures = {
+            "accuracy": correct.mean(),
+            "mean_confidence": p.mean(),
+            "ace": floor.observed,
+            "ace_floor": floor.mean,
+            "ace_floor_95": floor.quantile_95,
+            "auroc": auroc,
+            "gain": metrics.gain(p, correct),
+        }
+        return {
+            "n": n,
+            "documents": documents,
+            "enough": n >= ENOUGH and documents >= ENOUGH // 2,
+            **{name: None if np.isnan(value) else float(value) for name, value in figures.items()},
+        }
+
+
+def _learn(
+    features: Features,
+    correct: Floats,
+    candidates: Sequence[MapCandidate],
+    groups: Groups,
+    held_out: NDArray[np.bool_],
+    seed: int,
+) -> _Learned:
+    labels = Labelled(part_of(features, ~held_out), correct[~held_out], candidates)
+    of_fit = np.unique(groups[~held_out], return_inverse=True)[1]
+    choice = choose_map(*labels, groups=of_fit, seed=seed)
+    out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
+    return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out)
+
+
+def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:
+    """Return the model and the prompt that all rows were sampled with, as far as they are known."""
+    origins = [row.sampled_by.to_json() for row in rows]
+    names = ("model", "revision", "prompt_hash", "temperature")
+    common = {name: {one.get(name) for one in origins} for name in names}
+    return {name: value for name, (value, *more) in common.items() if value is not None and not more}
 
 
 def _is_own(row: Row) -> bool:
     return isinstance(row.json.get("schema"), Mapping)
-
-
-def _figures(p: Floats, correct: Floats, groups: Groups) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)
-        values: Json = metrics.summary(p, correct, groups=groups)
-    figures = {name: float(values[name]) for name in FIGURES if name in values}
-    counts = {"n": len(p), "documents": int(groups.max()) + 1}
-    return counts | {name: None if np.isnan(value) else value for name, value in figures.items()}
 
 
 def _problems(report: Figures) -> list[str]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal import metrics
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.calibration.features import ISOTONIC, order_by
+from semcal.calibration.score_column import ScoreColumn
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
 from semcal.metrics.probability_maps import (
@@ -276,29 +276,26 @@ class ScoreCalibrator:
         if np.isnan(columns).all(0).any():
             raise InputError("X has a score that is NaN for all examples; leave this column out")
         self._rate = float(correct.mean())
-        self._low, self._high = np.nanmin(columns, 0), np.nanmax(columns, 0)
-        self._is_probability = (self._low >= 0) & (self._high <= 1)
-        self._rises = [_rises(column, correct) for column in columns.T]
+        self._scores = [
+            ScoreColumn(f"x{place}").learn(column, correct) for place, column in enumerate(columns.T)
+        ]
 
     def _features(self, columns: Floats) -> dict[str, Floats]:
         """Return scores (n,) by name, as they are and scaled to [0, 1], and the share of the class."""
         features = {RATE: np.full(len(columns), self._rate)}
-        for place, column in enumerate(columns.T):
-            low, high = (0.0, 1.0) if self._is_probability[place] else (self._low[place], self._high[place])
-            scaled = np.clip((column - low) / (high - low), 0, 1) if high > low else np.zeros(len(column))
-            features[f"x{place}"] = column
-            features[f"scaled x{place}"] = scaled if self._rises[place] else 1 - scaled
+        for score, column in zip(self._scores, columns.T):
+            features |= {score.name: column, f"scaled {score.name}": score.scale(column)}
         return features
 
     def _candidates(self) -> list[MapCandidate]:
         """Return the maps that are tried, the simplest first."""
-        names = [f"x{place}" for place in range(self.n_features_in_)]
-        probabilities = tuple(name for name, is_one in zip(names, self._is_probability) if is_one)
+        names = [score.name for score in self._scores]
+        probabilities = tuple(score.name for score in self._scores if score.is_probability)
         fewest = max(PLENTY, FEW * len(names))
         logistic = MapCandidate("logistic", tuple(names), probabilities, fewest=fewest)
         if len(names) > 1:
             return [MapCandidate("none", (RATE,)), logistic]
-        is_rising_probability = bool(self._is_probability[0]) and self._rises[0]
+        is_rising_probability = self._scores[0].is_probability and not self._scores[0].falling
         return [
             MapCandidate("none", ("x0",) if is_rising_probability else (RATE,)),
             MapCandidate("beta", ("scaled x0",), fewest=FEW),
@@ -329,11 +326,3 @@ class ScoreCalibrator:
             n_orderings=2 if is_one else 1,
             shown=scores if is_one else None,
         )
-
-
-def _rises(column: Floats, correct: Floats) -> bool:
-    """Return whether higher scores (n,) go with the second class."""
-    known = ~np.isnan(column)
-    if len(set(correct[known].tolist())) < 2:
-        return True
-    return metrics.auroc(column[known], correct[known]) >= 0.5

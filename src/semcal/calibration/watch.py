@@ -18,6 +18,7 @@ import numpy as np
 
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.map_report import DECIMALS
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.distribution import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog
@@ -133,7 +134,7 @@ class PromiseWatch:
         if risk is not None or risks:
             groups["risk"] = {"answered": EProcess(ABOVE)}
         groups["calibration"] = _comparisons(p, correct) or {name: EProcess(BOTH) for name in ("all", *BANDS)}
-        scores = np.sort(p)
+        scores = np.sort(np.round(p, DECIMALS))  # rounding must not part equal probabilities
         edges = np.unique(scores[:: max(LIKE, -(-len(scores) // MOST_LIKE))])[1:]
         if len(edges):
             groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
@@ -166,7 +167,8 @@ class PromiseWatch:
         """
         if "questions" not in self.tests:
             return
-        test, place = self.tests["questions"], bisect_right(self.edges, probability)
+        rounded = float(np.round(probability, DECIMALS))
+        test, place = self.tests["questions"], bisect_right(self.edges, rounded)
         self.counts[place] += 1
         u = float(uniforms(0, "questions", m=1, steps=1, first=test.n)[0, 0])
         p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,9 +16,17 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
 from semcal.cli.console import as_shown, info, nli_cost, paragraph
-from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions, show_first_prompt
+from semcal.cli.row_streams import (
+    RowResults,
+    as_line,
+    checked,
+    counted,
+    open_questions,
+    open_rows,
+    show_first_prompt,
+)
 from semcal.data.question import Question
-from semcal.errors import QuestionError, RowError, UsageError
+from semcal.errors import InputError, QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
@@ -36,7 +45,7 @@ BLOCK = 256
 LONGEST = 48
 #: Suffixes of files of questions.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-#: Options of `SemanticUQ` that a calibration sets, as it sets the distribution and the equivalence.
+#: Options of `SemanticUQ` that a calibration sets, in addition to recalibrator and equivalence.
 SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template", "vary")
 COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
@@ -63,7 +72,7 @@ class AskOptions:
     merge_refusals: bool | None = setting(
         help="Count all refusals to answer as one meaning: false by default."
     )
-    compare: bool = Option(False, "--compare", help="Show the answer at T = 0.5 as well.")
+    compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
         None,
@@ -122,6 +131,8 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     probability. Without --model the embedded Atlas model answers, with its own calibration.
     """
     single = _single(options)
+    if options.calibration is not None and opt.holds_field_calibration(options.calibration):
+        return _ask_fields(options, server, single)
     from semcal.calibration.compatibility import equivalence_of
     from semcal.calibration.watch import find_shift
     from semcal.uncertainty import AskStep
@@ -182,6 +193,42 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         return results.bad.exit_code()
 
 
+def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:
+    """Sample structured answers, and add the probability of each field."""
+    from semcal.calibration.fields import FieldCalibration, FieldStep
+    from semcal.fields.rows import check_to_sample
+    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
+
+    opt.required_model(options.model)
+    calibration = FieldCalibration.from_pretrained(options.calibration or "")
+    if options.m not in (None, calibration.m):
+        raise UsageError(f"--m: the calibration was learned with {calibration.m} samples. Omit --m")
+    schema = calibration.parsed
+    models = replace(opt.ModelOptions.of(options, server), equivalence=calibration.equivalence)
+    check = partial(check_to_sample, schema=schema)
+    read: Iterator[Row | InputError] = iter([Row.of(single)] if single is not None else ())
+    if single is None:
+        names = ("id", "question", "context")
+        read = open_rows(options.question, options.columns, check, fields=names, label="ask")
+    rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
+    with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
+        model = load().model
+        options = opt.structured_options(options, model, schema)
+        method, prompt = opt.open_recalibrator(model, options)
+        config = SamplingConfig(
+            calibration.m, options.seed, 1.0, options.max_new_tokens, answer_format="whole"
+        )
+        sampling = Sampling((method,), prompt, config, schema=schema.json)
+        steps = (
+            SampleStep(sampling, full=True, answer=calibration.answer_kind),
+            FieldStep(calibration),
+        )
+        with RowResults("ask", options.out, limit=options.limit) as results:
+            for block in results.blocks(rows, *steps, workers=executor, cut=BLOCK):
+                results.write(block)
+        return results.bad.exit_code()
+
+
 def _single(options: AskOptions) -> Question | None:
     """Return the question of the command line; None if it is a file of questions or standard input."""
     text, context = options.question, options.context
@@ -194,7 +241,7 @@ def _single(options: AskOptions) -> Question | None:
     if not text.strip():
         raise UsageError("QUESTION is empty; pass a question or a file of questions")
     if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
-        raise UsageError(f"QUESTION: there is no file {text!r}; check the path")
+        raise UsageError(f"QUESTION: the file {text!r} does not exist; check the path")
     if options.columns:
         raise UsageError("--columns requires a file of questions; omit it for one question")
     return Question(text, text, (), context)
@@ -268,7 +315,7 @@ def _ways(
 
 
 def promise(limit: Threshold) -> str:
-    """Return the promise of a threshold in a sentence; if it has none, why all abstain and what helps."""
+    """Return the promise of a threshold as a sentence, or reason and remedy if all answers abstain."""
     if limit.threshold is not None:
         return limit.sentence
     needed = limit.questions_needed

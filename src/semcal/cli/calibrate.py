@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
@@ -55,7 +55,7 @@ FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
     *("answers", "clusters", "context", "group", "answer", "greedy", "correct"),
 )
-#: Columns of given answers: the answer, and whether it is correct.
+#: Columns of given answers: the answer and its correctness.
 OF_GIVEN = ("answer", "correct")
 #: Largest number of audited replies without a label that a message names.
 NAMED = 10
@@ -63,6 +63,19 @@ NAMED = 10
 TOGETHER = (
     "All thresholds hold together with {:.3g}% confidence; review answers between the first and the last."
 )
+
+
+#: The value of --m that stands for auto.
+AUTO = 0
+
+
+def samples_or_auto(text: str) -> int:
+    """Parse --m: a positive whole number, or `AUTO` for "auto"; BadParameter for other texts."""
+    if text == "auto":
+        return AUTO
+    if text.isdecimal() and 0 < int(text) < opt.LARGEST:
+        return int(text)
+    raise BadParameter(f"{shown(text)} is neither a positive whole number nor auto; pass for example 10")
 
 
 @dataclass(frozen=True)
@@ -152,9 +165,11 @@ class CalibrateOptions:
     m: int | None = Option(
         None,
         "--m",
-        callback=opt.countable,
+        metavar="N|auto",
+        parser=samples_or_auto,
         help="Number of answers for each question at each temperature, to sample or to use of stored "
-        "samples: 10 by default.",
+        "samples: 10 by default. With auto, sample 10, learn from the fewest that lose at most one standard "
+        "error of gain, and let semcal ask sample as many.",
     )
     m_curve: bool = setting(False, help="Also report the gain with fewer samples: false by default.")
     linkage: str = opt.LINKAGE
@@ -187,6 +202,11 @@ class CalibrateOptions:
     def kind(self) -> AnswerKind:
         """The kind of answer whose probability is learned."""
         return as_answer_kind(self.answer or "modal")
+
+    @property
+    def curve(self) -> bool | Literal["auto"]:
+        """The `m_curve` of a calibration."""
+        return "auto" if self.m == AUTO else self.m_curve
 
     def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
         """Return the settings of the calibration."""
@@ -254,9 +274,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
-    highest cross-validated gain, or from no map if none beats the share. With --risk, the share of samples
-    decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more, two in
-    five are held out for a threshold of the probability. Of rows without samples, a score is calibrated
+    highest cross-validated gain; the share itself is used if no map is better. With --risk, the share of
+    samples decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more,
+    40% are held out for a threshold of the probability. For rows without samples, a score is calibrated
     (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
@@ -378,9 +398,9 @@ def _is_kept(row: Row) -> bool:
 
 
 def output_of(out: Path) -> Output:
-    """Return the directory of the calibration; --overwrite replaces another calibration, and nothing else.
+    """Return the directory of the calibration; --overwrite replaces only another calibration.
 
-    A directory with nothing but kept samples was begun by this command.
+    A directory with only samples of this command counts as its own.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
     if (of_fields := folder_output(out, "field-calibration")).replaceable:
@@ -472,9 +492,8 @@ def _from_samples(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
 ) -> LearningTask | None:
     """Read stored samples; None with --dry-run."""
-    from semcal.calibration.calibrator import calibrate_rows
+    from semcal.calibration.calibrator import calibrate_with_curve
     from semcal.calibration.compatibility import check_equivalence
-    from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
 
@@ -498,26 +517,23 @@ def _from_samples(
         measured = measure_samples(
             rows,
             cluster,
-            m=options.m,
+            m=options.m or None,
             temperatures=options.temperatures,
             answer=options.kind,
             progress=progress,
             read_by=None if addition is None else addition.calibration,
         )
-        calibration = calibrate_rows(
+        return calibrate_with_curve(
             measured,
+            rows_at_temperatures(rows, options.temperatures) if options.curve else None,
             cluster,
             config,
+            options.curve,
             seed=seed,
             fixed_temperature=is_fixed,
             origin=origin,
             added=None if addition is None else addition.labels,
         )
-        if not options.m_curve:
-            return calibration
-        stored = rows_at_temperatures(rows, options.temperatures)
-        curve = draws_curve(stored, cluster, config, seed=seed, fixed_temperature=is_fixed)
-        return calibration.with_draws_curve(curve)
 
     return LearningTask(learn, cluster.judge, grader)
 
@@ -660,7 +676,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
     prompt, questions = prompt.settled(questions, leave_out)
-    sampling = opt.sampling_config(options)
+    sampling = opt.sampling_config(replace(options, m=options.m or None))
     m, temperatures = sampling.m, sampling.temperatures
     if options.dry_run:
         listed_temperatures = ", ".join(f"{t:g}" for t in temperatures)
@@ -695,7 +711,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         sampling=sampling,
         cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
-        m_curve=options.m_curve,
+        m_curve=options.curve,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
@@ -773,30 +789,35 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     return "\n".join(lines)
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a capital letter and one full stop.
+
+    >>> as_sentence("no threshold")
+    'No threshold.'
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
 def threshold_lines(calibration: Calibration) -> list[str]:
     """Return the promise of each threshold, and its answers to the questions that it was tested on."""
     lines = []
-    held_out = "held-out " if calibration.report.apart else ""
+    tested = "held-out" if calibration.report.apart else "labeled"
     for one in calibration.all_thresholds:
-        lines += [paragraph(line) for line in (one.sentence, one.outlook) if line]
+        lines += [paragraph(as_sentence(text)) for text in (one.sentence, one.outlook) if text]
         if one.threshold is not None:
-            tested = (
-                f"Tested on {one.n:,} {held_out}questions: {one.answered:,} answered, {one.errors:,} of them"
-            )
-            lines.append(f"{tested} wrong.")
+            counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
+            lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
     if calibration.ordering is not None:
-        ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
-        lines.append(
-            paragraph(f"All {calibration.all_thresholds[0].n:,} labels test the threshold: {ordered}.")
-        )
+        reason = f"answers are ordered by {calibration.ordering}, which no label chose"
+        lines.append(paragraph(f"No label is held out, because {reason}."))
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
 
 
 def report_lines(report: CalibrationReport) -> list[str]:
-    """Return the figures of the share of samples and of the calibrated probability, out of fold."""
-    base = "share of samples" if report.base_name == "E-SC" else report.base_name
+    """Return the figures before and after calibration, out of fold."""
+    base = report.base_in_words.removeprefix("the ")
     at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
     columns = {base: report.base, **at_one, "calibrated": report.calibrated}
     if report.moved is not None:
@@ -807,9 +828,7 @@ def report_lines(report: CalibrationReport) -> list[str]:
     if report.no_answer_samples:
         without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
         lines.append(paragraph(f"{without}; these questions count as wrong."))
-    judged = "Each question is judged by a map learned from other questions."
+    judged = "Calibrated figures are for questions that the map has not seen."
     if report.moved is not None:
-        judged = (
-            "The moved map and the map from scratch are learned from other questions than they are judged on."
-        )
+        judged = "The moved map and the map from scratch are judged on questions that they have not seen."
     return [*lines, paragraph(f"{judged} {ON_ACE}")]

@@ -250,7 +250,7 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         return
 
     def note() -> str:
-        return "; ".join(spent(rate=False))  # while requests are under way there is none
+        return "; ".join(spent(rate=False))  # the rate is unknown during requests
 
     _notes.append(note)
     try:

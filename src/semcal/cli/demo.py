@@ -113,9 +113,9 @@ def command(options: DemoOptions) -> int:
 
 
 def output_of(out: Path | None, quick: bool) -> Output:
-    """Return the run folder; a folder with the calibration of the example set was begun by this command."""
+    """Return the run folder; a folder that holds the folder of the example set was begun by this command."""
     folder = _folder(out, quick=quick)
-    return run_folder(folder, begun=(folder / CALIBRATED / "calibration.json").is_file())
+    return run_folder(folder, begun=(folder / CALIBRATED).is_dir())
 
 
 def _folder(out: Path | None, *, quick: bool) -> Path:

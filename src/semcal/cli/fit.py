@@ -198,7 +198,7 @@ class FitOptions:
         ):
             if is_wanted:
                 raise UsageError(
-                    f"{option} {reason}, which a server ({name}) does not return. Use TS (exact) or TS-grid, "
+                    f"{option} {reason}, but a server ({name}) returns none. Use TS (exact) or TS-grid, "
                     "or semcal calibrate, which needs samples only."
                 )
 
@@ -319,7 +319,7 @@ class FitWork:
         return Sampling((), self.asking, opt.sampling_config(self.options))
 
     def key(self) -> Json:
-        """The settings that the result depends on."""
+        """Return the settings that the result depends on."""
         names = ["method", "solver", "loss", "alpha", "weight_decay", "learning_rate", "select", "by"]
         names += ["measure", "seed"]
         names += ["m", "max_new_tokens", "equivalence"] if self.options.samples else []

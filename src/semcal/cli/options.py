@@ -33,7 +33,7 @@ from semcal.cli.config_file import (
 )
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
-from semcal.files import read_object
+from semcal.files import dumps, read_object
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
@@ -65,6 +65,9 @@ ATLAS = "atlas"
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
+#: The system message for structured answers, and the usual limit of their tokens.
+STRUCTURED = "Answer with one JSON object that is valid under the schema, and with nothing else."
+STRUCTURED_TOKENS = 512
 #: The placeholder of an option's value in help, by its type.
 _PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
@@ -583,6 +586,21 @@ def open_schema(path: Path | None) -> Schema | None:
     if not path.is_file():
         raise UsageError(f"--schema: {path} does not exist. Pass a file with a JSON Schema")
     return parse_schema(read_object(path, remedy="pass a file with a JSON Schema to --schema"))
+
+
+def structured_options(options: _Options, model: Sampler, schema: Schema | None) -> _Options:
+    """Return the options with a prompt and a token limit for structured answers, unless the user gave some.
+
+    A local model reads the schema in the prompt.
+    """
+    if schema is None:
+        return options
+    system, template, limit = _named(options, "system", "template", "max_new_tokens")
+    if system is None and template is None:
+        is_local = model.capabilities.answers_a_request is None
+        system = STRUCTURED + (f" The schema is:\n{dumps(dict(schema.json))}" if is_local else "")
+    changed = {"answer_format": "whole", "max_new_tokens": limit or STRUCTURED_TOKENS, "system": system}
+    return replace(options, **changed)
 
 
 def prompt_config(options: object) -> PromptConfig:

@@ -40,7 +40,7 @@ from semcal.cli.row_streams import (
     open_rows,
     show_first_prompt,
 )
-from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
+from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
@@ -49,6 +49,7 @@ from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_
 from semcal.steps import Step
 
 if TYPE_CHECKING:
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
@@ -84,6 +85,7 @@ class SampleOptions:
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
+    schema: Path | None = opt.SCHEMA
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -105,8 +107,8 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     of that answer. With --out, an interrupted command resumes and gives identical results.
     """
     opt.required_model(options.model)
-    models, config = opt.ModelOptions.of(options, server), opt.sampling_config(options)
-    read, total = counted(options.file, open_questions(options.file, options.columns, label="sample"))
+    models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
+    read, total = counted(options.file, read_to_sample(options, schema, "sample"))
     if options.show_prompt:
         language_model = models.open_model()
         return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
@@ -118,8 +120,11 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
         language_model = load().model
         from semcal.models.sample import SampleStep, check_question
 
+        options = opt.structured_options(options, language_model, schema)
         method, asking = opt.open_recalibrator(language_model, options)
-        sampling = Sampling((method,), asking, config)
+        sampling = Sampling(
+            (method,), asking, opt.sampling_config(options), schema=None if schema is None else schema.json
+        )
         kind = as_answer_kind(options.answer or "modal")
         step = SampleStep(sampling, full=True, answer=kind)
         made_by = {
@@ -153,13 +158,23 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
+def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) -> Iterator[Row | InputError]:
+    """Read questions; the references of structured answers are objects, and checked."""
+    if schema is None:
+        return open_questions(options.file, options.columns, label=label)
+    from semcal.fields.rows import check_to_sample
+
+    check = partial(check_to_sample, schema=schema)
+    return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
+
+
 def sample_output(out: Path | None) -> Output | None:
     """Return the output of the command and the folder of its finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
 
 
 def _plan_sampling(
-    read: Iterator[Row | RowError],
+    read: Iterator[Row | InputError],
     models: opt.ModelOptions,
     options: SampleOptions,
 ) -> int:
@@ -548,16 +563,16 @@ class MetricsOptions:
     """The options of `semcal metrics`."""
 
     file: str = opt.ROWS
-    measure: list[str] | None = Option(None, help="Only this measure; may be repeated.")
-    bins: int = Option(15, min=1, callback=opt.countable, help="Bins of ECE and ACE.")
-    ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions.")
+    measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated: all by default.")
+    bins: int = Option(15, min=1, callback=opt.countable, help="Number of bins of ECE and ACE.")
+    ci: bool = Option(False, "--ci", help="Add standard errors and 95% intervals over questions.")
     risk: float | None = opt.RISK
     delta: float = opt.DELTA
     by: str | None = Option(
         None,
         "--by",
         metavar="COLUMN",
-        help="Also whether it holds for the rows of each value of this column.",
+        help="Column whose values define slices, which are tested separately: none by default.",
     )
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
@@ -575,11 +590,11 @@ def metrics(
 ) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
-    Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
-    probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
-    is null. Rows that are null under a measure do not count for it; their number is printed. With --by
-    also whether the confidences, and the promise of a threshold (--risk, or that of the rows), hold for
-    the rows of each value of a column, such as a category or a language; the number of values is allowed for.
+    Reads rows {confidence, correct}, or both by measure as semcal grade writes them. A calibrated probability
+    of the answer (probability, answer_correct) is the measure Calibrated. Undefined values are null. Rows
+    with a null measure do not count for it; their number is printed. --by tests whether the confidences, and
+    the promise of a threshold (--risk, or that of the rows), hold for the rows of each value of a column,
+    such as a category or a language; the tests are corrected for the number of values.
     """
     from semcal.data.question import several
     from semcal.fields.rows import check_has_fields, checked_by_kind, item_rows
@@ -597,11 +612,11 @@ def metrics(
     with BadRows() as bad:
         kept = list(item_rows(list(good_rows(rows, bad))))
     if options.by is not None and kept and not any(row.has(options.by) for row in kept):
-        raise UsageError(f"--by {options.by}: no row has such a column; there are {', '.join(kept[0].json)}")
+        raise UsageError(f"--by {options.by}: no row has this column. Pass one of {', '.join(kept[0].json)}")
     by_measure = scores_by_measure(kept, options.measure, by=options.by)
     if not by_measure:
         raise InputError(
-            f"no row of {options.file} holds confidence and correct; run `semcal measure` and `semcal grade`"
+            f"{options.file}: no row has confidence and correct. Run `semcal measure` and `semcal grade`"
         )
     for name, scores in by_measure.items():
         if scores.undefined:
@@ -622,7 +637,7 @@ def metrics(
     if options.risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in by_measure.values()):
-            info("metrics: of questions that share a passage or group, which are not independent, one counts")
+            info("metrics: questions that share a passage or group are not independent; one of them counts")
     _show_or_write(
         results,
         options.out,

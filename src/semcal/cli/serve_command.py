@@ -171,7 +171,9 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
         limits = web_server.limits
-        info(f"serve: at most {limits.total} connections, {limits.per_address} of them from one address")
+        info(
+            f"serve: accepts up to {limits.total} connections, {limits.per_address} of them from one address"
+        )
         web_server.answer(bound)
     if service.n_given_up:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
@@ -305,7 +307,7 @@ def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
     if watch.shift is not None:
         info(f"serve: {watch.shift}")
     if watch.alarm:
-        info(f"serve: the labels in {log.path} raise an alarm; docs/monitor.md lists remedies")
+        info(f"serve: the labels in {log.path} raise an alarm; docs/alarm.md lists remedies")
     return watch
 
 

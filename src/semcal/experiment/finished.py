@@ -166,7 +166,7 @@ def forget_from(folder: Path, stage: str) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Empty a run folder; UsageError for another folder."""
+    """Clear a run folder; UsageError for another folder."""
     if (folder / FILE).is_file():
         clear_folder(folder)
     elif folder.exists() and own_files(folder):
@@ -294,7 +294,7 @@ class FinishedRun:
         return [(model, dataset) for model in self.models for dataset in self.datasets]
 
     def parts(self) -> list[FinishedRun]:
-        """The run for each of its pairs alone."""
+        """Return the run for each of its pairs alone."""
         return [replace(self, part=pair) for pair in self.pairs]
 
     @property
@@ -303,7 +303,7 @@ class FinishedRun:
         return len(self.refused())
 
     def refused(self) -> StoredRows:
-        """The rejected rows of the data: {dataset, line, reason}."""
+        """Return the rejected rows of the data: {dataset, line, reason}."""
         path = self.folder / "problems.jsonl"
         return _rows(path) if path.exists() else []
 

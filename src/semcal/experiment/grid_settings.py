@@ -307,7 +307,7 @@ class Grading(SettingsGroup):
     vanilla: Literal["greedy", "beam"] = "greedy"  # answer of SE_vanilla
 
     def grader(self) -> RuleGrader:
-        """The grader with these rules."""
+        """Return the grader with these rules."""
         at = Thresholds(
             fuzzy=self.fuzzy,
             fuzzy_above=self.fuzzy_above,

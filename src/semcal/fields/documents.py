@@ -292,134 +292,53 @@ def _list_items(
 # ---- Correctness
 
 
-@dataclass(frozen=True)
-class References:
-    """The reference values of a document, and whether a document is complete."""
-
-    correct: dict[str, bool]  # by path
-    complete: bool  # no element of the reference is missing
-
-
-def check_reference(schema: Schema, reference: Json) -> None:
-    """Raise InputError unless a reference is valid under the schema; null is valid everywhere."""
-    if not isinstance(reference, Mapping):
-        raise InputError(f"'answers' must be an object like the schema, got {reference!r:.60}")
+def read_reference(schema: Schema, reference: Json) -> Json:
+    """Return a reference with numbers and dates read; InputError if it is not valid under the schema."""
     try:
-        _check_reference(schema.root, reference, "")
+        return schema.root.read(reference if isinstance(reference, Mapping) else [], reference=True)
     except InvalidDocument as error:
         raise InputError(f"'answers' is not valid under the schema: {error}. Correct the reference") from None
 
 
-def accepted_values(node: Node, reference: Json) -> list[Json]:
-    """Return the accepted values of a leaf: one, those of `any_of`, or a list for a field without lists."""
-    if isinstance(reference, Mapping) and reference.keys() == {"any_of"}:
-        return list(reference["any_of"])
-    if isinstance(reference, list) and node.items is None and not node.is_free:
-        return reference
-    return [reference]
-
-
-def _check_reference(node: Node, reference: Json, place: str) -> None:
-    if reference is None:
-        return
-    if node.kind == "leaf":
-        values = accepted_values(node, reference)
-        if not values:
-            raise InvalidDocument(f"{place}: there is no accepted value")
-        for value in values:
-            if value is not None:
-                node.read(value, place)
-    elif node.kind == "list":
-        if not isinstance(reference, list):
-            node.read(reference, place)
-        assert node.items is not None
-        for number, item in enumerate(reference):
-            _check_reference(node.items, item, f"{place}/{number}")
-    else:
-        stated = dict.fromkeys(reference) if isinstance(reference, Mapping) else reference
-        if not isinstance(stated, Mapping):
-            node.read(stated, place)
-        if node.tag:
-            node.read(reference, place)
-        node = node.variant(reference)
-        for name in reference:
-            if name not in node.properties and node.additional is None:
-                raise InvalidDocument(f"{place}/{escaped(name)}: this key is not in the schema")
-            _check_reference(node.child(name), reference[name], f"{place}/{escaped(name)}")
-        if missing := sorted(node.required - reference.keys()):
-            raise InvalidDocument(f"{place}/{escaped(missing[0])}: this key is required, and missing")
-
-
-def grade_document(schema: Schema, document: Json, reference: Json, keys: Keys) -> References:
-    """Compare a document with a reference: the correctness of each item, and whether an element is missing.
+def grade_document(
+    schema: Schema, document: Json, reference: Json, keys: Keys
+) -> tuple[dict[str, bool], bool]:
+    """Return the correctness of each item by its path, and whether no value of the reference is missing.
 
     A key that the reference leaves out is an empty field.
     """
-    correct: dict[str, bool] = {}
-    complete = _grade(schema.root, "", document, reference, keys, correct)
-    return References(correct, complete)
+    chosen = _chosen(schema.root, document, read_reference(schema, reference), keys)
+    items = items_of(schema, document, [chosen], keys)
+    correct = {item.path: _is_accepted(item.node, item.value, item.values[0], keys) for item in items}
+    stated = (item for item in items_of(schema, chosen, [document], keys) if item.value is not None)
+    return correct, all(item.values[0] is not ABSENT and item.values[0] is not None for item in stated)
 
 
-def _same(node: Node, value: Json, reference: Json, keys: Keys) -> bool:
-    for accepted in accepted_values(node, reference):
-        read = None if accepted is None else node.read(accepted)
-        if keys.of(node, value) == keys.of(node, read):
+def _accepted(reference: Json) -> list[Json]:
+    is_any = isinstance(reference, Mapping) and reference.keys() == {"any_of"}
+    return list(reference["any_of"]) if is_any else [reference]
+
+
+def _is_accepted(node: Node, value: Json, reference: Json, keys: Keys) -> bool:
+    for accepted in _accepted(None if reference is ABSENT else reference):
+        if keys.of(node, value) == keys.of(node, accepted):
             return True
-        numbers = [one for one in (value, read) if isinstance(one, int | float) and not isinstance(one, bool)]
+        numbers = [one for one in (value, accepted) if type(one) in (int, float)]
         if len(numbers) == 2 and abs(numbers[0] - numbers[1]) <= node.tolerance:
             return True
     return False
 
 
-def _grade(node: Node, path: str, value: Json, reference: Json, keys: Keys, correct: dict[str, bool]) -> bool:
-    if node.kind == "leaf":
-        correct[path] = _same(node, value, reference, keys)
-        return True
-    if node.kind == "list":
-        return _grade_list(node, path, value or [], reference or [], keys, correct)
-    if value is None:
-        correct[path] = reference is None
-        return True
-    node = node.variant(value)
-    reference = reference if isinstance(reference, Mapping) else {}
-    names = [name for name in node.properties if name in value or name not in node.required]
-    further = [name for name in reference if name in node.properties or node.additional is not None]
-    complete = True
-    for name in dict.fromkeys((*names, *value, *further)):
-        below = (f"{path}/{escaped(name)}", value.get(name), reference.get(name))
-        graded = correct if name in value or name in node.properties else {}
-        complete &= _grade(node.child(name), *below, keys, graded)
-        complete &= name in value or name in node.properties or reference[name] in (None, [])
-    return complete
-
-
-def _grade_list(
-    node: Node, path: str, value: list[Json], reference: list[Json], keys: Keys, correct: dict[str, bool]
-) -> bool:
-    assert node.items is not None
-    element, complete = node.items, len(value) == len(reference)
-    if node.ordered or element.kind != "leaf":
-        plain = [_plain(item) for item in reference]
-        matched: Mapping[int, Json] = dict(enumerate(reference))
-        if not node.ordered:
-            where = {id(item): number for number, item in enumerate(plain)}
-            found = aligned(element, value, plain, keys)
-            matched = {place: reference[where[id(item)]] for place, item in found.items()}
-        for place, item in enumerate(value):
-            complete &= _grade(element, f"{path}/{place}", item, matched.get(place), keys, correct)
-        return complete
-    found_references = set()
-    for place, item in enumerate(value):
-        same = [number for number, other in enumerate(reference) if _same(element, item, other, keys)]
-        correct[f"{path}/{place}"] = bool(same)
-        found_references.update(same)
-    return len(found_references) == len(reference)
-
-
-def _plain(reference: Json) -> Json:
-    """Return a reference with the first of alternative values, to align it."""
-    if isinstance(reference, Mapping):
-        if reference.keys() == {"any_of"}:
-            return reference["any_of"][0] if reference["any_of"] else None
-        return {name: _plain(item) for name, item in reference.items()}
-    return [_plain(item) for item in reference] if isinstance(reference, list) else reference
+def _chosen(node: Node, value: Json, reference: Json, keys: Keys) -> Json:
+    """Choose the alternatives of a reference's elements that a document holds."""
+    if node.kind == "list" and isinstance(reference, list) and node.items is not None:
+        element = node.items
+        if element.kind != "leaf":
+            return reference
+        own = {keys.of(element, item) for item in value or ()}
+        alternatives = (_accepted(item) for item in reference)
+        return [next((a for a in some if keys.of(element, a) in own), some[0]) for some in alternatives]
+    if node.kind != "object" or not isinstance(reference, Mapping):
+        return reference
+    node, value = node.variant(reference), value if isinstance(value, Mapping) else {}
+    return {name: _chosen(node.child(name), value.get(name), item, keys) for name, item in reference.items()}

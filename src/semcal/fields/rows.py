@@ -20,12 +20,12 @@ from semcal.fields.documents import (
     Item,
     Keys,
     agreed_document,
-    check_reference,
     grade_document,
     items_of,
     join_numbers,
     leaves_of,
     read_document,
+    read_reference,
 )
 from semcal.fields.schema import InvalidDocument, Json, Node, Schema, parse_schema
 from semcal.models.clustering import ClusterConfig, cluster_missing
@@ -61,7 +61,14 @@ def check_structured(row: Row, given: Schema | None = None) -> None:
     _ = row.id, row.samples, row.group, row.context
     schema = schema_of(row, given)
     if row.json.get("answers") is not None:
-        check_reference(schema, row["answers"])
+        read_reference(schema, row["answers"])
+
+
+def check_to_sample(row: Row, schema: Schema) -> None:
+    """Raise InputError unless a row has a question, or messages, and a valid reference if any."""
+    _ = row.id, row.question, row.group, row.context
+    if row.json.get("answers") is not None:
+        read_reference(schema, row["answers"])
 
 
 # ---- Fields of samples
@@ -239,12 +246,11 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
     reference = row.json.get("answers")
     if not isinstance(reference, Mapping):
         raise InputError(f"'answers' must be an object like the schema, got {shown(reference)}. Add it")
-    check_reference(schema, reference)
     if not row.json.get(FIELDS):
         return row.set(fields={}, document={**(row.json.get(DOCUMENT) or {}), "correct": False})
-    graded = grade_document(schema, row["answer"], reference, Keys())
-    fields = {path: {**block, "correct": graded.correct[path]} for path, block in row[FIELDS].items()}
-    right = graded.complete and all(graded.correct.values())
+    correct, is_complete = grade_document(schema, row["answer"], reference, Keys())
+    fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
+    right = is_complete and all(correct.values())
     return row.set(fields=fields, document={**(row.json.get(DOCUMENT) or {}), "correct": right})
 
 

@@ -6,10 +6,10 @@ numbers and dates that are written as texts.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -44,6 +44,23 @@ KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
     "additionalProperties": (bool, Mapping),
     "items": (bool, Mapping),
     "type": (str, list),
+}
+_NUMBERS = (int, (int, float))
+#: The keywords that limit values, with their checks; a keyword for another type holds.
+CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "enum": lambda value, choices: any(_equal(value, choice) for choice in choices),
+    "const": lambda value, choice: _equal(value, choice),
+    "minItems": lambda value, limit: not isinstance(value, list) or len(value) >= limit,
+    "maxItems": lambda value, limit: not isinstance(value, list) or len(value) <= limit,
+    "uniqueItems": lambda value, on: not (on and isinstance(value, list)) or _are_distinct(value),
+    "minLength": lambda value, limit: not isinstance(value, str) or len(value) >= limit,
+    "maxLength": lambda value, limit: not isinstance(value, str) or len(value) <= limit,
+    "pattern": lambda value, pattern: not isinstance(value, str) or bool(re.search(pattern, value)),
+    "minimum": lambda value, limit: not _is_number(value) or value >= limit,
+    "maximum": lambda value, limit: not _is_number(value) or value <= limit,
+    "exclusiveMinimum": lambda value, limit: not _is_number(value) or value > limit,
+    "exclusiveMaximum": lambda value, limit: not _is_number(value) or value < limit,
+    "multipleOf": lambda value, step: not _is_number(value) or not step or _is_whole(value / step),
 }
 _NUMBER = re.compile(r"(-?)[$€£¥₹]?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -116,99 +133,78 @@ class Node:
 
     # ---- Validation
 
-    def read(self, value: Json, place: str = "") -> Json:
-        """Return the value with numbers and dates read; InvalidDocument if it is not valid."""
+    def read(self, value: Json, place: str = "", *, reference: bool = False) -> Json:
+        """Return the value with numbers and dates read; InvalidDocument if it is not valid.
+
+        In a `reference` null is valid everywhere, and a leaf may hold alternatives: {"any_of": [...]}, or for
+        a field without lists a list. They are returned as `any_of`.
+        """
         if value is None:
-            if self.nullable or self.is_free:
+            if self.nullable or self.is_free or reference:
                 return None
             raise _invalid(place, "null is not allowed")
-        if self.kind == "object":
-            return self._read_object(value, place)
-        if self.items is not None:
-            return self._read_list(value, place)
+        if reference and self.kind == "leaf" and (accepted := self._alternatives(value)) is not None:
+            if not accepted:
+                raise _invalid(place, "there is no accepted value")
+            return {"any_of": [self.read(one, place) if one is not None else None for one in accepted]}
         if self.options:
             for option in self.options:
-                try:
+                with suppress(InvalidDocument):
                     return option.read(value, place)
-                except InvalidDocument:
-                    continue
             raise _invalid(place, f"{shown(value)} has none of the allowed types")
-        return self._read_leaf(value, place)
+        if self.kind == "object":
+            value = self._read_object(value, place, reference)
+        elif self.items is not None:
+            if not isinstance(value, list):
+                raise _invalid(place, f"a list is expected, got {shown(value)}")
+            element = self.items
+            value = [
+                element.read(item, f"{place}/{number}", reference=reference)
+                for number, item in enumerate(value)
+            ]
+        elif self.types:
+            value = self._read_leaf(value, place)
+        for name, holds in CHECKS.items():
+            if name in self.rules and not holds(value, self.rules[name]):
+                raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
+        return value
 
-    def _read_object(self, value: Json, place: str) -> Json:
+    def _alternatives(self, value: Json) -> list[Json] | None:
+        if isinstance(value, Mapping) and value.keys() == {"any_of"} and isinstance(value["any_of"], list):
+            return value["any_of"]
+        return value if isinstance(value, list) and self.items is None and not self.is_free else None
+
+    def _read_object(self, value: Json, place: str, reference: bool) -> Json:
         if not isinstance(value, Mapping):
             raise _invalid(place, f"an object is expected, got {shown(value)}")
-        if self.tag and str(value.get(self.tag)) not in self.variants:
-            known = ", ".join(self.variants)
-            raise _invalid(
-                f"{place}/{self.tag}", f"got {shown(value.get(self.tag))}, expected one of {known}"
-            )
+        if self.tag and str(tag := value.get(self.tag)) not in self.variants:
+            expected = ", ".join(self.variants)
+            raise _invalid(f"{place}/{self.tag}", f"got {shown(tag)}, expected one of {expected}")
         node = self.variant(value)
         if missing := sorted(node.required - value.keys()):
             raise _invalid(f"{place}/{escaped(missing[0])}", "this key is required, and missing")
         further = sorted(value.keys() - node.properties.keys())
         if further and node.additional is None:
             raise _invalid(f"{place}/{escaped(further[0])}", "this key is not in the schema")
-        return {name: node.child(name).read(item, f"{place}/{escaped(name)}") for name, item in value.items()}
-
-    def _read_list(self, value: Json, place: str) -> Json:
-        assert self.items is not None
-        if not isinstance(value, list):
-            raise _invalid(place, f"a list is expected, got {shown(value)}")
-        low, high = self.rules.get("minItems", 0), self.rules.get("maxItems", math.inf)
-        if not low <= len(value) <= high:
-            raise _invalid(place, f"the list has {len(value)} elements, allowed are {low} to {high}")
-        elements = [self.items.read(item, f"{place}/{number}") for number, item in enumerate(value)]
-        if self.rules.get("uniqueItems") and len({dumps(item) for item in elements}) < len(elements):
-            raise _invalid(place, "the elements of the list are not distinct")
-        return elements
+        return {
+            name: node.child(name).read(item, f"{place}/{escaped(name)}", reference=reference)
+            for name, item in value.items()
+        }
 
     def _read_leaf(self, value: Json, place: str) -> Json:
-        rules = self.rules
-        for choices in ([rules["const"]] if "const" in rules else None, rules.get("enum")):
-            if choices is not None and not any(_equal(value, choice) for choice in choices):
-                raise _invalid(place, f"got {shown(value)}, expected one of {shown(choices)}")
-        if not self.types:
-            return value
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not math.isfinite(value):
-            raise _invalid(place, f"a finite number is expected, got {shown(value)}")
-        if isinstance(value, str) and "string" not in self.types and not is_number:
-            read = _number(value) if {"number", "integer"} & {*self.types} else None
-            if read is None:
-                raise _invalid(place, f"expected {' or '.join(self.types)}, got {shown(value)}")
-            return self._read_leaf(read, place)
-        if is_number and "number" not in self.types and "integer" in self.types:
-            if not float(value).is_integer():
-                raise _invalid(place, f"a whole number is expected, got {shown(value)}")
-            value = int(value)
-        kinds = {"string": isinstance(value, str), "boolean": isinstance(value, bool)}
-        if not any(kinds.get(name, is_number) for name in self.types):
-            raise _invalid(place, f"expected {' or '.join(self.types)}, got {shown(value)}")
         if isinstance(value, str):
-            if rules.get("format") == "date":
-                form = normal_form(value)
-                value = form if _DATE.fullmatch(form) else value
-            low, high = rules.get("minLength", 0), rules.get("maxLength", math.inf)
-            if not low <= len(value) <= high:
-                raise _invalid(place, f"the text has {len(value)} characters, allowed are {low} to {high}")
-            if "pattern" in rules and not re.search(rules["pattern"], value):
-                raise _invalid(place, f"{shown(value)} does not match the pattern {shown(rules['pattern'])}")
-        if is_number:
-            self._check_range(value, place)
+            if "string" not in self.types and {"number", "integer"} & {*self.types}:
+                value = _number(value)
+            elif self.rules.get("format") == "date" and _DATE.fullmatch(form := normal_form(value)):
+                value = form
+        found = {str: "string", bool: "boolean", int: "number", float: "number"}.get(type(value))
+        if found == "number" and not abs(value) < 1e300:  # NaN too
+            found = None
+        if found == "number" and "number" not in self.types and value == int(value):
+            found, value = "integer", int(value)
+        if found not in self.types:
+            raise _invalid(place, f"expected {' or '.join(self.types)}, got {shown(value)}")
         return value
-
-    def _check_range(self, value: float, place: str) -> None:
-        rules = self.rules
-        step = rules.get("multipleOf")
-        if (
-            value < rules.get("minimum", -math.inf)
-            or value > rules.get("maximum", math.inf)
-            or value <= rules.get("exclusiveMinimum", -math.inf)
-            or value >= rules.get("exclusiveMaximum", math.inf)
-            or (step and abs(value / step - round(value / step)) > 1e-9)
-        ):
-            raise _invalid(place, f"{shown(value)} is outside the allowed numbers")
 
     # ---- Equality
 
@@ -251,13 +247,10 @@ class Node:
         """Yield the leaves of the schema, of all variants."""
         if self.kind == "leaf":
             yield self
-        for node in (
-            *self.properties.values(),
-            *self.variants.values(),
-            *([self.items] if self.items else []),
-        ):
-            if self.kind != "leaf":
-                yield from node.leaves()
+        elif self.items is not None:
+            yield from self.items.leaves()
+        for node in (*self.properties.values(), *self.variants.values()):
+            yield from node.leaves()
 
 
 #: Nodes of values that a schema does not describe.
@@ -452,14 +445,10 @@ def _checked(json: Json, place: str) -> dict[str, Any]:
     if not isinstance(json, Mapping):
         raise InputError(f"'schema' {place}: a schema must be an object, got {shown(json)}. Correct it")
     for name, kinds in KEYWORDS.items():
-        value = json.get(name)
-        is_other = isinstance(value, bool) and not (
-            kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
-        )
-        names = value if name == "required" or (name == "type" and isinstance(value, list)) else ()
-        if name in json and (
-            is_other or not isinstance(value, kinds) or not all(isinstance(one, str) for one in names or ())
-        ):
+        value = json.get(name, kinds)
+        names = value if isinstance(value, list) and name in ("required", "type") else ()
+        is_wrong = not isinstance(value, kinds) or (isinstance(value, bool) and kinds in _NUMBERS)
+        if value is not kinds and (is_wrong or not all(isinstance(one, str) for one in names)):
             raise InputError(f"'schema' {place}: {name!r} cannot be {shown(value)}. Correct it")
     try:
         re.compile(json.get("pattern", ""))
@@ -522,6 +511,18 @@ def _number(text: str) -> float | int | None:
         return None
     digits = match[1] + match[2] if not match[2].startswith("-") else match[2]
     return float(digits) if "." in digits or len(digits) > 300 else int(digits)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_whole(number: float) -> bool:
+    return abs(number - round(number)) < 1e-9 * max(1.0, abs(number))
+
+
+def _are_distinct(values: list[Json]) -> bool:
+    return len({dumps(value) for value in values}) == len(values)
 
 
 def _equal(first: Json, second: Json) -> bool:

@@ -293,7 +293,7 @@ class HttpServer(uvicorn.Server):
             self.service.close(at_once=self.service.n_given_up > 0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal; it is not raised again, because the server ends normally."""
+        """Take a signal; it is not raised again, because the server ends normally."""
         del frame
         self.service.draining = True
         self.force_exit = self.should_exit and sig == signal.SIGINT

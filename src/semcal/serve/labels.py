@@ -48,14 +48,14 @@ class LabelTaker:
         self._reading: Future[None] | None = None  # of labels that other services accepted
 
     def close(self, *, at_once: bool = False) -> None:
-        """Handle the waiting labels, or drop them with `at_once`."""
+        """Process the waiting labels, or drop them with `at_once`."""
         for thread in (self._grading, self._plain):
             thread.shutdown(wait=not at_once, cancel_futures=at_once)
 
     def submit(
         self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]
     ) -> Future[list[TakenLabel]]:
-        """Handle labels sent with `key` in a thread."""
+        """Process labels sent with `key` in a thread."""
         thread = self._grading if any(label.references for label in labels) else self._plain
         return thread.submit(self._take, labels, key, is_wanted)
 

@@ -346,7 +346,7 @@ class PairScores:
 
 @contextmanager
 def undefined_as_null() -> Iterator[None]:
-    """Suppress warnings of undefined values, because they are null in results.json."""
+    """Silence warnings of undefined values, because they are null in results.json."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         yield

@@ -58,7 +58,7 @@ SUBJECTS = {"model": "model", "dataset": "data set", "measure": "measure"}
 class ReportFigure:
     """A figure of the report: its number, files, caption and place, and the function that draws it."""
 
-    number: str  # as in the paper: "1" to "10", with a letter where one figure has parts
+    number: str  # as in the paper: "1" to "10", with a letter for a part
     subject: str  # beginning of its file names: figure-NUMBER-SUBJECT
     caption: str
     draw: Callable[..., Figure | None]

@@ -97,9 +97,7 @@ class Field:
     """A column of a table of results, and its values."""
 
     title: str
-    value: (
-        str | tuple[str, ...] | Callable[[Record], Any]
-    )  # a key, a path of keys, or a function; see `cell_of`
+    value: str | tuple[str, ...] | Callable[[Record], Any]  # key, path of keys or function
     group: str = ""
     digits: int = 3
     where: Record = field(default_factory=dict)  # in a pivot: values that identify its row
@@ -246,7 +244,7 @@ def pivot(
     heads: Iterable[tuple[str, ...]] | None = None,
     underline: bool = False,
 ) -> Table:
-    """Arrange rows of results: a table row for each value of `index`, a column for each field.
+    """Place rows of results in a table: a row for each value of `index`, a column for each field.
 
     `index` maps the keys of the leading columns to their headings; `heads` are the values of each table row,
     by default all. A field shows the first result with these values and those of its `where`. For a field
