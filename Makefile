@@ -1,9 +1,9 @@
-# Two commands matter: `make demo` and `make test`. Each sets up .venv on first use.
+# The main commands are `make demo` and `make test`. Each creates .venv on first use.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# What is imported is compiled once, then and not when it is installed, whatever the environment says of that.
+# Compile modules once, on their first import and not at installation, independent of the environment.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check bench bench-quick docs notebooks release-check clean
@@ -17,9 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/semcal demo --out runs/demo
 
-# On all processors, a file of tests on one. A test that hangs ends the run after ten minutes and says where it was; one
-# takes half a minute at most. MARKS='not slow' takes those on a real model with them, which `python -m tools.real_model
-# runs/real` fetches.
+# On all processors, each file of tests on one. A hanging test ends the run after ten minutes with its place; tests take
+# at most half a minute. MARKS='not slow' includes tests on a real model, which `python -m tools.real_model runs/real`
+# fetches.
 MARKS ?= not slow and not real
 test: $(STAMP)
 	$(BIN)/python -m pytest -m '$(MARKS)' -n auto --dist loadfile --no-loadscope-reorder \
@@ -34,11 +34,11 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# Every benchmark in a tiny size, to see that it runs: five minutes of processor time at most.
+# Run every benchmark in a tiny size, in at most five minutes of processor time.
 bench-quick: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --quick
 
-# Runs each notebooks/NAME.py and writes NAME.ipynb with what it shows.
+# Run each notebooks/NAME.py and write NAME.ipynb with its outputs.
 notebooks: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e ".[docs]"
 	$(BIN)/python -m tools.notebooks
@@ -47,8 +47,8 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e ".[docs]"
 	$(BIN)/sphinx-build -W -b html docs docs/_build
 
-# Lowest, newest and fixed versions of what is depended on, each in a clean environment: half an hour, and gigabytes.
-# TORCH=2.13.0+cpu takes the CPU build of PyTorch.
+# Test the lowest, newest and fixed versions of dependencies, each in a clean environment: half an hour, and gigabytes.
+# TORCH=2.13.0+cpu selects the CPU build of PyTorch.
 TORCH ?= 2.13.0
 release-check: $(STAMP)
 	$(BIN)/python -m pip install --quiet uv

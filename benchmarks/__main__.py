@@ -1,11 +1,11 @@
-"""Run every benchmark, print Markdown, and write what was measured to runs/bench.json.
+"""Run every benchmark, print Markdown, and write the rows to runs/bench.json.
 
 python -m benchmarks [NAME ...]
 python -m benchmarks --quick [NAME ...]
 python -m benchmarks NAME --OPTION ...
 
-`--quick` runs each benchmark in the tiny size that it declares, to see that it works: its figures mean
-nothing, and go to runs/bench-quick.json. The exit status is 1 if a benchmark fails or prints no row.
+`--quick` runs each benchmark in its declared tiny size as a test; the figures have no meaning, and are
+written to runs/bench-quick.json. The exit status is 1 if a benchmark fails or prints no row.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ import benchmarks
 from benchmarks import DATA, NotRun
 
 OUT, QUICK_OUT = Path("runs/bench.json"), Path("runs/bench-quick.json")
-#: Of each longer file of SEMCAL_DATA a quick run reads so many blocks of so many rows, evenly spread.
+#: Number of evenly spread blocks, and of rows in a block, that a quick run reads of each longer file.
 BLOCKS, BLOCK = 8, 40
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one benchmark."""
+    """The outcome of one benchmark."""
 
     name: str
     rows: Rows  # of `results`
     printed: int  # rows of all tables
-    seconds: float  # of processor time, with that of its processes
+    seconds: float  # of processor time, including its processes
     failure: str  # empty if there was none
 
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         return import_module(f"benchmarks.{names[0]}").main(names[1:]) or 0
     unknown = sorted(set(names) - set(modules))
     if unknown:
-        print(f"no benchmark {unknown[0]!r}; there are: {', '.join(modules)}", file=sys.stderr)
+        print(f"unknown benchmark {unknown[0]!r}; known: {', '.join(modules)}", file=sys.stderr)
         return 2
     with part_of_data() if quick else patch.dict(os.environ):
         found = [run(name, quick=quick) for name in names or modules]
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(name: str, *, quick: bool = False) -> Outcome:
-    """Run one benchmark; a failure is printed with its traceback, and does not stop the others."""
+    """Run one benchmark. A failure is printed with its traceback, and does not stop the others."""
     start, failure, rows = processor_seconds(), "", Rows()
     with redirect_stdout(Copied(sys.stdout)) as said, warnings.catch_warnings():
         try:
@@ -99,7 +99,7 @@ def run(name: str, *, quick: bool = False) -> Outcome:
 
 
 def rows_of(module: ModuleType, arguments: Sequence[str] = ()) -> Rows:
-    """Run a module once; its rows, if it returns them."""
+    """Run a module once, and return its rows, if any."""
     if arguments or not hasattr(module, "results"):
         if status := module.main(arguments):
             raise SystemExit(status)
@@ -128,7 +128,7 @@ def quick_rows(module: ModuleType) -> Rows:
 
 
 class Copied(StringIO):
-    """Keeps what is printed, and passes it on."""
+    """A stream that stores the printed text and passes it on."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Copied(StringIO):
 
 @contextmanager
 def part_of_data() -> Iterator[None]:
-    """Let SEMCAL_DATA name a folder with a part of each file while this is open."""
+    """Set SEMCAL_DATA to a folder with a part of each file during the block."""
     whole = Path(os.environ.get(DATA, ""))
     with tempfile.TemporaryDirectory() as place, patch.dict(os.environ):
         if DATA in os.environ and whole.is_dir():
@@ -158,7 +158,7 @@ def part_of_data() -> Iterator[None]:
 
 
 def spread(lines: list[bytes]) -> list[bytes]:
-    """Take blocks of lines from all parts of a file: rows of one question mostly follow each other."""
+    """Return blocks of lines from all parts of a file, because rows of one question are mostly adjacent."""
     if len(lines) <= BLOCKS * BLOCK:
         return lines
     starts = (len(lines) * block // BLOCKS for block in range(BLOCKS))
@@ -173,7 +173,7 @@ def table_rows(text: str) -> int:
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and of those that it has started and awaited."""
+    """Return the processor time of this process and of its finished child processes."""
     return sum(os.times()[:4])
 
 
@@ -185,14 +185,14 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A number to three significant digits, a dash for nothing, anything else as it is."""
+    """Return a number with three significant digits, a dash for None, and other values as text."""
     if value is None:
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def environment() -> dict[str, str]:
-    """What the figures depend on."""
+    """Return the versions and the machine of the figures."""
     packages = {name: version(name) for name in ("numpy", "scipy", "semcal")}
     return {"python": platform.python_version(), "machine": platform.machine(), **packages}
 

@@ -1,8 +1,8 @@
-"""What another program does with stored samples, in a process of its own, without modules of ours.
+"""Another program on stored samples, in a separate process without modules of semcal.
 
-A job is {tool, original, models, questions, samples, sides, timed}: `sides` are the texts as semcal gives
-them to the NLI model, `samples` the answers, which the tool puts together with the question in its own way.
-The process writes partitions, pairs asked, CPU seconds, and what the tool makes of the odd cases.
+A job is {tool, original, models, questions, samples, sides, timed}: `sides` are the texts that semcal passes
+to the NLI model, `samples` the answers, which the tool combines with the question in its own way. The process
+writes partitions, numbers of pairs, CPU seconds, and results for edge cases.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ODD = {"question": "Who?", "samples": ["velis", "", "ana velis", ""]}
 
 
 def ask(python: str, job: dict[str, Any]) -> dict[str, Any] | None:
-    """Do a job in that Python, and return what it found; None if the tool is not installed there."""
+    """Do a job in that Python and return the result, None if the tool is not installed there."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(job))
@@ -53,7 +53,7 @@ def ask(python: str, job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class Uqlm:
-    """One direction is enough; an answer joins every meaning whose first answer it is linked to."""
+    """One direction suffices; an answer joins every meaning whose first answer it is linked to."""
 
     package = "uqlm"
 
@@ -90,14 +90,14 @@ class Uqlm:
 
 
 class Polygraph:
-    """All ordered pairs of distinct answers, themselves included, without the question."""
+    """All ordered pairs of distinct answers, including equal ones, without the question."""
 
     package = "lm-polygraph"
 
     def __init__(self, model: Any, tokenizer: Any, *_: str) -> None:
         self.nli = SimpleNamespace(
             deberta=model, deberta_tokenizer=tokenizer, batch_size=BATCH, device="cpu"
-        )  # its own loader takes DeBERTa alone
+        )  # its own loader only supports DeBERTa
 
     def _classes(self, texts: list[str]) -> dict[str, Any]:
         from lm_polygraph.stat_calculators.semantic_classes import SemanticClassesCalculator
@@ -125,7 +125,7 @@ class Polygraph:
 
 
 class Sample(str):
-    """A text that is found again in a cluster."""
+    """A text that can be identified in a cluster."""
 
 
 class TruthTorch:
@@ -161,7 +161,7 @@ class TruthTorch:
 
 
 class Original:
-    """Both directions must entail; a later answer's meaning takes over what it is linked to."""
+    """Both directions must entail; a later answer's meaning takes over linked answers."""
 
     package = "semantic_uncertainty"
 
@@ -198,13 +198,13 @@ TOOLS: dict[str, Any] = {
 
 
 def main(file: Path) -> None:
-    """Be the process."""
+    """Run the process."""
     job = json.loads(file.read_text())
     file.with_suffix(".found").write_text(json.dumps(found(job)))
 
 
 def found(job: dict[str, Any]) -> dict[str, Any] | None:
-    """What a job is answered with."""
+    """Return the result of a job."""
     kind = TOOLS[job["tool"]]
     there = bool(job["original"]) if kind is Original else find_spec(kind.package.replace("-", "_"))
     if not there:
@@ -243,7 +243,7 @@ def found(job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def tried_out(job: Callable[[], Any]) -> Any:
-    """What a job returns, or the error that it raises."""
+    """Return the result of a job, or its error."""
     try:
         return job()
     except Exception as error:  # noqa: BLE001 - the error is the finding
@@ -251,7 +251,7 @@ def tried_out(job: Callable[[], Any]) -> Any:
 
 
 class Counted:
-    """A tool with an NLI model whose pairs are counted."""
+    """A tool with an NLI model that counts its pairs."""
 
     def __init__(self, kind: Any, folder: str, original: str) -> None:
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -260,13 +260,13 @@ class Counted:
         self.pairs, self.pairs_of_first, self.seconds = 0, 0, 0.0
         model.register_forward_pre_hook(self._count, with_kwargs=True)
         self.tool = kind(model, AutoTokenizer.from_pretrained(folder), folder, original)
-        tried_out(lambda: self.tool.partition("Where?", ["toreth", "kelmon"]))  # what only the first needs
+        tried_out(lambda: self.tool.partition("Where?", ["toreth", "kelmon"]))  # work of the first run only
 
     def _count(self, _: Any, __: Any, words: dict[str, Any]) -> None:
         self.pairs += len(words["input_ids"])
 
     def run(self, questions: Sequence[str] | None, texts: Sequence[Sequence[str]]) -> list[Partition]:
-        """The partitions of all questions; notes pairs and seconds of the first run."""
+        """Return the partitions of all questions; record pairs and seconds of the first run."""
         before, start = self.pairs, process_time()
         done = [
             self.tool.partition(question, list(of_question))

@@ -1,4 +1,4 @@
-"""Sampling with transformers, the shared prefix computed once: its keys and values are copied to all rows."""
+"""Sampling with transformers and one computation of the shared prefix, whose cache is copied to all rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers import DynamicCache, LlamaForCausalLM
 from benchmarks._vllm import Answer
 
 Tokens = tuple[int, ...]
-ROWS = 40  # at most, in a forward pass on a CPU; more are slower there
+ROWS = 40  # maximum in a forward pass on a CPU; more are slower
 
 
 def sample(
@@ -24,7 +24,7 @@ def sample(
     steps: int,
     rows: int = ROWS,
 ) -> list[list[Answer]]:
-    """Draw answers at each temperature: ``[question][temperature and draw]``."""
+    """Sample answers at each temperature: ``[question][temperature and sample]``."""
     shared = next(i for i, column in enumerate(zip(*asked, strict=False)) if len(set(column)) > 1)
     prefix = DynamicCache(config=net.config)
     net.model(torch.tensor([asked[0][:shared]], device=net.device), past_key_values=prefix, use_cache=True)
@@ -45,7 +45,7 @@ def _batch(
     end: int,
     steps: int,
 ) -> list[list[Answer]]:
-    """A few questions at once; rows that have ended are dropped."""
+    """Sample for a few questions at once; finished rows are removed."""
     shared, longest = cache.get_seq_length(), max(map(len, rest))
     ids = torch.tensor([(0,) * (longest - len(tokens)) + tokens for tokens in rest], device=net.device)
     mask = torch.tensor(
@@ -81,7 +81,7 @@ def _batch(
 def _forward(
     net: LlamaForCausalLM, cache: DynamicCache, ids: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Logits after the last token of each row (N, V)."""
+    """Return the logits after the last token of each row (N, V)."""
     positions = (mask.cumsum(dim=1) - 1)[:, -ids.shape[1] :].clamp(min=0)
     out = net(
         ids,

@@ -1,4 +1,4 @@
-"""Commands run on damaged input, and the rules that hold however they end; see benchmarks.robustness."""
+"""Commands on damaged input, and rules for all their endings; see benchmarks.robustness."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Arguments = Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The ending of a command."""
 
     code: int
     stdout: str
@@ -45,13 +45,13 @@ class Ended:
 
     @property
     def refused(self) -> bool:
-        """Whether the command gave up as a whole."""
+        """True if the command rejected its input as a whole."""
         return bool(re.search(r"^(error:|Error|Usage:|╭─ Error)", self.stderr, re.MULTILINE))
 
 
 @dataclass
 class Area:
-    """What was tried in one place: how the cases ended, and those that broke a rule."""
+    """The cases of one area, by ending, with violations of rules."""
 
     name: str
     ends: Counter[str] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class Area:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Stop what hangs; on a busy machine a command may take several times its processor time."""
+    """Stop a hanging command; on a busy machine, it may take several times its processor time."""
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"not done after {HANGS} s")
@@ -104,7 +104,7 @@ def semcal(*arguments: str | Path) -> Ended:
 
 
 def faults_of(ended: Ended) -> list[str]:
-    """The rules that hold for every command, as far as they were broken."""
+    """Return the violated rules that hold for every command."""
     longest = max(map(len, ended.stderr.splitlines()), default=0)
     rules = {
         f"traceback of {ended.fault}": ended.fault is not None,
@@ -167,7 +167,7 @@ def _row_faults(
 
 
 def same(a: Any, b: Any, exact: bool) -> bool:
-    """Equal, or alike to 1e-4 where another question in the batch may move the last digits."""
+    """Return whether rows are equal, or equal within 1e-4 if other questions in the batch may change them."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key], exact) for key in a)
     if isinstance(a, list) and isinstance(b, list):

@@ -66,7 +66,7 @@ def _rows_of(ended: Ended) -> list[dict[str, Any]]:
 
 
 def _row_faults(whole: list[dict[str, Any]], ended: Ended, ids: set[str]) -> list[str]:
-    """Rows of undamaged lines come out as without the damage; the others come out or are reported."""
+    """Check that undamaged lines give equal rows, and that other lines give rows or reports."""
     written = {row["id"]: row for row in ended.rows}
     changed = [row["id"] for row in whole if row["id"] not in ids and written.get(row["id"]) != row]
     lost = not ended.reported and len(ended.rows) < len(whole)
@@ -74,7 +74,7 @@ def _row_faults(whole: list[dict[str, Any]], ended: Ended, ids: set[str]) -> lis
 
 
 def _damaged(file: Path, data: bytes, random: Random) -> tuple[bytes, str, set[str] | None]:
-    """The damaged file, words, and the ids that are affected if that is only known of some."""
+    """Return the damaged file, a description, and the affected ids if only some are affected."""
     if file.suffix == ".eval":
         return (*damaged_zip(data, random), None)
     if file.suffix == ".json":
@@ -89,11 +89,11 @@ def _damaged(file: Path, data: bytes, random: Random) -> tuple[bytes, str, set[s
 
 
 def damaged_zip(data: bytes, random: Random) -> tuple[bytes, str]:
-    """Bytes, a header, all flags and methods, or the JSON of a member changed."""
+    """Change bytes, a header, all flags and methods, or the JSON of a member."""
     how = random.randrange(4)
     if how == 0:
         return changed_bytes(data, random)
-    if how == 1:  # in one of the headers, where methods, flags, sizes and offsets stand
+    if how == 1:  # in one of the headers, which have methods, flags, sizes and offsets
         places = [at for sign in SIGNATURES for at in _places(data, sign)]
         at, noise = (
             random.choice(places) + random.randrange(4, 46),
@@ -121,7 +121,7 @@ def _places(data: bytes, sign: bytes) -> list[int]:
 
 
 def _with_headers(data: bytes, flag: int, method: int) -> bytes:
-    """Every member with this flag and this method in its two headers."""
+    """Set the flag and the method in both headers of every member."""
     raw = bytearray(data)
     for sign, start in zip(SIGNATURES, (6, 8)):
         for at in _places(data, sign):

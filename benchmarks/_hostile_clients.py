@@ -1,9 +1,9 @@
 """Clients that harm a service, as areas of benchmarks.robustness.
 
-Each case starts a service and lets one kind of client at it: silent sockets, a slow head or body, damaged
-heads, long references, labels that are no labels, or a program that locks the log. The rules: the server
-lives, its next reply is that of a service which nobody harms, no request gets 500, each reply is in the log
-or counted as lost, a label is taken once, and what the server logs is lines of JSON, few of them.
+Each case starts a service and one kind of client: silent sockets, a slow head or body, damaged heads, long
+references, invalid labels, or a program that locks the log. The rules: the server lives, its next reply is
+that of an undisturbed service, no request gets 500, each reply is in the log or counted as lost, a label is
+accepted once, and the log of the server consists of a few lines of JSON.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from semcal.reply_log import ReplyLog
 from tests.serve.serving import SANG, WHERE, WROTE, Running, running
 
 Case = Callable[[Random], tuple[Ended, str, list[str]]]
-Found = tuple[str, list[str]]  # words on a case, and the rules that it breaks
+Found = tuple[str, list[str]]  # a description of a case, and its violated rules
 Attack = Callable[[Running, Random], Found]
 CHAT, LABELS = "/v1/chat/completions", "/v1/semcal/labels"
 QUESTIONS = (WROTE, SANG, WHERE)
-#: Of the service: connections of an address, characters, seconds for a slow head or body.
+#: Limits of the service: connections of an address, characters, seconds for a slow head or body.
 CONNECTIONS, CHARACTERS, SECONDS = 12, 20_000, 0.3
-#: Bytes that a case may log, and loggers that may not say anything but lines of JSON.
+#: Maximum number of logged bytes in a case, and loggers that may only write lines of JSON.
 LOGGED, LOGGERS = 100_000, ("semcal.serve", "uvicorn.error", "asyncio")
 PIECES = (
     "1/2 ",
@@ -52,7 +52,7 @@ GET = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nx-request-id: r\r\nconnection
 
 
 def client_areas() -> dict[str, tuple[float, Case]]:
-    """Name of each area → its share of the cases, and what makes one."""
+    """Return name of each area → its share of the cases, and a function that makes a case."""
     return {f"serve, {name}": (1.0, _case(attack)) for name, attack in ATTACKS.items()}
 
 
@@ -76,7 +76,7 @@ def _case(attack: Attack) -> Case:
 
 @contextmanager
 def _logged(lines: list[str]) -> Iterator[None]:
-    """Gather what the server logs."""
+    """Collect the log of the server."""
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     loggers = [logging.getLogger(name) for name in LOGGERS]
@@ -127,7 +127,7 @@ def _connect(server: Running) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10)
 
 
-# ---- What clients do
+# ---- Actions of clients
 
 
 def _silent(server: Running, random: Random) -> Found:
@@ -136,7 +136,7 @@ def _silent(server: Running, random: Random) -> Found:
     with ExitStack() as stack:
         for _ in range(n):
             connection = stack.enter_context(_connect(server))
-            if random.random() < 0.5:  # the others say nothing at all
+            if random.random() < 0.5:  # the others send nothing
                 connection.sendall(HEAD[: random.randrange(1, len(HEAD))].encode())
         server.read_for(30.0)
         is_alive = server.get("/health").status_code == 200

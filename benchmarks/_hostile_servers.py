@@ -1,10 +1,10 @@
-"""Servers that damage what they reply, as areas of benchmarks.robustness.
+"""Servers that damage their replies, as areas of benchmarks.robustness.
 
-Between a command and a right server stands one that damages a share of the replies of a case, each in one
-seeded way: a field of the JSON, its bytes, its encoding, its size, the status, a header; or that sends the
-key, half a character, escape sequences, another model, or counts that are none. Beside the rules of all
-commands: no message holds part of the key or an escape sequence, rows in are rows out plus rows reported, and
-questions about which every reply was right come out as without the damage.
+A hostile server between a command and a correct server damages a share of the replies of a case, each in one
+seeded way: a field of the JSON, bytes, encoding, size, status or a header; or it sends the key, half a
+character, escape sequences, another model, or invalid counts. In addition to the rules of all commands: no
+message contains a part of the key or an escape sequence, the number of input rows equals that of output and
+reported rows, and questions with only correct replies have unchanged results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.servers.thread_server import read_message
 Case = Callable[[Random], tuple[Ended, str, list[str]]]
 KEY = "sk-proj-Zm9yIHRlc3RzIG9mIGhvc3RpbGUgc2VydmVycw0123"
 QUESTIONS = list(ANSWERS)
-#: What is read of a reply in these cases, and what unpacks to more.
+#: Maximum number of bytes of a reply in these cases, and a larger number after decompression.
 LIMIT = 10**6
 BOMB = gzip.compress(bytes(50 * LIMIT), 9)
 WORDS = (
@@ -60,7 +60,7 @@ HEADERS = (
     ),
 )
 COUNTS = (0, -1, 10**12, 10**13, 2**63, 10**400, 1.5, "7", None, True, [])
-Sent = tuple[bytes, bytes]  # the bytes of a reply, and what follows them for ever
+Sent = tuple[bytes, bytes]  # the bytes of a reply, and an endless continuation
 
 
 def _reply(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
@@ -93,7 +93,7 @@ def _header(found: Any, random: Random) -> Sent:
 
 
 def _packed(found: Any, random: Random) -> Sent:
-    """Packed rightly, and often damaged after that."""
+    """Compress a reply correctly, and often damage it afterwards."""
     name, pack = random.choice((("gzip", gzip.compress), ("deflate", zlib.compress)))
     body = pack(json.dumps(found).encode())
     return _reply(
@@ -102,7 +102,7 @@ def _packed(found: Any, random: Random) -> Sent:
 
 
 def _size(found: Any, random: Random) -> Sent:
-    """Larger than what is read: packed, in a piece, or without end."""
+    """Exceed the maximum size: compressed, in one piece, or without end."""
     large = json.dumps(found)[:-1].encode() + b" " * random.choice((LIMIT // 2, 2 * LIMIT)) + b"}"
     status = random.choice(("200 OK", "200 OK", "500 Broken"))
     return random.choice(
@@ -117,7 +117,7 @@ def _size(found: Any, random: Random) -> Sent:
 
 
 def _words(found: Any, random: Random) -> Sent:
-    """Something harmful in the place of a text, or as the reason for the end of an answer."""
+    """Put a harmful text in place of a text, or as the reason for the end of an answer."""
     damaged, word = json.loads(json.dumps(found)), random.choice((*WORDS, *[HALF, KEY] * 4))
     key = random.choice(
         [one for one in ("id", "model", "object", "data", "choices", "version") if one in found] or ["x"]
@@ -150,7 +150,7 @@ DAMAGE = (_field, _field, _field, _bytes, _wire, _status, _header, _packed, _siz
 
 
 class HostileServer(FaultProxy):
-    """Stands before a right server; `begin` says what it does in the next case."""
+    """A server in front of a correct one; `begin` sets the damage of the next case."""
 
     def __init__(self, upstream: int) -> None:
         super().__init__(upstream, share=0.0, faults=())
@@ -186,7 +186,7 @@ class HostileServer(FaultProxy):
 
 
 def hostile_areas(folder: Path) -> dict[str, tuple[float, Case]]:
-    """Name of each area → its share of the cases, and what makes one."""
+    """Return name of each area → its share of the cases, and a function that makes a case."""
     files = folder / "hostile"
     files.mkdir()
     rows = [{"id": f"q{i}", "question": text} for i, text in enumerate(QUESTIONS)]
@@ -231,7 +231,7 @@ def hostile_areas(folder: Path) -> dict[str, tuple[float, Case]]:
 def _cases(
     files: Path, arguments: Callable[[str], Arguments], *, out: Path | None = None, fresh: bool = False
 ) -> Case:
-    """Cases of one command; `fresh`: what the probe finds is damaged as well."""
+    """Yield cases of one command; with `fresh`, replies to the probe are damaged as well."""
     servers: list[HostileServer] = []
     expected: list[dict[str, Any]] = []
 
@@ -271,7 +271,7 @@ def _run(arguments: Arguments, files: Path, out: Path | None) -> tuple[Ended, li
     with patch.dict(os.environ, given), quick, small:
         ended = semcal(*arguments)
     parts = {KEY[i : i + 8] for i in range(len(KEY) - 7)}
-    answers = arguments[0] != "probe"  # which are a model's own words: rows keep them
+    answers = arguments[0] != "probe"  # words of the model, which rows keep
     printed = ended.stderr + ("" if answers else ended.stdout)
     rules = {
         "the key is printed": any(part in printed for part in parts),

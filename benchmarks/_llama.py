@@ -1,4 +1,4 @@
-"""Sampling over llama.cpp's own server with a quantised model, as `tools.llama_server` starts it."""
+"""Sampling over llama.cpp's server with a quantized model, as `tools.llama_server` starts it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Tokens = tuple[int, ...]
 
 @contextmanager
 def llama(model: Path) -> Iterator[Llama]:
-    """The server with this GGUF while the block runs."""
+    """Serve this GGUF during the block."""
     with tempfile.TemporaryDirectory() as folder, llama_server(model, log=Path(folder) / "log") as url:
         yield Llama(url.removesuffix("/v1"))
 
 
 @contextmanager
 def embedded_server() -> Iterator[str]:
-    """The server with the embedded model in float32 while the block runs; yields its URL."""
+    """Serve the embedded model in float32 during the block, and yield the URL."""
     if find_spec("xllamacpp") is None or find_spec("gguf") is None:
         raise NotRun("xllamacpp and gguf")
     from tools.gguf import write_gguf
@@ -41,13 +41,13 @@ def embedded_server() -> Iterator[str]:
 
 
 class Llama:
-    """A server; as many requests run at a time as it has slots, and each slot keeps the prompt before."""
+    """A server; requests run in parallel in its slots, and each slot keeps its last prompt."""
 
     def __init__(self, host: str) -> None:
         self._host, self._seed = host, 0
 
     def sample(self, asked: Sequence[Tokens], *, draws: int, steps: int) -> tuple[float, list[list[Tokens]]]:
-        """CPU seconds of the server, drawn tokens ``[question][draw]`` at T = 1, with log-probabilities."""
+        """Return CPU seconds of the server, and tokens ``[question][sample]`` with log-probabilities."""
         before = _seconds_of_children()
         with ThreadPoolExecutor(SLOTS) as threads:
             drawn = list(
@@ -83,7 +83,7 @@ class Llama:
 
 
 def _seconds_of_children() -> float:
-    """CPU seconds of this process's living children (Linux)."""
+    """Return the CPU seconds of this process's living children (Linux)."""
     pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")

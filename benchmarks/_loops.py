@@ -1,8 +1,8 @@
-"""Measures and metrics as one writes them first: a loop over questions, the formula inside.
+"""Measures and metrics in the simplest form: a loop over questions with the formula inside.
 
-Two ways of each. With arrays, a small function of NumPy, SciPy or a public package for each question and
-measure, or for each data set and metric. With lists, plain Python that shares what measures and metrics have
-in common and takes linear time where it can.
+There are two variants. With arrays, a small function of NumPy, SciPy or a public package is called for each
+question and measure, or for each data set and metric. With lists, plain Python shares common parts of
+measures and metrics and takes linear time where possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ A, BINS, EDGE = 0.5, 15, 1e-6
 
 
 class Found(NamedTuple):
-    """What one question has under one measure."""
+    """The result of one question for one measure."""
 
     probabilities: Sequence[float]
     confidence: float
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Where logsumexp, softmax and entropy come from."""
+    """The source of logsumexp, softmax and entropy."""
 
     log_sum: Callable[[Array], float]
     softmax: Callable[[Array], Array]
@@ -55,12 +55,12 @@ def _plain_entropy(p: Array) -> float:
 
 
 SCIPY = Arithmetic(logsumexp, softmax, entropy_of)
-#: Shorter, and lost once every likelihood is too small for a float.
+#: Shorter, but it fails if all likelihoods are too small for a float.
 NUMPY = Arithmetic(lambda u: np.log(np.exp(u).sum()), _plain_softmax, _plain_entropy)
 
 
 def score(measure: str, u: Array, m: int, by: Arithmetic) -> float:
-    """The log-score of a cluster with log-likelihoods u."""
+    """Return the log-score of a cluster with log-likelihoods u."""
     n = len(u)
     if measure == "E-SC":
         return np.log(n)
@@ -78,7 +78,7 @@ def score(measure: str, u: Array, m: int, by: Arithmetic) -> float:
 
 
 def question_measure(measure: str, clusters: Clusters, u: Sequence[float], by: Arithmetic) -> Found:
-    """One question under one measure."""
+    """Return the result of one question for one measure."""
     likelihoods = np.asarray(u)
     scores = [score(measure, likelihoods[members], len(u), by) for members in clusters]
     p = by.softmax(np.array(scores))
@@ -92,7 +92,7 @@ def question_measure(measure: str, clusters: Clusters, u: Sequence[float], by: A
 
 
 def question_measures(clusters: Clusters, u: Sequence[float]) -> list[Found]:
-    """One question under all seven measures, in the order of the paper."""
+    """Return the results of one question for all seven measures, in the order of the paper."""
     scores = [_log_scores([u[i] for i in members], len(u)) for members in clusters]
     columns = list(zip(*scores))
     return [_of_scores(column, columns[1]) for column in columns]
@@ -133,7 +133,7 @@ def _of_scores(scores: Sequence[float], log_sums: Sequence[float]) -> Found:
 
 
 def array_metrics(p: Array, c: Array) -> dict[str, float]:
-    """Every metric of one data set, a function each."""
+    """Return every metric of one data set, with one function for each."""
     import relplot
     from sklearn.metrics import brier_score_loss, roc_auc_score
 
@@ -160,7 +160,7 @@ def array_metrics(p: Array, c: Array) -> dict[str, float]:
 
 
 def ece(p: Array, c: Array) -> float:
-    """A mask for each bin."""
+    """Return ECE with a mask for each bin."""
     total = 0.0
     for b in range(BINS):
         inside = (p > b / BINS + EDGE) & (p <= (b + 1) / BINS + EDGE) if b else p <= 1 / BINS + EDGE
@@ -170,7 +170,7 @@ def ece(p: Array, c: Array) -> float:
 
 
 def tie_averaged(p: Array, c: Array) -> tuple[Array, Array]:
-    """Confidence and correctness in ascending order, ties sharing their mean correctness."""
+    """Return confidence and correctness in ascending order; ties share their mean correctness."""
     order = np.argsort(p)
     confidence, right = p[order], c[order]
     for value in np.unique(confidence):
@@ -180,13 +180,13 @@ def tie_averaged(p: Array, c: Array) -> tuple[Array, Array]:
 
 
 def ace(confidence: Array, right: Array) -> float:
-    """Bins of equal mass."""
+    """Return ACE with bins of equal mass."""
     parts = zip(np.array_split(confidence, BINS), np.array_split(right, BINS))
     return sum(len(p) / len(right) * abs(c.mean() - p.mean()) for p, c in parts)
 
 
 def murphy(p: Array, c: Array) -> tuple[float, float, float]:
-    """Reliability, resolution and uncertainty, a mask for each distinct confidence."""
+    """Return reliability, resolution and uncertainty, with a mask for each distinct confidence."""
     reliability = resolution = 0.0
     mean = c.mean()
     for value in np.unique(p):
@@ -198,7 +198,7 @@ def murphy(p: Array, c: Array) -> tuple[float, float, float]:
 
 
 def corp(p: Array, c: Array) -> tuple[float, float, float]:
-    """MCB, DSC and UNC by scikit-learn's isotonic regression."""
+    """Return MCB, DSC and UNC by scikit-learn's isotonic regression."""
     from sklearn.isotonic import IsotonicRegression
 
     fit = IsotonicRegression().fit_transform(p, c)
@@ -207,13 +207,13 @@ def corp(p: Array, c: Array) -> tuple[float, float, float]:
 
 
 def aurac(right: Array) -> float:
-    """The mean over k of the accuracy of the k most confident."""
+    """Return the mean over k of the accuracy of the k most confident answers."""
     best_first = right[::-1]
     return np.mean([best_first[:k].mean() for k in range(1, len(right) + 1)])
 
 
 def prr(right: Array, c: Array) -> float:
-    """Areas under the errors left, by trapezoids: random less actual, over random less oracle."""
+    """Return (random − actual) / (random − oracle) of areas under the remaining errors, by trapezoids."""
     oracle = np.sort(c)
     actual, best = (rejection_area(1 - x) for x in (right, oracle))
     straight = (1 - c).mean() / 2
@@ -221,7 +221,7 @@ def prr(right: Array, c: Array) -> float:
 
 
 def rejection_area(wrong: Array) -> float:
-    """Errors left when the first k are rejected, for each k, as an area; the oracle's curve is exact."""
+    """Return the area under the remaining errors by number of rejected answers, and the oracle's area."""
     n = len(wrong)
     left = [wrong[k:].sum() / n for k in range(n + 1)]
     return sum(a + b for a, b in pairwise(left)) / (2 * n)
@@ -231,7 +231,7 @@ def rejection_area(wrong: Array) -> float:
 
 
 def list_metrics(p: Sequence[float], c: Sequence[bool]) -> dict[str, float]:
-    """All but SmoothECE, each in linear time after one sort."""
+    """Return all metrics except SmoothECE, each in linear time after one sort."""
     n = len(p)
     order = sorted(range(n), key=lambda i: p[i])
     groups: dict[float, list[int]] = {}
@@ -281,7 +281,7 @@ def list_metrics(p: Sequence[float], c: Sequence[bool]) -> dict[str, float]:
 
 
 def _pooled(rate: dict[float, float], groups: dict[float, list[int]]) -> list[tuple[float, int]]:
-    """Pool adjacent violators: (mean, size) of each block."""
+    """Pool adjacent violators, and return (mean, size) of each block."""
     blocks: list[tuple[float, int]] = []
     for value, members in groups.items():
         mean, size = rate[value], len(members)
@@ -293,7 +293,7 @@ def _pooled(rate: dict[float, float], groups: dict[float, list[int]]) -> list[tu
 
 
 def _equal_parts(n: int) -> list[tuple[int, int]]:
-    """Where parts of nearly equal size begin and end, larger ones first."""
+    """Return the ends of parts of nearly equal size, larger ones first."""
     sizes = [n // BINS + (b < n % BINS) for b in range(BINS)]
     ends = [sum(sizes[: b + 1]) for b in range(BINS)]
     return list(zip([0, *ends], ends))
@@ -304,7 +304,7 @@ def _binned(bins: Sequence[Sequence[tuple[float, float]]], n: int) -> float:
 
 
 def resampled(p: Array, c: Array, resamples: int) -> dict[str, list[float]]:
-    """Metrics of resamples, one after another, with lists."""
+    """Return metrics of resamples, one after another, with lists."""
     rng = np.random.default_rng(0)
     found: dict[str, Any] = {}
     for _ in range(resamples):

@@ -1,6 +1,6 @@
-"""Seeded damage: to JSON values, lines, CSV files, bytes and option values.
+"""Seeded damage of JSON values, lines, CSV files, bytes and option values.
 
-Each function returns the damaged value and a few words that say what was done.
+Each function returns the damaged value and a short description of the damage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-#: What a hostile or broken program writes where JSON holds a value; text that is not JSON stands in `RAW`.
+#: Values of hostile or broken programs in JSON; `RAW` has text that is not JSON.
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -44,7 +44,7 @@ VALUES: tuple[Any, ...] = (
     {"a": {"b": [1]}},
 )
 RAW = ("NaN", "Infinity", "-Infinity", "1e400", "9" * 5000, '"\\ud800"', "[" * 200 + "]" * 200)
-#: Values of options; those of `WORK` ask for so much work that only a refusal or hours can follow.
+#: Values of options; those of `WORK` need a rejection, because the work would take hours.
 OPTIONS = (
     "", " ", "nan", "inf", "-inf", "-1", "0", "1", "1e400", "9" * 400, "0x10", "1,5", "true", "null",
     "[[[", "{", "é" * 300, "a/b/c", "../..", "/dev/null/x", ".", "-", "--", "atlas", "exact", "E-SC", "TS",
@@ -54,7 +54,7 @@ WORK = frozenset({"9" * 400, "9" * 40 + "GB"})
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of all values inside a JSON value, at most 3 items of a list."""
+    """Return the paths of all values inside a JSON value, at most 3 items of a list."""
     if path:
         yield path
     inside = value.items() if isinstance(value, dict) else ()
@@ -65,7 +65,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed_object(found: dict[str, Any], random: Random) -> tuple[str, str]:
-    """One value of a JSON object replaced, removed, renamed or doubled; the text may be no JSON."""
+    """Replace, remove, rename or double one value of a JSON object; the text may be invalid JSON."""
     damaged = copy.deepcopy(found)
     *path, key = random.choice(list(places(found)))
     holder = damaged
@@ -91,7 +91,7 @@ def changed_object(found: dict[str, Any], random: Random) -> tuple[str, str]:
 
 
 def changed_line(line: bytes, random: Random) -> tuple[bytes, str]:
-    """One line of a JSON Lines file, damaged as an object or as bytes; it stays one line or becomes none."""
+    """Damage one line of a JSON Lines file, as an object or as bytes; it stays one line or disappears."""
     how = random.randrange(10)
     if how < 7:
         text, words = changed_object(json.loads(line), random)
@@ -104,7 +104,7 @@ def changed_line(line: bytes, random: Random) -> tuple[bytes, str]:
 
 
 def changed_bytes(data: bytes, random: Random, *, avoid: bytes = b"") -> tuple[bytes, str]:
-    """Some bytes overwritten, removed or inserted, or the end cut off."""
+    """Overwrite, remove or insert some bytes, or cut off the end."""
     if not data:
         return b"\x00", "a zero byte in an empty file"
     how, at = random.randrange(4), random.randrange(len(data))
@@ -119,7 +119,7 @@ def changed_bytes(data: bytes, random: Random, *, avoid: bytes = b"") -> tuple[b
 
 
 def changed_json(data: bytes, random: Random) -> tuple[bytes, str]:
-    """A file that holds one JSON object: a value changed, or bytes."""
+    """Change a value or bytes of a file with one JSON object."""
     if random.random() < 0.75:
         text, words = changed_object(json.loads(data), random)
         return text.encode("utf-8", "surrogatepass"), words
@@ -127,7 +127,7 @@ def changed_json(data: bytes, random: Random) -> tuple[bytes, str]:
 
 
 def changed_text(data: bytes, random: Random) -> tuple[bytes, str]:
-    """A text file (CSV, YAML, Jinja): a word replaced by something hostile, or bytes."""
+    """Replace a word of a text file (CSV, YAML, Jinja) by a hostile one, or change bytes."""
     words = data.split(b" ")
     if random.random() < 0.4 or len(words) < 2:
         return changed_bytes(data, random)

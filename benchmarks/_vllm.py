@@ -1,8 +1,8 @@
-"""Sampling with vLLM on a CPU, in a process and an environment of its own, without modules of ours.
+"""Sampling with vLLM on a CPU, in a separate process and environment without modules of semcal.
 
-A job is {prompts, temperatures, draws, steps, end, bias}. For each line it reads, the number of a job, the
-process does the job, writes what it drew, and prints its CPU seconds. Prefix caching is on, and empty at the
-beginning of a job; log-probabilities are those at T.
+A job is {prompts, temperatures, draws, steps, end, bias}. For each line with the number of a job, the process
+does the job, writes the samples, and prints its CPU seconds. Prefix caching is on, and empty at the beginning
+of a job; log-probabilities are those at T.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-#: The drawn tokens of an answer and the log-probability of each.
+#: The sampled tokens of an answer, with log-probabilities.
 Answer = tuple[tuple[int, ...], tuple[float, ...]]
 DRAWN = ".drawn"
 SETTINGS = {
@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 class Vllm:
-    """The process, as the one that starts it sees it; leaving the context ends it."""
+    """The process from outside; leaving the context ends it."""
 
     def __init__(self, python: str, model: Path, jobs: Sequence[dict[str, Any]]) -> None:
         file = model / "jobs.json"
@@ -55,7 +55,7 @@ class Vllm:
         self._process.communicate()
 
     def run(self, job: int) -> tuple[float, list[list[Answer]]]:
-        """CPU seconds, and tokens and log-probabilities: ``[question][temperature and draw]``."""
+        """Return CPU seconds, and tokens with log-probabilities: ``[question][temperature and sample]``."""
         assert self._process.stdin
         print(job, file=self._process.stdin, flush=True)
         seconds = float(self._read())
@@ -71,8 +71,8 @@ class Vllm:
 
 
 def main(model: str, file: Path) -> None:
-    """Be the process."""
-    out, sys.stdout = sys.stdout, sys.stderr  # which takes what vLLM prints
+    """Run the process."""
+    out, sys.stdout = sys.stdout, sys.stderr  # vLLM prints to stdout
     import torch
     from vllm import LLM
 
@@ -91,7 +91,7 @@ def main(model: str, file: Path) -> None:
         seed=0,
     )
     jobs = json.loads(file.read_text())
-    run(llm, {**jobs[0], "prompts": jobs[0]["prompts"][:2]})  # what only the first run needs
+    run(llm, {**jobs[0], "prompts": jobs[0]["prompts"][:2]})  # work of the first run only
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         start = process_time()
@@ -102,7 +102,7 @@ def main(model: str, file: Path) -> None:
 
 
 def run(llm: Any, job: dict[str, Any]) -> Any:
-    """Draw all answers of a job; one output for each question and temperature."""
+    """Sample all answers of a job; one output for each question and temperature."""
     from vllm import SamplingParams
 
     how = [
@@ -123,7 +123,7 @@ def run(llm: Any, job: dict[str, Any]) -> Any:
 
 
 def drawn(outputs: Sequence[Any], job: dict[str, Any]) -> list[Any]:
-    """Tokens and log-probabilities: ``[question][temperature and draw]``."""
+    """Return tokens and log-probabilities: ``[question][temperature and sample]``."""
     answers = [[_answer(one) for one in output.outputs] for output in outputs]
     each = len(job["temperatures"])
     return [list(chain(*answers[i : i + each])) for i in range(0, len(answers), each)]

@@ -2,14 +2,14 @@
 
     SEMCAL_SERVERS="openai:http://127.0.0.1:8000/v1 openai:..." python -m benchmarks.agreement
 
-The servers hold the embedded model in float32: `python -m tools.vllm_server serve FOLDER`, or
-`tools.llama_server`, which is started if none is named. 200 questions, ten answers each, prompts as token
-ids. Each drawn token's log-probability is compared with that of plain transformers after the same tokens.
-Its place in their distribution, tokens sorted by probability, must be uniform: chi-square over at most 20
-bins of all tokens drawn where none is likelier than 0.9 (a token takes an interval, in which it is placed at
-random). Where log-probabilities at T are computed from the whole vocabulary, a reply is megabytes: 20
-questions, two answers. T is fitted to 200 labelled questions by each route that the server allows, and here
-exactly.
+The servers have the embedded model in float32: `python -m tools.vllm_server serve FOLDER`, or
+`tools.llama_server`, which is started by default. 200 questions have ten answers each, with prompts as token
+ids. The log-probability of each sampled token is compared with that of plain transformers after the same
+tokens. The place of the token in the distribution, with tokens sorted by probability, must be uniform: the
+test is chi-square over at most 20 bins of all tokens where no token has a probability above 0.9 (a token is
+an interval, with a random place inside). If log-probabilities at T need the whole vocabulary, a reply has
+megabytes, so 20 questions and two answers are used. T is fitted to 200 labeled questions with each route of
+the server, and exactly here.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from semcal.servers.sampler import Route, ServerModel, load_server, reading_at
 
 QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20
 FEW, FEW_DRAWS = 20, 2
-CERTAIN = 0.9  # of a token: where one is likelier, the place would be chance alone
+CERTAIN = 0.9  # maximum probability of a token; above it, the place would be random
 TEMPERATURES = (1.0, 0.5, 1.4)
 DATA = "atlas-rare"
 QUICK = {"QUESTIONS": 6, "M": 3, "FEW": 2, "FEW_DRAWS": 1}
 
 
 def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-    """Raw log-probabilities (N, V) that predict the N tokens of each answer, by plain transformers."""
+    """Return raw log-probabilities (N, V) for the N tokens of each answer, by plain transformers."""
     longest, start = max(map(len, answers)), len(prompt.token_ids)
     rows = [prompt.token_ids + ids + (0,) * (longest - len(ids)) for ids in answers]
     logits = net(torch.tensor(rows)).logits[:, start - 1 : -1].double()
@@ -53,7 +53,7 @@ def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> l
 
 
 def drawn(model: ServerModel, net: Any, prompts: Sequence[Prompt], temperature: float) -> dict[str, Any]:
-    """One row: answers drawn at a temperature."""
+    """Return one row for answers sampled at a temperature."""
     reading = reading_at(model.profile, temperature)
     asked, m = (prompts[:FEW], FEW_DRAWS) if reading == "of all" else (prompts, M)
     how: Any = {"recalibrators": [Temperature(temperature)], "m": m, "max_new_tokens": MOST_TOKENS}
@@ -86,7 +86,7 @@ def drawn(model: ServerModel, net: Any, prompts: Sequence[Prompt], temperature: 
 
 
 def fitted(model: ServerModel, labelled: FitData, here: tuple[float, float]) -> Iterator[dict[str, Any]]:
-    """A row for each route to T."""
+    """Yield a row for each route to T."""
     exact, error = here
     for route in get_args(Route):
         try:

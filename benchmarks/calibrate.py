@@ -1,12 +1,12 @@
-"""What calibration gains: Base, TS and Calibrated on the embedded models, and on stored samples of others.
+"""Gain of a calibration: Base, TS and Calibrated on the embedded models, and on stored samples of others.
 
     python -m benchmarks.calibrate [LABELS]
 
-Nine cells: three models and three sets of the embedded world. LABELS questions of calibration-train (250) are
-labelled; TS is fitted to them, and the calibration made with them. The 500 test questions are asked once, at
-T = 1 and at the fitted T. Base and Calibrated give the same answer, in one wording. Intervals are 95 %; those
-of the differences are paired over questions. With SEMCAL_DATA also LLaMA-13B's and GPT-3.5's samples, without
-a model: out of fold, five folds.
+Nine cells: three models and three sets of the embedded world. LABELS (250) questions of calibration-train are
+labeled, for the fit of TS and for the calibration. The 500 test questions are asked once, at T = 1 and at the
+fitted T. Base and Calibrated have the same answer, in one wording. Intervals are 95%; those of differences
+are paired over questions. With SEMCAL_DATA, samples of LLaMA-13B and GPT-3.5 are used too, without a model:
+out of fold, five folds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_c
 MODELS = ("atlas", "atlas-mistral", "atlas-qwen2")
 SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 LABELS, M, LONGEST = 250, 10, 24
-#: Test questions of a set, and rows of a file; all by default.
+#: Maximum number of test questions of a set, and of rows of a file; all by default.
 TEST: int | None = None
 ROWS: int | None = None
 QUICK = {"MODELS": ("atlas",), "SETS": ("atlas-trivia",), "LABELS": 40, "TEST": 8, "ROWS": 60}
@@ -73,7 +73,7 @@ def results(labels: int | None = None) -> list[dict[str, Any]]:
 def cell(
     model: LanguageModel, equivalence: Equivalence, name: str, data: str, labels: int
 ) -> Iterator[dict[str, Any]]:
-    """Base, TS and Calibrated on the test questions of one set."""
+    """Yield rows of Base, TS and Calibrated on the test questions of one set."""
     one = load_set(data)
     test = one.test[:TEST]
     asking = PromptConfig(one.few_shot)
@@ -110,7 +110,7 @@ def cell(
 def graded(
     questions: Sequence[Question] | Sequence[Row], texts: Sequence[str], grader: Grader | None = None
 ) -> np.ndarray:
-    """Which answers are right, by rules or another grader."""
+    """Return the correctness of answers, by rules or another grader."""
     answers: list[tuple[Question | Row, str]] = list(zip(questions, texts))
 
     def work(by: Grader) -> np.ndarray:
@@ -122,7 +122,7 @@ def graded(
 def row_of(
     name: str, method: str, p: np.ndarray, right: np.ndarray, base: np.ndarray, base_right: np.ndarray
 ) -> dict[str, Any]:
-    """Figures of one method, and its gain above Base's with a 95 % interval."""
+    """Return the figures of one method, and its gain above Base's with a 95% interval."""
     numbers = metrics.summary(p, right)
     above = (right - (p - right) ** 2) - (base_right - (base - base_right) ** 2)
     error = 1.96 * above.std(ddof=1) / len(above) ** 0.5
@@ -135,7 +135,7 @@ def row_of(
 
 
 def stored(name: str, file: Path) -> Iterator[dict[str, Any]]:
-    """Base and Calibrated on stored samples, out of fold."""
+    """Yield rows of Base and Calibrated on stored samples, out of fold."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in islice(lines, ROWS)]
     usable = [

@@ -1,14 +1,14 @@
-"""How often 95 % intervals hold the truth where questions come in groups, or are few.
+"""Coverage of 95% intervals for groups of questions, and for few questions.
 
     python -m benchmarks.cluster_coverage
     python -m benchmarks.cluster_coverage sizes
 
-Simulated, 200 data sets a line. Metrics: groups of 1 to 9 questions that share their chance of being correct,
-from 0.1 to 0.8 or from 0.9 to 1, and with probability 0.9 also its outcome; confidences are these chances, or
-0.2 too high; 200 resamples; where there is no interval, nothing is missed.
-Temperatures: questions of 4 answer tokens from 20, each with a temperature of its own around the one that a
-fit to 20 000 of them finds. With `sizes`: how often calibrated confidences in groups, 500 data sets of each
-population, are refused.
+Simulation with 200 data sets per line. Metrics: groups of 1 to 9 questions share a probability of being
+correct, from 0.1 to 0.8 or from 0.9 to 1, and with probability 0.9 also its outcome. Confidences are these
+probabilities, or 0.2 too high; 200 resamples; a missing interval counts as coverage. Temperatures: questions
+of 4 answer tokens out of 20, each with its own temperature around that of a fit to 20,000 of them. With
+`sizes`: the share of rejected data sets with calibrated confidences in groups, 500 data sets of each
+population.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ TOKENS, VOCABULARY = 4, 20
 CALIBRATED = {"67 % right, sharp": (0.6, 0.3), "92 % right": (6, 0.5)}
 ALIKE = {"alike": 1.0, "half alike": 0.5, "not": 0.0}
 SIZED, DRAWS = 500, 199
-#: Groups of a data set, of one whose size is varied, and questions of a fit.
+#: Numbers of groups of a data set, of groups with varied size, and of questions of a fit.
 GROUPS, GROUPS_SIZED, FITTED = (10, 20, 30, 60, 200), (10, 20, 40, 100), (5, 10, 20, 50, 200)
-#: Groups whose metrics are taken for the true ones, and questions whose temperature is.
+#: Numbers of groups for the true metrics, and of questions for the true temperature.
 MANY, MANY_FITTED = 60_000, 20_000
 QUICK = {"DATA_SETS": 2, "RESAMPLES": 20, "SIZED": 2, "DRAWS": 19, "GROUPS": (10,), "GROUPS_SIZED": (10,)}
 QUICK |= {"FITTED": (5,), "MANY": 1000, "MANY_FITTED": 500}
 
 World = tuple[float, float, float]
-#: Range of the chances, and how much too high confidences are.
+#: Range of the probabilities, and excess of confidences.
 WORLDS: tuple[World, ...] = ((0.1, 0.8, 0.0), (0.1, 0.8, 0.2), (0.9, 1.0, 0.0))
 
 
 def grouped(seed: int, groups: int, world: World) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Confidences, outcomes and groups."""
+    """Return confidences, outcomes and groups."""
     low, high, flattery = world
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(groups), rng.integers(1, 10, groups))
@@ -58,13 +58,13 @@ def grouped(seed: int, groups: int, world: World) -> tuple[np.ndarray, np.ndarra
 
 
 def truth(world: World) -> dict[str, float]:
-    """Accuracy, Brier score, gain and AUROC of very many questions; ACE is the flattery by design."""
+    """Return accuracy, Brier score, gain and AUROC of very many questions; ACE is the excess by design."""
     p, c, _ = grouped(0, MANY, world)
     return {**summary(p, c, draws=0), "ace": world[2]}
 
 
 def metrics_held() -> list[dict[str, Any]]:
-    """Shares of data sets whose plain and clustered intervals hold the truth."""
+    """Yield shares of data sets whose plain and clustered intervals contain the truth."""
     rows = []
     for groups in GROUPS:
         for world in WORLDS:
@@ -87,7 +87,7 @@ def metrics_held() -> list[dict[str, Any]]:
 
 
 def refused(seed: int, groups: int, members: int, alike: float, shape: tuple[float, float]) -> list[bool]:
-    """Whether p ≤ .05, by metric, and whether the interval of ACE lies above 0."""
+    """Return whether p ≤ 0.05, by metric, and whether the interval of ACE is above 0."""
     rng = np.random.default_rng((seed, groups, members))
     label = np.repeat(np.arange(groups), members)
     p = rng.beta(*shape, len(label))
@@ -99,7 +99,7 @@ def refused(seed: int, groups: int, members: int, alike: float, shape: tuple[flo
 
 
 def sizes() -> list[dict[str, Any]]:
-    """Shares of calibrated data sets that are refused."""
+    """Yield shares of calibrated data sets that are rejected."""
     head = (*(f"p of {name}" for name in FLOORED), "lower end of ace > 0")
     return [
         {"confidences": name, "groups": groups, "of": members, "members": agree}
@@ -112,7 +112,7 @@ def sizes() -> list[dict[str, Any]]:
 
 
 def fitted(seed: int, questions: int) -> TemperatureFit:
-    """The temperature of questions that differ in theirs."""
+    """Return the temperature of questions with different temperatures."""
     rng = np.random.default_rng([seed, questions])
     z = torch.tensor(rng.standard_normal((questions * TOKENS, VOCABULARY), dtype=np.float32) * 2.5)
     heat = torch.tensor(1.6 * np.exp(0.4 * rng.standard_normal(questions))).repeat_interleave(TOKENS)
@@ -134,7 +134,7 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
 
 
 def temperatures_held() -> list[dict[str, Any]]:
-    """Shares of calibration sets whose interval of T holds it: as stated, and quantiles of resampled sets."""
+    """Yield shares of calibration sets whose interval contains T: as stated, and by resampled quantiles."""
     right = fitted(0, MANY_FITTED).temperature
     rows = []
     for questions in FITTED:

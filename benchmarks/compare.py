@@ -1,14 +1,15 @@
-"""ClusterConfig the same samples by meaning: semcal, uqlm, lm-polygraph, TruthTorchLM and the original code.
+"""Cluster the same samples by meaning: semcal, uqlm, lm-polygraph, TruthTorchLM and the original code.
 
-    SEMCAL_COMPARE_PYTHON=<a Python that has them> SEMCAL_COMPARE_ORIGINAL=<jlko/semantic_uncertainty> \\
+    SEMCAL_COMPARE_PYTHON=<a Python with these packages> SEMCAL_COMPARE_ORIGINAL=<jlko/semantic_uncertainty>
+    \\
         python -m benchmarks compare
 
-40 test questions of each set of Atlas, ten answers drawn at T = 1, and the embedded NLI model, its labels put
+40 test questions of each set of Atlas, ten answers sampled at T = 1, and the embedded NLI model with labels
 in the order and the letters of microsoft/deberta-large-mnli. Each program makes its own texts of question and
-answer unless a row says "same texts": those of semcal, which the model was trained on. Batches of 32 where
-the program has batches, no gradients, one thread, CPU time without loading. "Wide": the NLI model's
-feed-forward layers are filled up with zeros, so that its verdicts are the same and a token costs 25 million
-multiplications (a BERT base: 85 million). What is not installed gets a row that says so.
+answer; "same texts" are those of semcal, on which the model was trained. Batches of 32 if the program has
+batches, no gradients, one thread, CPU time without loading. "Wide": the feed-forward layers of the NLI model
+are filled with zeros, so its verdicts are the same and a token costs 25 million multiplications (a BERT base:
+85 million). Missing programs have a row that says so.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LABELS = ("contradiction", "neutral", "entailment")
 
 
 def widened(folder: Path) -> None:
-    """Write the NLI model to three folders below: its labels as usual, as they are, and a wide one."""
+    """Write the NLI model to three folders: with usual labels, unchanged, and wide."""
     tokenizer = [nli_model_dir() / name for name in ("tokenizer.json", "tokenizer_config.json")]
     for name in ("usual", "wide", "entailment first", "small letters"):
         model = AutoModelForSequenceClassification.from_pretrained(nli_model_dir(), dtype=torch.float32)
@@ -73,7 +74,7 @@ def widened(folder: Path) -> None:
 
 
 def stored_samples() -> tuple[list[str], list[list[str]]]:
-    """Questions, and ten answers to each."""
+    """Return questions, and ten answers to each."""
     model = load_model(language_model_dir(), device="cpu")
     questions: list[str] = []
     samples: list[list[str]] = []
@@ -88,7 +89,7 @@ def stored_samples() -> tuple[list[str], list[list[str]]]:
 
 
 def same(ours: Sequence[Partition], theirs: Any) -> float | str:
-    """The share of questions with the same partition, or the error that was raised instead."""
+    """Return the share of questions with the same partition, or the error that was raised instead."""
     if isinstance(theirs, str):
         return theirs.split(":")[0]
     agree = [_sets(a) == _sets(b) for a, b in zip(ours, theirs, strict=True)]
@@ -100,13 +101,13 @@ def _sets(partition: Partition) -> set[frozenset[int]]:
 
 
 def depends_on_order(forward: Sequence[Partition], reverse: Sequence[Partition]) -> float:
-    """The share of questions whose samples are grouped otherwise when they come in reverse."""
+    """Return the share of questions whose clusters change if the samples are reversed."""
     turned = [[[M - 1 - i for i in meaning] for meaning in partition] for partition in reverse]
     return 1 - float(same(forward, turned))
 
 
 def column(found: dict[str, Any], ours: Sequence[Partition], timed: Sequence[int]) -> dict[str, Any]:
-    """What is printed of one program; `ours` are the partitions that others are compared with."""
+    """Return the printed column of one program; `ours` are the partitions for comparison."""
     cases = found["cases"]
     twice = [sum(map(len, partition)) > M for partition in cases["own"]]
     labels = {name: same(cases["same"], cases[name]) for name in ("entailment first", "small letters")}
@@ -130,7 +131,7 @@ def column(found: dict[str, Any], ours: Sequence[Partition], timed: Sequence[int
 
 
 def semcal(folder: Path, job: dict[str, Any], linkage: str) -> dict[str, Any]:
-    """What semcal does with a job, in the form of `_compare_tools`."""
+    """Return semcal's result of a job, in the form of `_compare_tools`."""
     names, timed = job["questions"], job["timed"]
     judges = {name: load_equivalence(folder / name, device="cpu") for name in job["models"]}
 
@@ -160,7 +161,7 @@ def semcal(folder: Path, job: dict[str, Any], linkage: str) -> dict[str, Any]:
 
 
 def entropy(samples: list[str], log_likelihoods: list[float]) -> str:
-    """The semantic entropy of one question, from likelihoods and from counts."""
+    """Return the semantic entropy of one question, from likelihoods and from counts."""
     row = {"id": "a", "question": "Who?", "samples": samples, "log_likelihoods": log_likelihoods}
     try:
         found = score([row], equivalence="exact").rows[0]["semantic_entropy"]

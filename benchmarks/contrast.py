@@ -1,13 +1,13 @@
-"""Contrast pairs by kind: which equivalence keeps them apart, and which joins them.
+"""Verdicts of equivalences on contrast pairs, by kind of pair.
 
     SEMCAL_DATA=FOLDER python -m benchmarks contrast [--errors]
 
-Two sets of pairs, in which about half of each kind mean the same: `contrast_pairs_a` (public), and
-pairs.jsonl beside this file (own), whose writer knew the first set and not the rules. Missing rules were
-found on both. Columns: the share that is decided as labeled by `exact` (equal normal forms), by the rules
-alone (a pair that they leave open counts as different), by the embedded model alone (normal forms, no rules),
-and by `default` (rules and model, as `semcal cluster` decides); `open` is the share of pairs that rules leave
-to the model. `--errors` lists the pairs that `default` gets wrong.
+There are two sets of pairs, in which about half of each kind mean the same: `contrast_pairs_a` (public), and
+pairs.jsonl beside this file (own), whose writer knew the first set but not the rules. Both sets revealed
+missing rules. Columns: the share of correct decisions by `exact` (equal normal forms), by the rules alone
+(open pairs count as different), by the embedded model alone (normal forms, no rules), and by `default` (rules
+and model, as in `semcal cluster`). `open` is the share of pairs that rules leave to the model. `--errors`
+lists the errors of `default`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from semcal.text.normal_form import normal_form
 from tools.equivalence.pairs import read
 
 SET, OWN = "contrast_pairs_a", Path(__file__).with_name("pairs.jsonl")
-#: Pairs that are read; all by default.
+#: Maximum number of pairs; all by default.
 PAIRS: int | None = None
 QUICK = {"PAIRS": 30}
 
 
 def contrast_pairs() -> list[dict[str, Any]]:
-    """Return the pairs of the folder that SEMCAL_DATA names."""
+    """Return the pairs of the folder SEMCAL_DATA."""
     return read(data_folder(), SET)[:PAIRS]
 
 
@@ -54,7 +54,7 @@ def joined(equivalence: Equivalence, pairs: Sequence[dict[str, Any]]) -> np.ndar
 
 
 def verdicts(pairs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the verdicts of each way to decide, and which pairs the rules leave open."""
+    """Return the verdicts of each method, and the pairs that the rules leave open."""
     by_rule = [decide(pair["question"], pair["a"], pair["b"]) for pair in pairs]
     forms = [(pair["question"], normal_form(pair["a"]), normal_form(pair["b"])) for pair in pairs]
     return {
@@ -68,7 +68,7 @@ def verdicts(pairs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def rows_of(name: str, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each kind of pairs of a set, and one for all."""
+    """Yield one row for each kind of pairs of a set, and one for all."""
     found = verdicts(pairs)
     same = np.array([pair["same"] for pair in pairs])
     kinds = np.array([pair["kind"] for pair in pairs])
@@ -87,7 +87,7 @@ def rows_of(name: str, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def results() -> list[dict[str, Any]]:
-    """The rows of both sets."""
+    """Return the rows of both sets."""
     own = rows_of("own", own_pairs())
     try:
         return [*rows_of("public", contrast_pairs()), *own]
@@ -100,7 +100,7 @@ def quick_runs(_: Path) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Read the command line and print the table, or the pairs that are decided wrongly."""
+    """Read the command line and print the table, or the pairs with wrong decisions."""
     from benchmarks.__main__ import table
 
     parser = argparse.ArgumentParser(description=__doc__)

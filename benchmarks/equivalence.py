@@ -1,21 +1,19 @@
-"""Do equivalences judge pairs of real answers as people do, and leave unrelated answers apart?
+"""Agreement of equivalences with people on pairs of real answers, and their cost.
 
     SEMCAL_DATA=FOLDER python -m benchmarks equivalence [--minilm FOLDER] [--draws FILE...] [--questions N]
 
-Pairs of answers to one question, both judged right by people or exactly one of them (n_refs = 1: the
-question has one reference, so that two right answers mean the same); of the sources that the embedded
-model was trained on, only questions that were kept apart. "unrelated": answers to two other questions of
-one kind, from questions of NQ-open's development set. `--minilm` adds the cosine of all-MiniLM-L6-v2, at
-the threshold that is best on these very pairs. Contrast pairs have a benchmark of
-their own. "default" is what `semcal cluster` decides, rules included, "model alone" the model
-without them. `--draws` are files that `semcal sample` wrote of questions with answers: gain and AUROC of
-E-SC on each, as every equivalence and linkage groups them.
+Pairs are answers to one question, of which people judge both or exactly one as correct (n_refs = 1: the
+question has one reference, so two correct answers mean the same). For training sources of the embedded model,
+only held-out questions are used. "unrelated": answers to two other questions of one kind, from questions of
+NQ-open's development set. `--minilm` adds the cosine of all-MiniLM-L6-v2, with the best threshold for these
+pairs. Contrast pairs have a separate benchmark. "default" is the verdict of `semcal cluster` with rules,
+"model alone" without rules. `--draws` are files of `semcal sample` with answers: gain and AUROC of E-SC for
+each equivalence and linkage.
 
-Cost: CPU time of one thread for each question: "semcal cluster", of its samples as they are; "embedded", of
-the model on all pairs of distinct answers that no rule about values decides. "read": the share of them that
-the pair network reads. DeBERTa: random weights in the shape
-of DeBERTa-v3-base and -large, each pair read in one direction, which is the least that a cross-encoder
-needs; the time of `DEBERTA_PAIRS` pairs, times their number.
+Cost: CPU time of one thread for each question. "semcal cluster": for its samples. "embedded": for the model
+on all pairs of distinct answers that no rule about values decides. "read": the share of them that the pair
+network reads. DeBERTa: random weights in the shape of DeBERTa-v3-base and -large; each pair is read in one
+direction, the minimum of a cross-encoder; the time of `DEBERTA_PAIRS` pairs is scaled to their number.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ from semcal.text.normal_form import normal_form
 from semcal.text.values import values_differ
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
-#: Judged pairs of a source, at most; those of questions with one reference are taken whole.
+#: Maximum number of judged pairs of a source; all pairs of questions with one reference are used.
 LIMIT = 600
-#: Questions of each set whose cost is measured, and pairs that the larger networks read.
+#: Number of questions of each set for the cost, and of pairs for the larger networks.
 QUESTIONS, DEBERTA_PAIRS = 60, 24
-#: Layers and width of these.
+#: Layers and width of the larger networks.
 DEBERTA = {"DeBERTa-base": (12, 768), "DeBERTa-large": (24, 1024)}
 NAMES = ("default", "exact", "atlas")
 QUICK = {"LIMIT": 10, "DEBERTA_PAIRS": 1, "DEBERTA": {"DeBERTa-tiny": (1, 64)}}
@@ -53,7 +51,7 @@ Decide = Callable[[Sequence[Pair]], np.ndarray]
 
 
 def judged(folder: Path) -> dict[str, list[Pair]]:
-    """Judged pairs by source, as written; of questions with one reference, and all."""
+    """Return judged pairs by source; those of questions with one reference, and all."""
     found: dict[str, list[Pair]] = {}
     for row in read(folder, "equivalence_pairs_from_labels_a"):
         if row["source"] in JUDGED and not is_held_out(row["question"]):
@@ -68,19 +66,19 @@ def judged(folder: Path) -> dict[str, list[Pair]]:
 
 
 def merged(equivalence: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """Whether `semcal cluster` puts the two answers of each pair into one meaning."""
+    """Return for each pair whether `semcal cluster` puts both answers into one meaning."""
     texts = [[pair.first, pair.second] for pair in pairs]
     found = cluster_answers([pair.question for pair in pairs], texts, equivalence=equivalence)
     return np.array([len(clusters) == 1 for clusters in found.clusters])
 
 
 def alone(model: EmbeddedEquivalence, pairs: Sequence[Pair]) -> np.ndarray:
-    """Whether the embedded model takes the two answers of each pair to mean the same."""
+    """Return for each pair whether the embedded model alone decides that both answers mean the same."""
     return np.array(model.entails([(pair.question, pair.first, pair.second) for pair in pairs]))
 
 
 def cosine(folder: Path, pairs: Sequence[Pair]) -> np.ndarray:
-    """Whether the answers' cosine by all-MiniLM-L6-v2 is above the threshold that suits these pairs best."""
+    """Return for each pair whether all-MiniLM-L6-v2's cosine is above the best threshold for these pairs."""
     from tools.equivalence.train import embed, load
 
     network, tokenizer = load(folder)
@@ -94,7 +92,7 @@ def cosine(folder: Path, pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def on_draws(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """One row for each file, equivalence and linkage: how good the shares of E-SC are."""
+    """Return one row for each file, equivalence and linkage, with metrics of E-SC."""
     rows = []
     for file in files:
         for name in NAMES:
@@ -109,7 +107,7 @@ def on_draws(files: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def results(minilm: Path | None = None) -> list[dict[str, Any]]:
-    """One row for each set of pairs: accuracy of each equivalence, or the share that it merges."""
+    """Return one row for each set of pairs: accuracy of each equivalence, or the share of merged pairs."""
     folder = data_folder()
     sets = judged(folder)
     asked = [(row["question"], row["answers"][0]) for row in read(folder, "nq_open_dev_sample")]
@@ -130,7 +128,7 @@ def results(minilm: Path | None = None) -> list[dict[str, Any]]:
 
 
 def drawn(folder: Path, count: int) -> dict[str, list[tuple[str, list[str]]]]:
-    """Questions with the samples or the systems' answers of each, by set."""
+    """Return questions with their samples, or with the answers of systems, by set."""
     sets: dict[str, list[tuple[str, list[str]]]] = {}
     for name in ("llama2-7b-chat_triviaqa_T1_a", "mistral-7b-instruct_nq_T1_a"):
         sets[name] = [(row["question"], row["samples"]) for row in read(folder, name)]
@@ -143,13 +141,13 @@ def drawn(folder: Path, count: int) -> dict[str, list[tuple[str, list[str]]]]:
 
 
 def left_to_a_model(question: str, answers: Sequence[str]) -> list[Triple]:
-    """Pairs of distinct normal forms that no rule about values decides."""
+    """Return pairs of distinct normal forms that no rule about values decides."""
     forms = filter(None, dict.fromkeys(map(normal_form, answers)))
     return [(question, one, other) for one, other in combinations(forms, 2) if not values_differ(one, other)]
 
 
 class _Counting(EmbeddedEquivalence):
-    """Counts the pairs that the pair network reads."""
+    """A reader that counts the pairs of the pair network."""
 
     count = 0
 
@@ -159,7 +157,7 @@ class _Counting(EmbeddedEquivalence):
 
 
 def deberta(layers: int, width: int) -> Callable[[Sequence[Triple]], None]:
-    """A reader of pairs with random weights."""
+    """Return a reader of pairs with random weights."""
     import torch
     from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
@@ -194,7 +192,7 @@ def deberta(layers: int, width: int) -> Callable[[Sequence[Triple]], None]:
 
 
 def cost(folder: Path, count: int) -> list[dict[str, Any]]:
-    """One row for each set of answers: CPU time of each model for a question, in milliseconds."""
+    """Return one row for each set of answers: CPU time of each model for a question, in milliseconds."""
     others = {name: deberta(*shape) for name, shape in DEBERTA.items()}
     rows = []
     for name, questions in drawn(folder, count).items():

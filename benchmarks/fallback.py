@@ -1,12 +1,12 @@
-"""`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
+"""`semcal serve --fallback`: gain and cost of a stronger model behind a certified threshold.
 
     semcal calibrate FILE --model MODEL --few-shot FILE --config sampling.temperatures=1 --risk R --out DIR
     python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR DIR --questions FILE
 
-Calibrate each of the models first. The questions are asked over HTTP, of each model alone, and of `semcal
-serve --fallback`, where the large one has the third calibration: that of labelled questions from which the
-small one abstains. Intervals are Wilson's, of 95 %. --small and --large pass options to one model alone, such
-as --large="--config server.concurrency=1".
+Calibrate both models first. The questions are asked over HTTP: each model alone, and `semcal serve
+--fallback`, in which the large model has the third calibration, of labeled questions from which the small one
+abstains. Intervals are Wilson's 95% intervals. --small and --large pass options to one model only, such as
+--large="--config server.concurrency=1".
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from semcal.files import write_rows
 from semcal.grading.rules import RuleGrader
 
 CONNECTIONS = 4
-ALONE = 2  # models that are also asked alone: the small one first
+ALONE = 2  # number of models that are also asked alone, the small one first
 QUICK = {"ALONE": 0}
 HEAD = ("answers", "answered", "wrong among answered", "right of all", "tokens a question", "s a question")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a question."""
+    """The reply to one question."""
 
     abstained: bool
     correct: bool
@@ -52,7 +52,7 @@ class Reply:
 
 
 def ask(questions: Sequence[Question], options: Sequence[str]) -> tuple[list[Reply], float]:
-    """Ask a service with these options; replies in order, and seconds a question."""
+    """Ask a service with these options; return replies in order, and seconds per question."""
     grader = RuleGrader()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -76,7 +76,7 @@ def ask(questions: Sequence[Question], options: Sequence[str]) -> tuple[list[Rep
 
 
 def interval(k: int, n: int) -> str:
-    """A share with its interval."""
+    """Return a share with its interval."""
     if not n:
         return "none"
     bounds = binomtest(k, n).proportion_ci(method="wilson")
@@ -102,11 +102,17 @@ def quick_runs(folder: Path) -> list[list[str]]:
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fallback", description=__doc__)
-    parser.add_argument("--models", nargs=2, help="the small one and the large one")
-    parser.add_argument("--calibrations", nargs=3, help="of each, and of the large one behind the small one")
+    parser.add_argument("--models", nargs=2, help="small and large model")
+    parser.add_argument(
+        "--calibrations", nargs=3, help="calibrations of both models, and of the large model as fallback"
+    )
     parser.add_argument("--questions", type=Path)
-    parser.add_argument("--small", type=shlex.split, default=[], help="options of `serve` for the small one")
-    parser.add_argument("--large", type=shlex.split, default=[], help="for the large one")
+    parser.add_argument(
+        "--small", type=shlex.split, default=[], help="options of `serve` for the small model"
+    )
+    parser.add_argument(
+        "--large", type=shlex.split, default=[], help="options of `serve` for the large model"
+    )
     options = parser.parse_args(arguments)
     if not (options.models and options.calibrations and options.questions):
         raise NotRun("--models, --calibrations and --questions")

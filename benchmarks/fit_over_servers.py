@@ -1,8 +1,8 @@
-"""T over llama.cpp by each exact route, beside the exact T of the model itself.
+"""T over llama.cpp by each exact route, compared with the exact T of the local model.
 
     python -m benchmarks.fit_over_servers
 
-The embedded model in float32, 200 labelled questions, with the requests that each route takes.
+The embedded model in float32, 200 labeled questions, with the number of requests of each route.
 """
 
 from __future__ import annotations

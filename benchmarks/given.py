@@ -1,12 +1,12 @@
-"""Answers that are given: how likely one of another system is right, by draws of a model or of other systems.
+"""Probability of given answers of another system, from samples of a model or from other systems' answers.
 
-    semcal calibrate QUESTIONS --model MODEL --out DIR     # draws of the witness: DIR/samples.jsonl
+    semcal calibrate QUESTIONS --model MODEL --out DIR     # samples of the witness: DIR/samples.jsonl
     SEMCAL_DATA=... python -m benchmarks given --samples DIR/samples.jsonl [--greedy MODEL]
 
-EVOUNA's five systems have answers to the same questions of TriviaQA, with human verdicts, which are the
-labels. (Its half of Natural Questions is left out: the embedded equivalence was trained on answers of it.)
-`--questions` writes those that the draws are taken of: the first 500 of TriviaQA that all systems answer and
-that are well posed. Figures are out of fold. With `--greedy` the model's greedy answers beside modal ones.
+EVOUNA has answers of five systems to the same questions of TriviaQA, with human verdicts, which are the
+labels. (Its half of Natural Questions is left out, because the embedded equivalence was trained on these
+answers.) `--questions` writes the questions for the samples: the first 500 well-posed questions of TriviaQA
+that all systems answer. Figures are out of fold. `--greedy` adds the model's greedy answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HEAD = ("answers of", "compared with", "right", "says", "ACE", "by chance", "AUR
 
 
 def judged() -> dict[str, dict[str, Any]]:
-    """Question → system → its answer with a human verdict: the first 500 that all of them answer."""
+    """Return question → system → its answer with a human verdict, for the first 500 common questions."""
     path = data_folder() / "evouna_a.jsonl.gz"
     by_question: dict[str, dict[str, Any]] = {}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -57,7 +57,7 @@ def judged() -> dict[str, dict[str, Any]]:
 
 
 def calibrate(rows: RowsAt, kind: AnswerKind, equivalence: Any) -> Calibration:
-    """Learn from rows whose answers are stated."""
+    """Learn from rows with stated answers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         matched = match_at(rows, kind, equivalence)
@@ -65,7 +65,7 @@ def calibrate(rows: RowsAt, kind: AnswerKind, equivalence: Any) -> Calibration:
 
 
 def given(rows: RowsAt, answers: Mapping[str, Any]) -> RowsAt:
-    """The rows with a system's answers, and whether people call them right."""
+    """Return the rows with a system's answers, and the verdicts of people."""
     return {
         t: [
             row.set(correct=answers[row.id]["human_correct"]).set_stated(
@@ -87,7 +87,7 @@ def show(name: str, witness: str, calibration: Calibration) -> None:
 
 
 def quick_runs(folder: Path) -> list[list[str]]:
-    """The samples of the witness are the systems' answers, each twice."""
+    """Use the systems' answers, each twice, as samples of the witness."""
     samples, questions = folder / "samples.jsonl", folder / "questions.jsonl"
     write_rows(
         samples,
@@ -104,9 +104,9 @@ def quick_runs(folder: Path) -> list[list[str]]:
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks given", description=__doc__)
-    parser.add_argument("--samples", type=Path, help="the draws of the witness")
-    parser.add_argument("--questions", type=Path, help="write the questions to this file, and nothing else")
-    parser.add_argument("--greedy", metavar="MODEL", help="also its greedy answers")
+    parser.add_argument("--samples", type=Path, help="file of the witness's samples")
+    parser.add_argument("--questions", type=Path, help="only write the questions to this file")
+    parser.add_argument("--greedy", metavar="MODEL", help="also evaluate greedy answers of this model")
     options = parser.parse_args(arguments)
     if not (options.samples or options.questions):
         raise NotRun("--samples or --questions")

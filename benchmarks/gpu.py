@@ -2,11 +2,11 @@
 
     python -m benchmarks.gpu
 
-A random Llama with the measures of Llama 3 8B in bfloat16; closed book as in `sampling`. `generate` gets
-batches of 16 and of 64 questions, `do_sample=True, top_k=0, num_return_sequences=10`; transformers with the
-shared prefix computed once (`_copied_prefix`) all questions, 320 or 1280 rows at a time. TS is fitted to one
-answer a question, drawn at T = 1.3. Seconds by the wall clock, the device waited for; the first round of
-each is not counted. Memory is the greatest that the device's allocator held beside the weights.
+A random Llama in the shape of Llama 3 8B in bfloat16; closed book as in `sampling`. `generate` gets batches
+of 16 and 64 questions, `do_sample=True, top_k=0, num_return_sequences=10`; transformers with a single
+computation of the shared prefix (`_copied_prefix`) gets all questions, 320 or 1,280 rows at a time. TS is
+fitted to one answer per question, sampled at T = 1.3. Seconds are wall time including the device; the first
+round of each is not counted. Memory is the peak of the device's allocator without the weights.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SEVERAL = (Temperature(1.0), Temperature(0.5), Temperature(1.4))
 
 @dataclass(frozen=True)
 class Setting:
-    """A model's measures, where it runs, and on how many questions."""
+    """The shape of a model, its device, and the number of questions."""
 
     config: dict[str, int]
     device: str
     dtype: torch.dtype
     questions: int
-    batches: tuple[int, ...]  # questions at a time for `generate`
-    rows: tuple[int, ...]  # answers at a time with a copied prefix
+    batches: tuple[int, ...]  # questions per batch for `generate`
+    rows: tuple[int, ...]  # answers per batch with a copied prefix
     budget: int | None = None
 
 
@@ -71,7 +71,7 @@ QUICK = {"ROUNDS": 1, "LLAMA_8B": replace(LLAMA_8B, config=TINY, questions=6, ba
 
 
 def network(setting: Setting) -> LlamaForCausalLM:
-    """A random model whose answers end, with peaked logits, made on its device."""
+    """Return a random model on its device, with peaked logits and answers that end."""
     torch.manual_seed(1)
     config = LlamaConfig(
         max_position_embeddings=2048,
@@ -96,14 +96,14 @@ def network(setting: Setting) -> LlamaForCausalLM:
     model.lm_head.weight[END] = 0
     more = (2 * log(config.vocab_size)) ** 0.5 - (
         2 * log(VOCABULARY)
-    ) ** 0.5  # the greatest of so many is larger
+    ) ** 0.5  # the maximum of so many is larger
     model.lm_head.bias[END] = END_LOGIT[PEAK] + PEAK * more
     return model
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a job returned, its seconds, and the memory that it added at most, MB (None without a GPU)."""
+    """The result of a job, its seconds, and its peak memory in MB (None without a GPU)."""
 
     found: Any
     seconds: float
@@ -111,7 +111,7 @@ class Measured:
 
 
 def measured(job: Callable[[], Any], device: str, *, before: Callable[[], object] = lambda: None) -> Measured:
-    """Run a job several times; `before` each time something that does not count."""
+    """Run a job several times; `before` prepares each round and is not counted."""
     times = []
     for _ in range(1 + ROUNDS):
         before()
@@ -125,7 +125,7 @@ def measured(job: Callable[[], Any], device: str, *, before: Callable[[], object
 
 
 def _settled(device: str, *, fresh: bool = True) -> int:
-    """Wait for the device; bytes that are in use on it."""
+    """Wait for the device, and return its used bytes."""
     if device != "cuda":
         return 0
     torch.cuda.synchronize()
@@ -135,7 +135,7 @@ def _settled(device: str, *, fresh: bool = True) -> int:
 
 
 def rows(setting: Setting) -> Iterator[dict[str, Any]]:
-    """One row for each job."""
+    """Yield one row for each job."""
     net = network(setting)
     vocabulary = setting.config["vocab_size"]
     model = CausalLanguageModel(net, tokenizer(vocabulary), name="random", memory_budget=setting.budget)
@@ -189,7 +189,7 @@ def _within(asked: Sequence[Prompt], vocabulary: int) -> list[Prompt]:
 
 
 def generate(net: LlamaForCausalLM, asked: Sequence[Prompt]) -> Callable[[], object]:
-    """Sampling with transformers."""
+    """Sample with transformers."""
     longest = max(len(prompt.token_ids) for prompt in asked)
     padded = [(0,) * (longest - len(prompt.token_ids)) + prompt.token_ids for prompt in asked]
     ids = torch.tensor(padded, device=net.device)

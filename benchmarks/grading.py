@@ -1,9 +1,9 @@
-"""How long grading one answer takes, normal forms included.
+"""CPU time of grading one answer, including normal forms.
 
     SEMCAL_DATA=<folder> python -m benchmarks grading
 
-Real systems' answers with the first 8 references of questions that have as many. Nothing is kept from one
-question to the next; a question and its references are prepared once for all the answers to it, as in a run.
+Answers of real systems are graded against the first 8 references of questions with at least 8. Nothing is
+cached between questions; a question and its references are prepared once for all its answers, as in a run.
 CPU time, best of several rounds.
 """
 
@@ -41,7 +41,7 @@ def _references(row: Judged) -> tuple[str, ...]:
 
 
 def measured(what: str, rows: Sequence[Judged]) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one line of the table."""
     milliseconds = min(grading_time(rows) for _ in range(ROUNDS))
     forms = min(normal_form_time(row.answer for row in rows) for _ in range(ROUNDS))
     return {
@@ -55,7 +55,7 @@ def measured(what: str, rows: Sequence[Judged]) -> dict[str, Any]:
 
 
 def grading_time(rows: Sequence[Judged]) -> float:
-    """CPU milliseconds to grade an answer."""
+    """Return CPU milliseconds per graded answer."""
     cast(Any, grading._prepared).cache_clear()
     grader = RuleGrader()
     start = process_time()
@@ -65,7 +65,7 @@ def grading_time(rows: Sequence[Judged]) -> float:
 
 
 def normal_form_time(texts: Iterable[str]) -> float:
-    """CPU milliseconds for a normal form."""
+    """Return CPU milliseconds per normal form."""
     texts = list(texts)
     start = process_time()
     for text in texts:

@@ -3,11 +3,11 @@
     SEMCAL_DATA=<folder> python -m benchmarks.grading_quality [--verdicts FILE] [--against FILE] [--show]
     SEMCAL_DATA=<folder> python -m benchmarks.grading_quality --judged FILE --draws FILE [--show]
 
-`--verdicts` keeps the verdict on each answer, `--against` compares with those that other sources of semcal
-gave (PYTHONPATH=<them>/src), and `--show` prints the answers that changed sides. `--judged` are verdicts on
-drawn answers by hand (benchmarks/judged/answers.jsonl: set, id, answer_sha256, correct), whose texts are in
-`--draws`; without them the answers are those of the folder. The folder holds judged
-answers as JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and labelled pairs
+`--verdicts` stores the verdict on each answer, `--against` compares with verdicts of another version of
+semcal (PYTHONPATH=<version>/src), and `--show` prints the answers with changed verdicts. `--judged` are
+verdicts by hand on sampled answers (benchmarks/judged/answers.jsonl: set, id, answer_sha256, correct), whose
+texts are in `--draws`; without them, the answers of the folder are used. The folder has judged answers as
+JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and labeled pairs
 (`equivalence_pairs_from_labels_a`). docs/meaning-evidence.md explains the tables.
 """
 
@@ -59,7 +59,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class Judged:
-    """One system's answer to one question, and what a human said about it."""
+    """One system's answer to one question, and the verdict of a human."""
 
     group: str
     system: str
@@ -74,7 +74,7 @@ Verdict = Callable[[Judged], bool]
 
 @dataclass(frozen=True)
 class Tally:
-    """How often a grader and the humans agree."""
+    """The agreement of a grader with the humans."""
 
     n: int
     false_positives: int
@@ -101,13 +101,13 @@ def quick_runs(folder: Path) -> list[list[str]]:
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.grading_quality")
-    parser.add_argument("--verdicts", type=Path, help="where to keep the verdicts")
-    parser.add_argument("--against", type=Path, help="verdicts of other sources, to compare with")
-    parser.add_argument("--show", action="store_true", help="print the answers that changed sides")
-    parser.add_argument("--judged", type=Path, help="answers judged by hand, by the hash of their text")
+    parser.add_argument("--verdicts", type=Path, help="file for the verdicts")
+    parser.add_argument("--against", type=Path, help="file of verdicts for comparison")
+    parser.add_argument("--show", action="store_true", help="print the answers with changed verdicts")
     parser.add_argument(
-        "--draws", type=Path, action="append", help="the file of draws that holds their texts"
+        "--judged", type=Path, help="file of answers judged by hand, by the hash of their text"
     )
+    parser.add_argument("--draws", type=Path, action="append", help="file of samples with their texts")
     options = parser.parse_args(arguments)
     folder = data_folder()
     if options.judged:
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def judged_rows(folder: Path) -> Iterator[Judged]:
-    """Every answer with a clear human verdict."""
+    """Return every answer with a clear human verdict."""
     for row in rows_of(folder / "evouna_a.jsonl.gz"):
         if not row["improper"]:
             yield _judged(SOURCES[row["dataset"]], SYSTEMS[row["system"]], row, row["human_correct"])
@@ -165,7 +165,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def hand_judged(folder: Path, judged: Path, draws: Sequence[Path]) -> Iterator[Judged]:
-    """The answers of a file of verdicts, as far as the draws hold their texts."""
+    """Return the answers of a file of verdicts whose texts are among the samples."""
     verdicts = {(row["id"], row["answer_sha256"]): row for row in rows_of(judged)}
     asked = {
         row["id"]: row
@@ -181,25 +181,25 @@ def hand_judged(folder: Path, judged: Path, draws: Sequence[Path]) -> Iterator[J
                 yield Judged("by hand", one["model"], known["question"], text, references, one["correct"])
 
 
-# What is compared
+# Compared rules
 
 
 @lru_cache(maxsize=1 << 16)
 def squad_normal_form(text: str) -> str:
-    """SQuAD's own normaliser: no case, no ASCII punctuation, no articles; numbers and dates as written."""
+    """Return SQuAD's normal form: no case, ASCII punctuation or articles; numbers and dates unchanged."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 @lru_cache(maxsize=1 << 16)
 def without_numbers(text: str) -> str:
-    """semcal's normal form as it would be if it read no numbers and no dates."""
+    """Return semcal's normal form without reading numbers and dates."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     bare = "".join(c for c in folded if unicodedata.category(c)[0] != "P" and c not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def plain_rule(row: Judged) -> bool:
-    """A reference inside the answer as whole words, or SQuAD F1 > 0.5."""
+    """Return whether a reference is inside the answer as whole words, or SQuAD F1 > 0.5."""
     answer = squad_normal_form(row.answer)
     forms = [form for form in map(squad_normal_form, row.references) if form]
     return any(
@@ -236,7 +236,7 @@ def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> list[str]
 def agreements(
     rows: Sequence[Judged], before: Verdict, after: Verdict
 ) -> Iterator[tuple[str, str, int, float, float]]:
-    """Data, system, number of answers and both agreements: for each system, and for all together."""
+    """Yield data, system, number of answers and both agreements, for each system and for all together."""
     for (group, system), part in [*groups(rows).items(), (("all", ""), rows)]:
         yield group, system, len(part), tally(part, before).agreement, tally(part, after).agreement
 
@@ -252,7 +252,7 @@ def agreement_table(rows: Sequence[Judged]) -> list[str]:
 
 
 def question_table(rows: Sequence[Judged]) -> list[str]:
-    """Agreement where the question is not known, and where it is; and how many answers changed sides."""
+    """Return agreement without and with the question, and the number of changed verdicts."""
     before, after, body = by_rules(question=False), by_rules(), []
     for (group, system), part in [*groups(rows).items(), (("all", ""), rows)]:
         moved = [after(row) == row.correct for row in part if before(row) != after(row)]
@@ -265,7 +265,7 @@ def question_table(rows: Sequence[Judged]) -> list[str]:
 
 
 def echoes(rows: Sequence[Judged]) -> Iterator[str]:
-    """The answers on which the grader and the humans differ, with the rule that decided."""
+    """Yield the answers on which grader and humans differ, with the rule that decided."""
     grader = RuleGrader()
     for row in rows:
         found = grader.grade(row.question, [row.answer], row.references)
@@ -297,7 +297,7 @@ def _counted(how: str, rule: str, found: Tally) -> tuple[object, ...]:
 def changes_table(
     rows: Sequence[Judged], before: Sequence[Any], after: Sequence[Any], *, show: bool
 ) -> Iterator[str]:
-    """Agreement by system under two sets of rules, and how many answers became right or wrong verdicts."""
+    """Return agreement by system with two sets of rules, and the numbers of changed verdicts."""
     changed = [(row, old, new) for row, old, new in zip(rows, before, after, strict=True) if old[0] != new[0]]
     body = []
     for (group, system), part in [*groups(rows).items(), (("all", ""), list(rows))]:
@@ -315,7 +315,7 @@ def changes_table(
 
 
 def pairs_table(folder: Path) -> list[str]:
-    """Pairs of answers to questions with one reference: both judged right (same), or only one of them."""
+    """Return a table of pairs for questions with one reference: both correct (same), or only one of them."""
     pairs = [
         row for row in rows_of(folder / "equivalence_pairs_from_labels_a.jsonl.gz") if row["n_refs"] == 1
     ]

@@ -1,14 +1,14 @@
-"""How often 95 % intervals hold the true calibration error, corrected and as plain percentiles.
+"""Coverage of 95% intervals for the calibration error, corrected and as plain percentiles.
 
     python -m benchmarks.interval_coverage
     python -m benchmarks.interval_coverage few
     python -m benchmarks.interval_coverage means
 
-Simulated: 500 questions whose chance of being correct lies a constant gap below their confidence, so that
-the true ACE, ECE and SmoothECE are the gap; confidences continuous or in tenths; 200 data sets, 200
-resamples. With `few`: 10 to 200 questions of the populations below, in each 400 data sets. With `means`:
-accuracy, Brier score and gain of 10 to 200 questions of which 2 to 98 % are right, 400 data sets each: the
-least coverage and the mean width over these accuracies, of the bootstrap alone and of the interval as it is.
+Simulation: 500 questions whose probability of being correct is a constant gap below their confidence, so that
+the true ACE, ECE and SmoothECE are the gap. Confidences are continuous or in tenths; 200 data sets, 200
+resamples. With `few`: 10 to 200 questions of the populations below, 400 data sets each. With `means`:
+accuracy, Brier score and gain of 10 to 200 questions with accuracy 2% to 98%, 400 data sets each: the
+smallest coverage and the mean width over these accuracies, of the bootstrap alone and of the interval.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from semcal.metrics.overview import METRICS
 QUESTIONS, DATA_SETS, RESAMPLES = 500, 200, 200
 NAMES = ("ace", "ece", "smooth_ece")
 FEW, FEW_DATA_SETS = (10, 20, 30, 50, 100, 200), 400
-MANY = 400_000  # questions whose metrics are taken for the true ones
+MANY = 400_000  # questions for the true metrics
 QUICK: dict[str, Any] = {
     "QUESTIONS": 50,
     "DATA_SETS": 2,
@@ -40,7 +40,7 @@ QUICK: dict[str, Any] = {
     "MANY": 4000,
 }
 Curve = Callable[[np.ndarray], np.ndarray]
-#: Name → parameters of the beta distribution of the confidences, their rounding, and the chance of each.
+#: Name → parameters of the beta distribution of the confidences, their rounding, and the probability of each.
 POPULATIONS: dict[str, tuple[tuple[float, float], int, Curve]] = {
     "overconfident": ((4, 1.2), 16, lambda p: 0.8 * p),
     "overconfident, tenths": ((4, 1.2), 1, lambda p: 0.8 * p),
@@ -55,7 +55,7 @@ Population = Callable[[np.random.Generator, int, float], tuple[np.ndarray, np.nd
 
 
 def data(gap: float, tenths: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences from gap to 1, most of them high, and outcomes."""
+    """Return confidences from gap to 1, most of them high, and outcomes."""
     rng = np.random.default_rng(seed)
     p = gap + (1 - gap) * rng.beta(2, 0.8, QUESTIONS)
     p = np.ceil(p * 10) / 10 if tenths else p
@@ -63,13 +63,13 @@ def data(gap: float, tenths: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def percentiles(p: np.ndarray, c: np.ndarray, seed: int) -> dict[str, tuple[float, float]]:
-    """The plain percentile interval of each metric."""
+    """Return the plain percentile interval of each metric."""
     found = joint_bootstrap({0: (p, c)}, metrics=NAMES, resamples=RESAMPLES, seed=seed).resampled[0]
     return {name: tuple(np.quantile(values, [0.025, 0.975])) for name, values in found.items()}
 
 
 def held(gap: float, tenths: bool) -> dict[str, np.ndarray]:
-    """Shares of data sets in which: corrected and percentile hold the gap, percentile the estimate."""
+    """Return shares of data sets: both intervals contain the gap; percentiles contain the estimate."""
     found = {name: np.zeros(3) for name in NAMES}
     for seed in range(DATA_SETS):
         p, c = data(gap, tenths, seed)
@@ -82,7 +82,7 @@ def held(gap: float, tenths: bool) -> dict[str, np.ndarray]:
 
 
 def results() -> list[dict[str, Any]]:
-    """Coverage for each kind of confidence, gap and metric."""
+    """Return coverage for each kind of confidence, gap and metric."""
     head = ("corrected holds it", "percentile holds it", "percentile holds the estimate")
     return [
         {"confidence": "tenths" if tenths else "continuous", "true error": gap, "metric": name}
@@ -94,14 +94,14 @@ def results() -> list[dict[str, Any]]:
 
 
 def sampled(name: str, n: int, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences of a population, and the chance of each."""
+    """Return confidences of a population, and the probability of each."""
     (a, b), digits, chance = POPULATIONS[name]
     p = np.round(np.random.default_rng(seed).beta(a, b, n), digits)
     return p, chance(p)
 
 
 def truth(name: str, metrics: tuple[str, ...]) -> dict[str, float]:
-    """The metrics of `MANY` questions with their chances in place of outcomes."""
+    """Return the metrics of `MANY` questions with probabilities instead of outcomes."""
     p, chance = sampled(name, MANY, (0,))
     value, place, count = np.unique(p, return_inverse=True, return_counts=True)
     whole = FrequencyTable(value, count[None].astype(np.float64), np.bincount(place, chance)[None])
@@ -109,7 +109,7 @@ def truth(name: str, metrics: tuple[str, ...]) -> dict[str, float]:
 
 
 def few_questions() -> list[dict[str, Any]]:
-    """Coverage by population, number of questions and metric, of the data sets in which it is defined."""
+    """Yield coverage by population, number of questions and metric, of data sets with a defined metric."""
     rows, metrics = [], (*NAMES, "auroc")
     warnings.simplefilter("ignore", UndefinedWarning)  # one class
     for name in POPULATIONS:
@@ -130,7 +130,7 @@ def few_questions() -> list[dict[str, Any]]:
 
 
 def chances(power: float) -> Population:
-    """Chances from a beta distribution, and confidences that are a power of them."""
+    """Return probabilities from a beta distribution, and confidences that are a power of them."""
 
     def draw(rng: np.random.Generator, n: int, right: float) -> tuple[np.ndarray, np.ndarray]:
         chance = rng.beta(4 * right, 4 * (1 - right), n)
@@ -140,11 +140,11 @@ def chances(power: float) -> Population:
 
 
 def mostly(rng: np.random.Generator, n: int, common: float, odd: float, often: float) -> np.ndarray:
-    """One value, and now and then another."""
+    """Return one value, and sometimes another."""
     return np.where(rng.random(n) < often, odd, common)
 
 
-#: (random numbers, questions, accuracy) → confidences, and the chance of each.
+#: (random numbers, questions, accuracy) → confidences, and the probability of each.
 SHAPES: dict[str, Population] = {
     "all .9": lambda _, n, right: (np.full(n, 0.9), np.full(n, right)),
     "calibrated": chances(1.0),
@@ -156,7 +156,7 @@ SHAPES: dict[str, Population] = {
 
 
 def means() -> list[dict[str, Any]]:
-    """Least coverage over accuracies, and mean width, by population, number of questions and metric."""
+    """Yield smallest coverage and mean width over accuracies, by population, number of questions, metric."""
     rows = []
     for name in SHAPES:
         for n in FEW:
@@ -172,7 +172,7 @@ def means() -> list[dict[str, Any]]:
 
 
 def held_means(name: str, n: int, right: float) -> np.ndarray:
-    """Whether the bootstrap and the interval hold the true value, and their widths: [metrics, 4]."""
+    """Return whether bootstrap and interval contain the true value, and their widths: [metrics, 4]."""
     p, chance = SHAPES[name](np.random.default_rng(0), MANY, right)
     worth = {"accuracy": chance, "brier": chance * (1 - 2 * p) + p**2, "gain": p * (2 * chance - p)}
     found = np.zeros((len(MEANS), 4))

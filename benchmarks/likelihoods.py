@@ -1,14 +1,13 @@
-"""Likelihoods of the sampled answers, against a second full forward over them with plain transformers.
+"""Likelihoods of sampled answers, compared with a second forward pass of plain transformers.
 
     python -m benchmarks.likelihoods
 
-A random Llama of 110M parameters with 32 000 tokens; 262 tokens that all prompts share and 24 of the
-question's own; ten answers of 5 tokens on average. The plain way runs each question's ten sequences, prompts
-included, as one padded batch. Ours is all that sampling does for likelihoods and not for drawing: picking the
-log-probabilities of the drawn tokens and of an end of turn off the rows that were drawn from, cutting,
-looking up, and running the last tokens of answers that met the limit ("as drawn" has some, "whole" leaves
-them out). Forwards for it are those that sampling makes beyond sampling without. CPU time of one thread, in
-turn, medians.
+A random Llama of 110M parameters with 32,000 tokens; all prompts share 262 tokens and have 24 of their own;
+ten answers of 5 tokens on average. The plain method runs the ten sequences of each question, including
+prompts, as one padded batch. For semcal, all work of sampling for likelihoods is counted: selecting the
+log-probabilities of the sampled tokens and of an end of turn, cutting, looking up, and running the last
+tokens of answers at the limit ("as drawn" has some, "whole" leaves them out). Its forward passes are those in
+addition to sampling without likelihoods. CPU time of one thread, in turn, medians.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ TEMPLATE = "{% for message in messages %} {{ message['content'] }} w2{% endfor %
 
 
 def tokenizer() -> Any:
-    """Words w0 … and an end of turn, w2."""
+    """Return a tokenizer with words w0 … and an end of turn, w2."""
     words = {f"w{i}": i for i in range(VOCABULARY)}
-    for i, word in enumerate(("Yes", "12", "no!"), 3):  # told apart when the end of a turn is looked for
+    for i, word in enumerate(("Yes", "12", "no!"), 3):  # distinguished in the search for the end of a turn
         words[word] = words.pop(f"w{i}")
     level = Tokenizer(models.WordLevel(words, unk_token="w0"))
     level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -56,12 +55,12 @@ def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int, bool]:
 
 
 def cut(_: Prompt, draw: Generation) -> tuple[int, int, bool]:
-    """Every answer behind its second word."""
+    """Return every answer up to its second word."""
     return 0, len(" ".join(draw.text.split(" ")[:2])), True
 
 
 class Clock:
-    """The time spent in some functions, nested calls counted once."""
+    """The time spent in some functions; nested calls count once."""
 
     def __init__(self) -> None:
         self.seconds, self.running = 0.0, False
@@ -110,7 +109,7 @@ def mean(log_probs: tuple[float, ...]) -> float:
 
 @torch.no_grad()
 def plain(net: LlamaForCausalLM, prompt: Prompt, draws: list[Generation]) -> list[float]:
-    """Mean log-probability of each answer from one forward over all of them."""
+    """Return the mean log-probability of each answer from one forward pass over all of them."""
     start, longest = len(prompt.token_ids), max(len(d.token_ids) for d in draws)
     rows = [(*prompt.token_ids, *d.token_ids, *[END] * (longest - len(d.token_ids))) for d in draws]
     ids = torch.tensor(rows)

@@ -1,13 +1,13 @@
-"""Clusters of components, greedy and complete linkage against groups of real draws judged by hand.
+"""Clusters of components, greedy and complete linkage, compared with real samples clustered by hand.
 
     python -m benchmarks linkage --draws FILE... [--groups FILE] [--equivalence NAME...]
 
-The draws are files of `semcal sample`. The groups say which distinct normal forms of a question's draws at
-one temperature mean the same (benchmarks/judged/README.md); they are found by the hashes of these forms.
-Pairs are of distinct forms, counted over all questions: *precision* is the share of merged pairs that mean
-the same, *recall* the share of pairs that mean the same which were merged. *adjusted Rand* is the mean over
-questions of the adjusted Rand index of their forms, 1 where all forms are apart in both partitions. *as
-judged* is the share of questions with exactly the judged groups.
+`--draws` are files of `semcal sample`. `--groups` contains clusters of the distinct normal forms of a
+question's samples at one temperature (benchmarks/judged/README.md), identified by the hashes of these forms.
+Pairs of distinct forms are counted over all questions: *precision* is the share of merged pairs that mean the
+same, *recall* the share of pairs with the same meaning that are merged. *adjusted Rand* is the mean over
+questions of the adjusted Rand index of their forms, 1 if all forms are separate in both partitions. *as
+judged* is the share of questions with exactly the judged clusters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUICK: dict[str, Any] = {}
 
 @dataclass(frozen=True)
 class Judged:
-    """The draws of one question at one temperature, and the meaning of each distinct normal form."""
+    """The samples of one question at one temperature, and the meaning of each distinct normal form."""
 
     question: str
     forms: list[str]  # of each draw
@@ -48,12 +48,12 @@ class Judged:
 
 
 def hash_of(text: str) -> str:
-    """What stands for a text in benchmarks/judged."""
+    """Return the hash of a text in benchmarks/judged."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def judged_draws(draws: Sequence[Path], groups: Path) -> Iterator[Judged]:
-    """Those draws whose question and distinct normal forms were judged, each once."""
+    """Return the samples whose question and distinct normal forms were judged, each once."""
     judged = {(row["id"], frozenset(row["forms"])): row for row in rows_of(groups)}
     for row in (row for file in draws for row in rows_of(file)):
         samples = row.get("samples", [])
@@ -69,7 +69,7 @@ def judged_draws(draws: Sequence[Path], groups: Path) -> Iterator[Judged]:
 
 
 def against(rows: Sequence[Judged], partitions: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
-    """How clusters agree with the judged groups."""
+    """Return the agreement of clusters with the judged ones."""
     pairs, rand = [], []
     for row, clusters in zip(rows, partitions, strict=True):
         home = {row.forms[i]: number for number, cluster in enumerate(clusters) for i in cluster}
@@ -109,7 +109,7 @@ def results(
 
 
 def of_linkage(rows: Sequence[Judged], equivalence: Equivalence, linkage: str) -> dict[str, Any]:
-    """The calls of a linkage, and how its clusters agree with the judged groups."""
+    """Return the calls of a linkage, and the agreement of its clusters with the judged ones."""
     questions, forms = [row.question for row in rows], [row.forms for row in rows]
     found = cluster_answers(questions, forms, equivalence, linkage=linkage)
     return {"calls": found.calls, **against(rows, found.clusters)}

@@ -1,17 +1,17 @@
-"""Maps of a model that knows little: do probabilities above .5 hold? And what does the cap cost a good one?
+"""Maps of models with little knowledge: accuracy of probabilities above 0.5, and the cost of the cap.
 
     python -m benchmarks.maps_of_weak_models [WORLDS]
 
-A question has a chance a that a draw says one answer; else it mostly says something new. In a weak world a is
-mostly near 0, so that ten draws are mostly apart, and the logit of being right rises by 8 from a = 0 to 1.
-Each world has labels of its own, a map is chosen from them as by `semcal calibrate`, and 4,000 fresh
-questions tell how often answers with a probability above .5 are right. A world overstates where the mean of
-these probabilities exceeds the upper end of the 95 % interval (Clopper and Pearson) of the share right. The
-worlds of accuracy .85 compare gain and AUROC with those of the same map without cap and floor.
+In a simulated question, a sample has a fixed answer with probability a, and mostly a new answer otherwise. In
+a weak world a is mostly near 0, so most of ten samples differ, and the logit of being correct increases by 8
+from a = 0 to 1. In each world, a map is chosen from labels as in `semcal calibrate`, and 4,000 new questions
+show the accuracy of answers with a probability above 0.5. A world overstates if the mean of these
+probabilities exceeds the upper end of the 95% interval (Clopper and Pearson) of the accuracy. Worlds of
+accuracy 0.85 compare gain and AUROC with those of the same map without cap and floor.
 
-In a steep world a is mostly large, so that of many answers that are alike few are right. There the tail is
-compared: by how much probabilities above their 90th percentile exceed the share right, with the average of
-maps and with the best map alone.
+In a steep world a is mostly large, so few of many equal answers are correct. There the tail is compared: the
+excess of probabilities above their 90th percentile over the accuracy, with the average of maps and with the
+best map.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 def questions(rng: np.random.Generator, n: int, accuracy: float, shape: tuple[float, float] = WEAK) -> Data:
-    """Features of n questions (also of draws at T = .5), and whether answers are right."""
+    """Return features of n questions (also of samples at T = 0.5), and the correctness of answers."""
     if accuracy < 0.5:
         known = rng.beta(*shape, n)
         by = STEEPNESS * known
@@ -64,7 +64,7 @@ def questions(rng: np.random.Generator, n: int, accuracy: float, shape: tuple[fl
 
 
 def world(accuracy: float, labels: int, seed: int, shape: tuple[float, float] = WEAK) -> dict[str, Any]:
-    """The map of one world on fresh questions: what it states, and what is right there."""
+    """Return the probabilities of one world's map on new questions, and the accuracy there."""
     rng = np.random.default_rng([seed, labels, round(1000 * accuracy)])
     features, right = questions(rng, labels, accuracy, shape)
     shares = ("E-SC", "L-SC", "E-SC at T=0.5")
@@ -87,12 +87,12 @@ def world(accuracy: float, labels: int, seed: int, shape: tuple[float, float] = 
 
 
 def without_support(found: ProbabilityMap) -> ProbabilityMap:
-    """The map, and those that it is averaged with, without cap and floor."""
+    """Return the map, and the maps of its average, without cap and floor."""
     return replace(found, support=None, others=tuple(map(without_support, found.others)))
 
 
 def tail(p: np.ndarray, right: np.ndarray) -> float:
-    """By how much probabilities above their 90th percentile exceed the share right."""
+    """Return the excess of probabilities above their 90th percentile over the accuracy."""
     above = p > np.quantile(p, 0.9)
     above = above if above.any() else p == p.max()
     return float(p[above].mean() - right[above].mean())
@@ -103,7 +103,7 @@ def results(
     accuracies: tuple[float, ...] | None = None,
     labels: tuple[int, ...] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each accuracy and number of labels: of how many worlds what holds."""
+    """Return a row for each accuracy and number of labels, with shares of worlds."""
     rows, worlds = [], worlds or WORLDS
     weak = [(accuracy, WEAK) for accuracy in accuracies or (*ACCURACIES, GOOD)]
     for accuracy, shape in weak if accuracies else [*weak, (0.15, STEEP)]:

@@ -1,11 +1,12 @@
-"""Measures and metrics of a whole experiment, against loops in Python over questions.
+"""Measures and metrics of a whole experiment, compared with loops in Python over questions.
 
     python -m benchmarks measures
 
-The experiment: 2000 questions with 10 draws each, 20 runs, seven measures; every metric of each run and
-measure; and intervals from 1000 resamples. The loops (`benchmarks/_loops.py`) compute the same numbers:
-distribution, confidence, answer and entropy of each question under each measure, all metrics of each run and
-measure; this is checked first. They take one run, counted 20 times. CPU time of one thread, in turn, medians.
+The experiment has 2,000 questions with 10 samples each, 20 runs, seven measures, every metric of each run and
+measure, and intervals from 1,000 resamples. The loops (`benchmarks/_loops.py`) compute the same numbers,
+which is checked first: distribution, confidence, answer and entropy of each question for each measure, and
+all metrics of each run and measure. They process one run, counted 20 times. CPU time of one thread, in turn,
+medians.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from semcal.measures import MEASURES, SemanticConfidence, confidence
 from semcal.metrics import bootstrap, summaries
 
 QUESTIONS, RUNS, M, RESAMPLES, ROUNDS = 2000, 20, 10, 1000, 3
-#: Resamples that the loops take.
+#: Number of resamples of the loops.
 FEW = 20
 QUICK = {"QUESTIONS": 60, "RUNS": 2, "RESAMPLES": 20, "ROUNDS": 1, "FEW": 2}
 Array = NDArray[np.float64]
@@ -42,7 +43,7 @@ LogLikelihoods = list[list[float]]
 
 
 def questions(n: int, seed: int = 0) -> tuple[list[Clusters], LogLikelihoods]:
-    """Clusters and log-likelihoods of made-up questions, from sure to unsure."""
+    """Return clusters and log-likelihoods of simulated questions, from sure to unsure."""
     rng = np.random.default_rng(seed)
     clusters: list[Clusters] = []
     for steepness in rng.choice([6.0, 2.0, 1.0, 0.3], size=n):
@@ -55,7 +56,7 @@ def questions(n: int, seed: int = 0) -> tuple[list[Clusters], LogLikelihoods]:
 
 
 def in_turn(jobs: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median CPU seconds of each job, run in turn."""
+    """Return median CPU seconds of each job, run in turn."""
     spent: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(ROUNDS):
         for name, job in jobs.items():
@@ -68,7 +69,7 @@ def in_turn(jobs: dict[str, Callable[[], object]]) -> dict[str, float]:
 def loop_measures(
     clusters: Sequence[Clusters], u: LogLikelihoods, by: Arithmetic | None
 ) -> dict[str, list[Found]]:
-    """All questions under all measures: with arrays by the arithmetic that is named, else with lists."""
+    """Compute all measures of all questions: with arrays by the given arithmetic, else with lists."""
     if by is not None:
         return {name: [question_measure(name, *pair, by) for pair in zip(clusters, u)] for name in MEASURES}
     return dict(zip(MEASURES, zip(*map(question_measures, clusters, u))))
@@ -83,7 +84,7 @@ MEASURE_LOOPS = {
 
 
 def measure_rows(clusters: list[Clusters], u: LogLikelihoods) -> list[dict[str, Any]]:
-    """The seven measures against each way to write the loop."""
+    """Yield rows of the seven measures against each variant of the loop."""
     found = confidence(clusters[:QUESTIONS], u[:QUESTIONS], measure=MEASURES)
     one = clusters[:QUESTIONS], u[:QUESTIONS]
     for by in MEASURE_LOOPS.values():
@@ -99,7 +100,7 @@ def measure_rows(clusters: list[Clusters], u: LogLikelihoods) -> list[dict[str, 
 
 
 def check_measure(ours: SemanticConfidence, looped: Sequence[Found]) -> None:
-    """Refuse loops that compute something else."""
+    """Raise an error if the loops compute other values."""
     probabilities, largest, top, entropy = zip(*looped)
     np.testing.assert_allclose(ours.probabilities, np.concatenate(probabilities), atol=1e-9)
     np.testing.assert_allclose(ours.confidence, largest, atol=1e-9)
@@ -108,7 +109,7 @@ def check_measure(ours: SemanticConfidence, looped: Sequence[Found]) -> None:
 
 
 def metric_rows(p: Array, c: Array) -> list[dict[str, Any]]:
-    """All metrics of (B, N) confidences and outcomes, B = runs x measures, against each loop."""
+    """Yield rows of all metrics of (B, N) confidences and outcomes, B = runs × measures, for each loop."""
     check_metrics(p[::RUNS], c[::RUNS])
     one = list(zip(p[::RUNS], c[::RUNS]))
     lists = [(x.tolist(), y.tolist()) for x, y in one]
@@ -127,7 +128,7 @@ def metric_rows(p: Array, c: Array) -> list[dict[str, Any]]:
 
 
 def check_metrics(p: Array, c: Array) -> None:
-    """Refuse loops that compute something else; relplot's grid for SmoothECE is coarser than ours."""
+    """Raise an error if the loops compute other values; relplot's grid for SmoothECE is coarser."""
     ours = summaries(p, c)
     for b, (row, correct) in enumerate(zip(p, c)):
         for name, value in array_metrics(row, correct).items():
@@ -137,7 +138,7 @@ def check_metrics(p: Array, c: Array) -> None:
 
 
 def interval_row(p: Array, c: Array) -> dict[str, Any]:
-    """Intervals by bootstrap."""
+    """Return the row of bootstrap intervals."""
     names = list(list_metrics(p.tolist(), c.tolist()))
     seconds = in_turn(
         {
@@ -150,7 +151,7 @@ def interval_row(p: Array, c: Array) -> dict[str, Any]:
 
 
 def row(what: str, against: str, ours: float, loops: float, target: int | None = None) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one line of the table."""
     return {
         "what": what,
         "against": against,

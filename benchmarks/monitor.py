@@ -1,15 +1,15 @@
-"""How soon `semcal monitor` sees that a promise does not hold, and how often it is wrong where it holds.
+"""Delay of alarms of `semcal monitor` for broken promises, and false alarms for promises that hold.
 
     python -m benchmarks monitor
     python -m benchmarks monitor --streams 100
 
-Simulated, 1,000 streams each, level .05: labels of answered replies against a promised risk of .10, labels of
-replies with their probabilities, which a map gives that each stream learns anew from 60 to 500 labels, and
-probabilities alone. On the same streams ville (Waudby-Smith and Ramdas' bets with their plug-in, and for the
-risk a mixture of beta distributions, two-sided) and MAPIE's RiskMonitoring with the promised risk as its
-threshold, at a level of .10, of which its online part gets half; what is not installed gets a row that says
-so. Probabilities are also watched by bets that take them as exact, and by bets that tolerate two standard
-errors of the share right among the labels.
+Simulation with 1,000 streams each at level 0.05: labels of answered replies with a promised risk of 0.10,
+labels of replies with probabilities by a map that each stream learns from 60 to 500 labels, and probabilities
+alone. The same streams are used for ville (bets of Waudby-Smith and Ramdas with their plug-in, and for the
+risk a two-sided mixture of beta distributions), and for MAPIE's RiskMonitoring with the promised risk as its
+threshold, at level 0.10, of which its online part gets half. Missing packages have a row that says so.
+Probabilities are also watched by bets that treat them as exact, and by bets that tolerate two standard errors
+of the accuracy among the labels.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from scipy.special import expit, logit
 from benchmarks import not_run
 from benchmarks.__main__ import table
 from semcal.calibration.calibration import Calibration, LabeledAnswers
+from semcal.calibration.watch import ALPHA, BANDS, RANGES, PromiseWatch, is_within
 from semcal.metrics.probability_maps import MapCandidate, choose_map
 from semcal.metrics.sequential import ABOVE, BOTH, EProcess
 from semcal.reply_log import LabelledReply
-from semcal.serve.watch import ALPHA, BANDS, RANGES, PromiseWatch, is_within
 
 RISK, STREAMS = 0.1, 1000
 QUICK = {"STREAMS": 1}
-#: Labels of the calibration whose probabilities are watched.
+#: Number of labels of the calibration with watched probabilities.
 LABELED = 600
-#: Labels that a map is learned from, and replies that are watched.
+#: Numbers of labels for a map, and of watched replies.
 LEARNED, REPLIES = (60, 120, 250, 500), 2000
 Floats = NDArray[np.float64]
 
 
 class Labels(NamedTuple):
-    """A stream of labels, and those of the calibration."""
+    """A stream of labels, and the labels of the calibration."""
 
     outcomes: Floats  # (N,)
-    means: Floats  # (N,), as was said
+    means: Floats  # (N,), as predicted
     labeled: Floats | None = None  # (M, 2): probability by the map, and whether the answer is right
 
 
-#: What a stream's calibration is made of.
+#: The data of a stream's calibration.
 ATLAS = Calibration.from_pretrained("atlas")
 BELOW = BOTH[len(ABOVE) :]
-#: From a stream to the number of the outcome that raised an alarm.
+#: A function from a stream to the number of the outcome that raised an alarm.
 Tool = Callable[[Labels], int | None]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Streams of labels: how they come to be, and what their alarms are counted from."""
+    """Streams of labels: their generator, and the number of labels before a change."""
 
     name: str
     draw: Callable[[np.random.Generator], Labels]
@@ -69,15 +69,15 @@ class Stream:
 
 
 def risk_stream(name: str, risks: Sequence[tuple[int, float]], after: int = 0) -> Stream:
-    """Labels of answered replies, of which these shares are wrong, one after the other."""
+    """Return labels of answered replies with these shares of wrong answers, one after the other."""
     rates = np.concatenate([np.full(n, rate) for n, rate in risks])
     return Stream(
         name, lambda rng: Labels((rng.random(len(rates)) < rates) * 1.0, np.full(len(rates), RISK)), after
     )
 
 
-#: Models that are right in .59, .86 and .15 of their answers: the beta distribution of the chance that a draw
-#: says the answer, and the logit of being right where half of the draws do.
+#: Models with accuracy 0.59, 0.86 and 0.15: the beta distribution of the share of the answer, and the logit
+#: of being correct for a share of one half.
 MODELS = {
     "of a usual model": (3, 1.5, -0.4),
     "of an able model": (6, 1, 0.2),
@@ -86,16 +86,16 @@ MODELS = {
 
 
 def questions(rng: np.random.Generator, n: int, model: str) -> tuple[dict[str, Floats], Floats]:
-    """Shares of ten draws (n,), and the chance (n,) that each answer is right."""
+    """Return shares of ten samples (n,), and the probability (n,) that each answer is correct."""
     a, b, logit_at_half = MODELS[model]
     share = np.clip(rng.binomial(10, rng.beta(a, b, n)) / 10, 0.1, 1)
     return {"E-SC": share}, expit(1.1 * logit(0.05 + 0.9 * share) + logit_at_half)
 
 
 def reply_stream(name: str, n: int, change: Callable[[Floats, Floats], Floats], model: str) -> Stream:
-    """Replies with the probability of a map that is learned from n labels.
+    """Return replies with the probability of a map that is learned from n labels.
 
-    `change` gives the chance that they are right, of that among the labels and the probability.
+    `change` turns the accuracy among the labels and the probability into the accuracy of the replies.
     """
 
     def draw(rng: np.random.Generator) -> Labels:
@@ -142,13 +142,13 @@ def risk_watch(stream: Labels) -> int | None:
 
 
 def with_labels(p: Floats, correct: Floats) -> Calibration:
-    """A calibration whose map gives the answers (N,) that it was learned from these probabilities."""
+    """Return a calibration whose map gives these probabilities (N,) to the answers of its labels."""
     columns = tuple(p.tolist()), tuple((correct == 1).tolist())
     return replace(ATLAS, threshold=None, labeled=LabeledAnswers(*columns, *columns))
 
 
 def reply_watch(stream: Labels, *, exact: bool = False, notice: bool = False) -> int | None:
-    """The watch on probabilities: against the labels of the calibration, or as if they were exact."""
+    """Return the alarm of the watch on probabilities, against the calibration's labels or as if exact."""
     assert stream.labeled is not None
     watch = PromiseWatch.of(None if exact else with_labels(*stream.labeled.T))
     test = watch.tests["calibration"]
@@ -160,7 +160,7 @@ def reply_watch(stream: Labels, *, exact: bool = False, notice: bool = False) ->
 
 
 def tolerant_bets(stream: Labels) -> int | None:
-    """Bets that win nothing while probabilities are off by less than two standard errors of the share right.
+    """Bet without gains for errors of less than two standard errors of the accuracy.
 
     The watch was of this kind before it compared labels.
     """
@@ -182,7 +182,7 @@ def tolerant_bets(stream: Labels) -> int | None:
 
 
 def ville_bets(side: str) -> Tool:
-    """Bets on the difference between outcomes and what was said."""
+    """Bet on the difference between outcomes and probabilities."""
     import ville
 
     test = ville.BettingTest(0.0, bounds=(-1, 1), alternative=side, alpha=ALPHA)
@@ -190,7 +190,7 @@ def ville_bets(side: str) -> Tool:
 
 
 def ville_risk_bets() -> Tool:
-    """Bets on outcomes against the promised risk."""
+    """Bet on outcomes against the promised risk."""
     import ville
 
     test = ville.BettingTest(RISK, alternative="greater", alpha=ALPHA)
@@ -198,7 +198,7 @@ def ville_risk_bets() -> Tool:
 
 
 def ville_mixture() -> Tool:
-    """The mixture of beta distributions, which is two-sided."""
+    """Return the two-sided mixture of beta distributions."""
     import ville
 
     test = ville.BernoulliTest(RISK, alpha=ALPHA)
@@ -206,7 +206,7 @@ def ville_mixture() -> Tool:
 
 
 def mapie() -> Tool:
-    """The lower bound of the risk."""
+    """Return the lower bound of the risk."""
     from mapie.exchangeability_testing import RiskMonitoring
 
     def alarm_at(stream: Labels) -> int | None:
@@ -219,7 +219,7 @@ def mapie() -> Tool:
     return alarm_at
 
 
-#: By stream: the name of a tool, its package, and what makes it.
+#: By stream: the name of a tool, its package, and its constructor.
 RISK_TOOLS: tuple[tuple[str, str, Callable[[], Tool]], ...] = (
     ("semcal", "semcal", lambda: risk_watch),
     ("ville BettingTest", "ville", ville_risk_bets),
@@ -236,7 +236,7 @@ REPLY_TOOLS: tuple[tuple[str, str, Callable[[], Tool]], ...] = (
 
 
 def is_there(package: str) -> bool:
-    """Whether a package is installed."""
+    """Return whether a package is installed."""
     try:
         version(package)
     except PackageNotFoundError:
@@ -247,7 +247,7 @@ def is_there(package: str) -> bool:
 def row_of(
     watch: str, stream: str, tool: str, alarms: Sequence[int | None], after: int = 0
 ) -> dict[str, Any]:
-    """Alarms in all streams as a row: before anything changed, ever, and how many labels later."""
+    """Return a row of alarms in all streams: before the change, ever, and the delay in labels."""
     at = np.array([np.inf if alarm is None else alarm for alarm in alarms])
     early = at <= after if after else np.zeros(len(at), bool)
     median, most = np.quantile(at[~early] - after, [0.5, 0.9], method="inverted_cdf")
@@ -263,7 +263,7 @@ def row_of(
 
 
 def labelled_rows(streams: int) -> Iterator[dict[str, Any]]:
-    """The rows of both watches that read labels, each tool on the same streams."""
+    """Yield the rows of both watches that read labels, each tool on the same streams."""
     for watch, kinds, tools in (
         ("risk", RISK_STREAMS, RISK_TOOLS),
         ("calibration", REPLY_STREAMS, REPLY_TOOLS),
@@ -276,7 +276,7 @@ def labelled_rows(streams: int) -> Iterator[dict[str, Any]]:
 
 
 def shaped_stream(name: str, shape: tuple[float, float]) -> Stream:
-    """Replies whose probabilities have this beta distribution; those of the labels have another one."""
+    """Return replies whose probabilities have this beta distribution, different from that of the labels."""
 
     def draw(rng: np.random.Generator) -> Labels:
         p = rng.beta(4, 2, LABELED)
@@ -293,7 +293,7 @@ QUESTION_STREAMS = (
 
 
 def question_rows(streams: int) -> Iterator[dict[str, Any]]:
-    """The rows of the watch that reads no labels, on 1,000 replies."""
+    """Yield the rows of the watch without labels, on 1,000 replies."""
     for place, kind in enumerate(QUESTION_STREAMS):
         alarms = []
         for seed in range(streams):
@@ -310,7 +310,7 @@ def question_rows(streams: int) -> Iterator[dict[str, Any]]:
 
 
 def results(streams: int | None = None) -> list[dict[str, Any]]:
-    """A row for each watch, stream and tool."""
+    """Return a row for each watch, stream and tool."""
     streams, packages = streams or STREAMS, ("ville", "mapie")
     print(*(f"{package} {version(package)}" for package in packages if is_there(package)), "", sep="\n")
     lacking = [
@@ -320,7 +320,7 @@ def results(streams: int | None = None) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print the table, of as many streams as are asked for."""
+    """Print the table for a number of streams."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks monitor")
     parser.add_argument("--streams", type=int, default=None)
     print(table(results(parser.parse_args(arguments).streams)))

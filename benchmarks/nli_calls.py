@@ -1,21 +1,21 @@
-"""NLI calls of clustering, and their CPU time, against all ordered pairs of samples.
+"""NLI calls of clustering, and their CPU time, compared with all ordered pairs of samples.
 
     SEMCAL_DATA=<folder> python -m benchmarks nli_calls
 
-Three kinds of answers, 10 samples a question, 20 runs = four seeds at each of five temperatures, one cache:
+Three kinds of answers, 10 samples per question, 20 runs = four seeds at each of five temperatures, one cache:
 
 - Atlas: the embedded language model's answers to 40 test questions of each set, and the embedded NLI model;
 - simulated: a pool of wordings with Zipf weights, about a third of them further wordings of an earlier
-  meaning; the simulated model entails between wordings of one meaning, and wrongly in one of seven ordered
-  pairs apart;
-- with SEMCAL_DATA, real systems' answers (LLaMA-13B on TriviaQA, GPT-3.5 on HotpotQA and NQ), and the
-  embedded NLI model, which was not made for them. One or two runs is all there is.
+  meaning; the simulated model entails between wordings of one meaning, and wrongly in one of seven other
+  ordered pairs;
+- with SEMCAL_DATA, answers of real systems (LLaMA-13B on TriviaQA, GPT-3.5 on HotpotQA and NQ), and the
+  embedded NLI model, which was not made for them; only one or two runs exist.
 
-"At least" is what any exact method must ask for the clusters that were found: k - 1 pairs, both directions,
-for a meaning of k wordings, one direction for each pair apart whose values do not already differ. "Values
-met" counts the questions of that run in which answers with different values share a cluster, through
-others. Calls are counted; CPU time is one thread, embedded NLI model, against plain transformers on the 90
-ordered pairs of each question in one padded batch, in turn, median of three.
+"At least" is the minimum of any exact method for the resulting clusters: k - 1 pairs in both directions for a
+meaning of k wordings, and one direction for each pair of meanings whose values do not already differ. "Values
+met" counts the questions of that run in which answers with different values share a cluster through others.
+Calls are counted. CPU time is for one thread and the embedded NLI model, compared with plain transformers on
+the 90 ordered pairs of each question in one padded batch, in turn, median of three.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from tests.json_rows import sample_questions
 QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 40, 10, 16
 TEMPERATURES = (1.0, 0.5, 1.3, 1.2, 1.1)
 SEEDS = 4
-#: Questions whose pairs are timed, and rounds.
+#: Numbers of timed questions, and of rounds.
 TIMED, ROUNDS = 20, 3
-#: Rows of each public set; all by default.
+#: Maximum number of rows of each public set; all by default.
 ROWS: int | None = None
 QUICK: dict[str, Any] = {
     "QUESTIONS": 40,
@@ -69,7 +69,7 @@ QUICK: dict[str, Any] = {
     "ROUNDS": 1,
 }
 QUICK["ROWS"] = 4
-#: The embedded NLI model reads no more tokens.
+#: Maximum number of tokens of the embedded NLI model.
 LIMIT = {"max_length": 128}
 REAL = {
     "LLaMA-13B, TriviaQA (real)": ("uqnlg_triviaqa_llama13b_a.jsonl.gz", 2),
@@ -82,7 +82,7 @@ Runs = list[list[list[str]]]
 
 @dataclass(frozen=True)
 class Simulated:
-    """A question: the probability of each wording at temperature 1, and the meaning of each."""
+    """A question: the probability of each wording at temperature 1, and its meaning."""
 
     name: str
     weights: NDArray[np.float64]
@@ -90,7 +90,7 @@ class Simulated:
 
     @classmethod
     def draw(cls, number: int, rng: Generator) -> Simulated:
-        """Questions range from one that has nearly one wording to one of a long tail."""
+        """Return a random question, from nearly one wording to a long tail."""
         steepness = rng.choice([6.0, 2.0, 1.5, 1.0], p=[0.25, 0.3, 0.3, 0.15])
         weights = np.arange(1, POOL + 1) ** -steepness
         meanings: list[int] = []
@@ -106,7 +106,7 @@ class Simulated:
 
 
 class SimulatedModel:
-    """Entails within a meaning, and by a fixed coin of 1 in 7 elsewhere."""
+    """A model that entails within a meaning, and by a fixed coin of 1 in 7 elsewhere."""
 
     name, revision = "simulated", "1"
 
@@ -123,7 +123,7 @@ class SimulatedModel:
 
 
 def simulated(count: int | None = None) -> tuple[list[str], Runs, Equivalence]:
-    """Made-up questions, their samples, and the model that knows their meanings."""
+    """Return simulated questions, their samples, and the model that knows their meanings."""
     rng = np.random.default_rng(0)
     questions = [Simulated.draw(number, rng) for number in range(count or QUESTIONS)]
     runs = [
@@ -135,7 +135,7 @@ def simulated(count: int | None = None) -> tuple[list[str], Runs, Equivalence]:
 
 
 def atlas(name: str) -> tuple[list[str], Runs]:
-    """What the embedded language model answers to a set."""
+    """Return answers of the embedded language model to a set."""
     model, chosen = load_model(language_model_dir(), device="cpu"), load_set(name)
     questions = chosen.test[:ATLAS_QUESTIONS]
     drawn = [
@@ -156,7 +156,7 @@ def atlas(name: str) -> tuple[list[str], Runs]:
 
 
 def real(path: Path, runs: int) -> tuple[list[str], Runs]:
-    """Samples that came with a public set."""
+    """Return samples of a public set."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in islice(lines, ROWS)]
     forms = [[normal_form(text) for text in row["samples"]] for row in rows]
@@ -167,7 +167,7 @@ def real(path: Path, runs: int) -> tuple[list[str], Runs]:
 def counted(
     what: str, names: list[str], runs: Runs, model: Equivalence, linkage: str
 ) -> Iterator[dict[str, Any]]:
-    """Calls of the first run, and of all with one cache."""
+    """Return calls of the first run, and of all runs with one cache."""
     with tempfile.TemporaryDirectory() as folder:
         cached = CachedEquivalence(model, Path(folder) / "verdicts.sqlite")
         for number, run in enumerate(runs, 1):
@@ -190,12 +190,12 @@ def counted(
 
 
 def hold_different(forms: list[str], clusters: list[list[int]]) -> bool:
-    """Whether a cluster holds answers with different values, which met through others."""
+    """Return whether a cluster holds answers with different values."""
     return any(values_differ(forms[i], forms[j]) for cluster in clusters for i, j in combinations(cluster, 2))
 
 
 def least_calls(forms: list[str], clusters: list[list[int]]) -> float:
-    """Calls that no exact method can do without, for an equivalence relation with these clusters."""
+    """Return the minimum number of calls of an exact method for an equivalence with these clusters."""
     meanings = [{forms[i] for i in cluster} - {""} for cluster in clusters]
     inside = sum(2 * (len(meaning) - 1) for meaning in meanings if meaning)
     apart = sum(
@@ -205,7 +205,7 @@ def least_calls(forms: list[str], clusters: list[list[int]]) -> float:
 
 
 def plain_verdicts(names: Sequence[str], run: list[list[str]]) -> Callable[[], object]:
-    """All ordered pairs of samples of each question in one batch, by plain transformers."""
+    """Judge all ordered pairs of samples of each question in one batch, with plain transformers."""
     tokenizer = AutoTokenizer.from_pretrained(nli_model_dir())
     model = AutoModelForSequenceClassification.from_pretrained(nli_model_dir()).eval()
 
@@ -221,7 +221,7 @@ def plain_verdicts(names: Sequence[str], run: list[list[str]]) -> Callable[[], o
 
 
 def timed(names: list[str], runs: Runs, model: Equivalence) -> dict[str, Any]:
-    """CPU time of clustering the first run, and of all ordered pairs of a few of its questions."""
+    """Return CPU time of clustering the first run, and of all ordered pairs of a few of its questions."""
     many, some = (np.linspace(0, len(names) - 1, n).astype(int) for n in (ATLAS_QUESTIONS, TIMED))
     clustered = [names[i] for i in many], [runs[0][i] for i in many]
     plain = plain_verdicts([names[i] for i in some], [runs[0][i] for i in some])

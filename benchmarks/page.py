@@ -1,9 +1,9 @@
-"""How long the page of a grid run takes to open, to filter and to sort: 2000 made-up questions, five methods.
+"""Time to open, filter and sort the page of a grid run with 2,000 simulated questions and five methods.
 
     python -m benchmarks page
 
-Milliseconds in headless Chromium, from a choice to the drawn table (median of several choices); "open" is
-from the start of loading to the first table. Beside them the CPU seconds to make the page and its size.
+Milliseconds in headless Chromium from a choice to the rendered table (median of several choices); "open" is
+from the start of loading to the first table. The CPU seconds for making the page and its size are also given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from made_up_grid import Grid, write_grid
 QUESTIONS = 2000
 QUICK = {"QUESTIONS": 20}
 TOOK = re.compile(r'TOOK (\{.*\})", source')
-#: What a reader does; the outcome goes to the console, as it comes after the page has loaded.
+#: Actions of a reader; the outcome goes to the console, because it follows the load of the page.
 DRIVER = """
 const took = {};
 const form = document.getElementById("filters");
@@ -89,13 +89,13 @@ def results() -> list[dict[str, Any]]:
 
 
 def driven(page: Path) -> dict[str, list[float]]:
-    """What → milliseconds each time."""
+    """Return action → milliseconds each time."""
     text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text(encoding="utf-8"))
     path = page.with_name("driven.html")
     path.write_text(text.replace("</body>", f"<script>{{{DRIVER}}}</script></body>"), encoding="utf-8")
     flags = [flag for flag in FLAGS if not flag.startswith(("--dump-dom", "--virtual-time"))]
     command = [str(CHROMIUM), *flags, f"--user-data-dir={page.parent / 'profile'}"]
-    command += ["--remote-debugging-port=0", path.as_uri()]  # which keeps it open
+    command += ["--remote-debugging-port=0", path.as_uri()]  # keeps the browser open
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as browser:
         assert browser.stderr is not None
         found = next(filter(None, map(TOOK.search, browser.stderr)), None)

@@ -1,12 +1,12 @@
-"""Ten sampled answers and their log-probabilities, against the programs of others that are installed.
+"""Ten sampled answers and their log-probabilities, compared with other installed programs.
 
     python -m benchmarks.peers
 
 The model and prompts of `sampling` (110M, closed book, peaked logits). lm-polygraph: its sampling calculator,
-on texts of the same tokens in batches of 4 questions, `top_k=0` (two tokens at least, as it has it); CPU time
-of one thread. vLLM, where there is a CUDA device: `n=10` on the same prompts, its prefix caching on, seconds
-by the wall clock; it takes no bias of the head, which is what ends our answers, so that its answers all get
-their mean length. Neither is a dependency; what is not installed gets a row that says so.
+on texts of the same tokens in batches of 4 questions, `top_k=0` (its minimum is two tokens); CPU time of one
+thread. vLLM, with a CUDA device: `n=10` on the same prompts with prefix caching, wall time; it does not
+support a bias of the head, which ends our answers, so all its answers have their mean length. Neither program
+is a dependency; a missing program has a row that says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUICK = {"CASE": replace(CASE, size="20M", questions=1), "BATCH": 1}
 
 
 def lm_polygraph(net: Any) -> Callable[[], object]:
-    """Sampling a batch with lm-polygraph."""
+    """Sample a batch with lm-polygraph."""
     from lm_polygraph.stat_calculators import SamplingGenerationCalculator
     from lm_polygraph.utils.generation_parameters import GenerationParameters
     from lm_polygraph.utils.model import WhiteboxModel
@@ -44,7 +44,7 @@ def lm_polygraph(net: Any) -> Callable[[], object]:
 
 
 def vllm(net: Any, length: int) -> Callable[[], object]:
-    """Sampling all questions with vLLM."""
+    """Sample all questions with vLLM."""
     from vllm import LLM, SamplingParams
 
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def vllm(net: Any, length: int) -> Callable[[], object]:
 
 
 def _timed(job: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Seconds of the second time."""
+    """Return the seconds of the second call."""
     job()
     start = clock()
     job()

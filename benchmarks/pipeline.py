@@ -1,21 +1,20 @@
-"""The whole pipeline, against the plain way with the same definitions.
+"""The whole pipeline, compared with a plain implementation of the same definitions.
 
     python -m benchmarks.pipeline
 
-Closed book: ten examples before every question, ten sampled answers of 5 tokens on average, a random Llama
-of 110M parameters with 32 000 tokens and peaked logits, a random BERT of base size. What a random model says
-means nothing, so what is clustered is replaced, in two ways:
+Closed book: ten examples before every question, ten sampled answers of 5 tokens on average, a random Llama of
+110M parameters with 32,000 tokens and peaked logits, a random BERT of base size. Answers of a random model
+have no meaning, so the clustered answers are replaced in two ways:
 
-- "simulated": answers and verdicts are those of the simulated questions of `nli_calls`, of few wordings and
-  of many in proportion, a method at each temperature;
-- "as drawn": the random Llama's own answers; a third of a question's distinct answers mean the same, and of
-  the other ordered pairs 15 in 100 are entailed one way.
+- "simulated": answers and verdicts of the simulated questions of `nli_calls`, with few and many wordings in
+  proportion, one method at each temperature;
+- "as drawn": the random Llama's own answers; a third of a question's distinct answers mean the same, and 15%
+  of the other ordered pairs are entailed in one direction.
 
-The plain way, for each method and run:
-`generate(num_return_sequences=10, top_k=0)`, a second forward over prompt and answer for the likelihoods, all
-90 ordered pairs of a question through the NLI model, measures and grades question by question. It is timed on
-a few questions for one run of Base, of SE and of Platt; TS counts as SE, and ATS as Base, though it costs
-more. CPU time of one thread.
+The plain implementation, for each method and run: `generate(num_return_sequences=10, top_k=0)`, a second
+forward pass over prompt and answer for the likelihoods, all 90 ordered pairs of a question through the NLI
+model, and measures and grades question by question. It is timed on a few questions for one run of Base, of SE
+and of Platt; TS counts as SE, and ATS as Base, although it costs more. CPU time of one thread.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 
 SIZE, OURS, PLAIN, RUNS, WORDS, SHOTS = "110M", 24, 2, 4, 20, 10
-#: Simulated questions, of which those that are asked are taken.
+#: Number of simulated questions, from which the asked ones are taken.
 POOL = 2000
-#: Of the cross-encoder; base size by default.
+#: Shape of the cross-encoder; base size by default.
 NLI: dict[str, int] = {}
 #: Share of a question's answers that mean the same, and of other ordered pairs that are entailed.
 ALIKE, ONE_WAY = 0.35, 0.15
@@ -68,12 +67,12 @@ QUICK["NLI"] = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads"
 
 
 def word(number: int) -> str:
-    """Spell a token as letters that are no word, number or unit in any language the meaning layer reads."""
+    """Return a token as letters that are not a word, number or unit in any language of the meaning layer."""
     return "zq" + "".join("bcdfgjkpqvxz"[number // 12**place % 12] for place in range(5))
 
 
 def questions(count: int, *, seed: int) -> list[Question]:
-    """Questions of random words, each with a random answer."""
+    """Return questions of random words, each with a random answer."""
     rng = random.Random(seed)
 
     def words(n: int) -> str:
@@ -90,7 +89,7 @@ def tokenizer() -> Any:
 
 
 def judge(**shape: int) -> tuple[BertForSequenceClassification, Any]:
-    """A random cross-encoder, of base size unless its shape says otherwise."""
+    """Return a random cross-encoder."""
     torch.manual_seed(2)
     labels = {0: "not_entailment", 1: "entailment"}
     numbers = {name: label for label, name in labels.items()}
@@ -113,17 +112,17 @@ def pair_texts(question: str, first: str, second: str) -> tuple[str, str]:
 
 
 class Answers(Protocol):
-    """What is clustered in place of what the random models say."""
+    """The answers for clustering instead of those of random models."""
 
     def texts(self, question: str, method: str, run: int, drawn: list[str]) -> list[str]:
-        """The answers that take the place of those that were drawn."""
+        """Return the answers that replace the sampled ones."""
 
     def entailed(self, question: str, first: str, second: str) -> bool:
-        """The verdict on two of them."""
+        """Return the verdict on two answers."""
 
 
 class AsDrawn:
-    """The random model's own answers, with verdicts by chance."""
+    """The random model's own answers, with random verdicts."""
 
     name = "as drawn"
 
@@ -140,7 +139,7 @@ class AsDrawn:
 
 
 class AsSimulated:
-    """Answers of simulated questions of all kinds, each wording spelt as some words of the vocabulary."""
+    """Answers of simulated questions of all kinds, each wording spelled as words of the vocabulary."""
 
     name = "simulated"
 
@@ -173,7 +172,7 @@ class AsSimulated:
 
 
 class Judge(CrossEncoder):
-    """Runs the cross-encoder for every pair, and says what takes the place of its verdict."""
+    """A judge that runs the cross-encoder for every pair, and replaces its verdict."""
 
     def __init__(self, *model: Any, says: Callable[[str, str, str], bool], **named: str) -> None:
         super().__init__(*model, **named)
@@ -186,7 +185,7 @@ class Judge(CrossEncoder):
 
 @dataclass(frozen=True)
 class Parts:
-    """What both ways work with."""
+    """The common parts of both implementations."""
 
     net: Any
     tokenizer: Any
@@ -201,7 +200,7 @@ class Parts:
 
 
 def recalibrators(net: Any) -> dict[str, AnyRecalibrator]:
-    """The five methods; the fitted ones with made-up parameters."""
+    """Return the five methods; the fitted ones have arbitrary parameters."""
     model = CausalLanguageModel(net, tokenizer(), name=SIZE)
     platt = Platt(VOCABULARY)
     platt.weight.data.mul_(0.8)
@@ -217,7 +216,7 @@ def recalibrators(net: Any) -> dict[str, AnyRecalibrator]:
 def ours(
     parts: Parts, asked: Sequence[Question], under: dict[str, AnyRecalibrator], runs: int, answers: Answers
 ) -> Any:
-    """All methods and runs in one pass; seconds by stage."""
+    """Run all methods and runs in one pass; return seconds by stage."""
     model = CausalLanguageModel(parts.net, parts.tokenizer, name=SIZE)
     equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="", says=answers.entailed)
     clock = Clock()
@@ -258,7 +257,7 @@ class Clock:
 
 
 class PlattProcessor(LogitsProcessor):  # type: ignore[misc]
-    """Platt for `generate`."""
+    """Platt as a logits processor for `generate`."""
 
     def __init__(self, platt: Platt) -> None:
         self.platt = platt
@@ -271,7 +270,7 @@ class PlattProcessor(LogitsProcessor):  # type: ignore[misc]
 def plain(
     parts: Parts, asked: Sequence[Question], method: str, recalibrator: TokenDistribution, answers: Answers
 ) -> dict[str, float]:
-    """One run of one method as it is usually done; seconds by stage."""
+    """Run one method once in the usual way; return seconds by stage."""
     model = CausalLanguageModel(parts.net, parts.tokenizer, name=SIZE)
     prompts = [list(p.token_ids) for p in PromptConfig(parts.few_shot).prompts(model, asked)]
     clock = Clock()

@@ -1,16 +1,16 @@
-"""Yes/no questions: meanings that hold both yes and no, with a real model and with simulated samples.
+"""Meanings that hold both yes and no, for yes/no questions of a real model and of a simulation.
 
     python -m benchmarks polarity [--model DIR] [--questions 200] [--samples FILE]
 
 The questions are made from the facts of facts.txt, half of them with the answer yes. `--model` samples ten
-answers to each twice: without examples, so that many are sentences, and behind four other questions with
-their labels, so that most are a label. `--samples` keeps rows in FILE and beside it in FILE.labels, or reads
-them from there. Without a model only simulated samples are used: 300 questions whose ten samples are
-wordings of two opposite answers, and at times of neither.
+answers to each question twice: without examples, so that many answers are sentences, and after four labeled
+questions, so that most answers are a label. `--samples` stores rows in FILE and FILE.labels, or reads them
+from there. Without a model, only simulated samples are used: 300 questions whose ten samples are wordings of
+two opposite answers, and sometimes of neither.
 
 *mixed* counts the meanings that hold an answer of each polarity. The polarity of a sample is that of its
-first word, or of its phrase in the simulation, and does not come from the rules that are measured here.
-*Calibrated* figures are out of fold.
+first word, or of its phrase in the simulation; it does not depend on the measured rules. *Calibrated* figures
+are out of fold.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def facts() -> list[tuple[str, dict[str, str]]]:
 
 
 def questions(count: int) -> list[dict[str, Any]]:
-    """Return labeled yes/no questions, in turn with the right and with another answer of the same kind."""
+    """Return labeled yes/no questions, alternately with the correct and with another answer."""
     random = Random(0)
     asked = []
     for form, of_form in facts():
@@ -133,7 +133,7 @@ def of_model(kind: str, rows: Sequence[Mapping[str, Any]], equivalence: Equivale
 
 
 def sampled(model: str | None, count: int, file: Path | None, *, labels: bool) -> list[Mapping[str, Any]]:
-    """Read the samples, or draw them and keep them; none without a model."""
+    """Read the stored samples, or sample and store them; none without a model."""
     if file is not None and file.exists():
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     if model is None:
@@ -151,7 +151,7 @@ def sampled(model: str | None, count: int, file: Path | None, *, labels: bool) -
 
 
 def results(model: str | None = None, count: int = 200, file: Path | None = None) -> list[dict[str, Any]]:
-    """One row for each equivalence on each kind of samples."""
+    """Return one row for each equivalence on each kind of samples."""
     equivalences = {"default": semcal.load_equivalence("default"), "exact": semcal.load_equivalence("exact")}
     found = [{"equivalence": name} | of_simulation(one) for name, one in equivalences.items()]
     for kind, labels in (("model, sentences", False), ("model, labels", True)):

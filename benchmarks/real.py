@@ -1,16 +1,16 @@
-"""What holds on pretrained models: the tables of docs/real-results.md, from the runs of configs/real-*.yaml.
+"""Results on pretrained models: the tables of docs/real-results.md, from the runs of configs/real-*.yaml.
 
     python -m benchmarks.real RUN …                              # all tables as Markdown
-    python -m benchmarks.real --table thresholds RUN …           # one of them
-    SEMCAL_DATA=FOLDER python -m benchmarks.real --label RUN …   # asks the questions that `labels` needs
+    python -m benchmarks.real --table thresholds RUN …           # one table
+    SEMCAL_DATA=FOLDER python -m benchmarks.real --label RUN …   # asks the questions for `labels`
     SEMCAL_DATA=FOLDER python -m benchmarks.real --monte-carlo RUN …     # Monte Carlo temperature beside Base
     python -m benchmarks.real --judge openai:URL#MODEL RUN …     # a second grader, and a second equivalence
     python -m benchmarks.real --figure docs/real-results.svg RUN …
     python -m benchmarks.real --keep FOLDER --commit COMMIT RUN …    # docs/real-results/NAME/results.json
 
-A table reads the rows of the test questions of each run; `--label`, `--judge` and `--monte-carlo` alone ask a
-model. Scores are those of E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups
-of those on one passage).
+A table uses the rows of the test questions of each run; only `--label`, `--judge` and `--monte-carlo` use a
+model. Scores are those of E-SC, the share of the largest meaning; intervals are 95%, over questions (or
+groups of questions on one passage).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from semcal.files import dumps, write_rows
 from semcal.grading.judge import JUDGE, load_judge
 from semcal.grading.rules import Grader
 from semcal.measuring import measure_at
-from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.metrics.probability_maps import choose_map, part_of
 from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature
@@ -99,7 +99,7 @@ def place(cell: CellScores) -> dict[str, Any]:
 
 
 def rows_at(run: FinishedRun, model: str, dataset: str) -> dict[float | None, list[Row]]:
-    """The test questions as Base and SE answered them in the first run."""
+    """Return the test answers of Base and SE in the first run."""
     return {t: list(map(Row, run.rows(model, dataset, name, 0))) for t, name in ((1.0, "Base"), (0.5, "SE"))}
 
 
@@ -111,7 +111,7 @@ def groups_of(rows: Sequence[Row]) -> np.ndarray | None:
 
 
 def scores(run: FinishedRun) -> TableRows:
-    """Methods on answers in one wording: accuracy, and what their confidence is worth."""
+    """Yield metrics of methods on answers in one wording."""
     analyses = read_results(run.folder)["analyses"]
     rejected = {
         (row["model"], row["dataset"], row["method"], row["measure"]): row for row in analyses["selective"]
@@ -142,7 +142,7 @@ def with_interval(entry: Mapping[str, Any] | None) -> str:
 
 
 def excess(accuracy: float, aurac: float | None, n: int) -> float | None:
-    """E-AURC (Geifman, Uziel and El-Yaniv, 2019): the area under risk and coverage beyond an oracle's."""
+    """Return E-AURC (Geifman, Uziel and El-Yaniv, 2019): the area under risk and coverage minus the best."""
     if aurac is None:
         return None
     oracle = np.minimum(1.0, accuracy * n / np.arange(1, n + 1)).mean()
@@ -150,7 +150,7 @@ def excess(accuracy: float, aurac: float | None, n: int) -> float | None:
 
 
 def losses(run: FinishedRun) -> TableRows:
-    """TS by the losses: T, and accuracy and gain less Base's, graded as the run has."""
+    """Yield TS by loss: T, and accuracy and gain minus Base's, graded as in the run."""
     for cell in cells(run):
         temperature = {fit["candidate"]: fit["temperature"] for fit in cell.selection["fits"]}
         names = [name for name in LOSSES if run.samples_path(*cell_names(cell), name, 0).exists()]
@@ -183,7 +183,7 @@ def difference(pair: Any, name: str, metric: str, against: str = "Base") -> str:
 
 
 def against(run: FinishedRun) -> TableRows:
-    """Differences under E-SC: TS less each, graded as the run has; Calibrated less each, on one wording."""
+    """Yield differences with E-SC: TS minus each, graded as in the run; Calibrated minus each."""
     analyses = read_results(run.folder)["analyses"]
     for row in analyses["paired"]:
         if row["measure"] == MEASURE and row["quantity"] in ("auroc", "ace", "accuracy"):
@@ -209,9 +209,10 @@ def told(value: float | None, interval: Sequence[float] | None) -> str:
 
 
 def thresholds(run: FinishedRun) -> TableRows:
-    """What thresholds keep: 200 splits of the test questions in two halves, one labelled and one to meet.
+    """Yield results of thresholds on 200 splits of the test questions into a labeled and a new half.
 
-    `TCE` is the mean over targets .05 to .5 of realised less promised risk, where there is a threshold.
+    `TCE` is the mean over targets 0.05 to 0.5 of the realized minus the promised risk, if there is a
+    threshold.
     """
     for cell in cells(run):
         at = rows_at(run, *cell_names(cell))
@@ -238,7 +239,7 @@ def thresholds(run: FinishedRun) -> TableRows:
 def split(
     features: AnswerFeatures, right: np.ndarray, groups: np.ndarray | None, seed: int
 ) -> dict[float, tuple[float, float | None]]:
-    """Target → the share answered of one half, and how much of it is wrong: None without a threshold."""
+    """Return target → the answered share of one half, and the wrong share of it; None without a threshold."""
     label = np.arange(len(right)) if groups is None else groups
     order = np.random.default_rng([seed, 27]).permutation(label.max() + 1)
     labelled = np.isin(label, order[: len(order) // 2])
@@ -249,14 +250,10 @@ def split(
     candidates = candidates_for(AnswerFeatures((), (), values, features.probabilities))
     how: dict[str, Any] = {"groups": of(groups, fitted), "seed": seed}
     chosen = choose_map(values, right[fitted], candidates, **how).map
-    out_of_fold, _ = predict_out_of_fold([Labelled(values, right[fitted], candidates)], **how)
     tested, met = (chosen.scores(part_of(features.values, part)) for part in (apart, ~labelled))
-    starts = chosen.scores(values), out_of_fold
     found: dict[float, tuple[float, float | None]] = {}
     for risk in TARGETS:
-        limit = set_threshold(
-            tested, right[apart], risk, 0.05, fitted=starts, groups=of(groups, apart), seed=seed
-        ).threshold
+        limit = set_threshold(tested, right[apart], risk, 0.05, groups=of(groups, apart), seed=seed).threshold
         answered = met >= limit if limit is not None else np.zeros(len(met), dtype=bool)
         rate = float(1 - right[~labelled][answered].mean()) if answered.any() else None
         found[risk] = float(answered.mean()), rate
@@ -264,12 +261,12 @@ def split(
 
 
 def of(groups: np.ndarray | None, part: np.ndarray) -> np.ndarray | None:
-    """The groups of a part, numbered anew."""
+    """Return the groups of a part with new numbers."""
     return None if groups is None else np.unique(groups[part], return_inverse=True)[1]
 
 
 def moved(runs: Sequence[FinishedRun]) -> TableRows:
-    """The calibration of each data set on the test questions of all: its probability and its threshold."""
+    """Yield metrics of the calibration of each data set on the test questions of all data sets."""
     places = [(run, *pair) for run in runs for pair in run.pairs]
     for home, model, source in places:
         calibration = Calibration.from_pretrained(home.folder / calibration_folder(model, source))
@@ -280,7 +277,7 @@ def moved(runs: Sequence[FinishedRun]) -> TableRows:
 
 
 def used_on(calibration: Calibration, at: Mapping[float | None, list[Row]]) -> dict[str, Any]:
-    """What the probabilities and the threshold of a calibration are worth on test questions."""
+    """Return metrics of the probabilities and the threshold of a calibration on test questions."""
     needed = {t: at[t] for t in (calibration.temperature, *calibration.temperatures)}
     answers = calibration.apply(needed)
     right = graded(next(iter(needed.values())), [answer.text for answer in answers])
@@ -301,7 +298,7 @@ def used_on(calibration: Calibration, at: Mapping[float | None, list[Row]]) -> d
 
 
 def cost(run: FinishedRun) -> TableRows:
-    """CPU seconds of each stage of the whole run, and the largest memory of a process in it."""
+    """Yield CPU seconds of each stage of the whole run, and the peak memory of a process."""
     environment = read_environment(run.folder)
     seconds, peaks = environment["cpu_seconds"], environment["peak_memory_mb_by_stage"]
     for stage in ("features", "fit", "sample", "cluster", "greedy"):
@@ -313,7 +310,7 @@ def cost(run: FinishedRun) -> TableRows:
 
 
 def equivalences(run: FinishedRun) -> TableRows:
-    """Base's answers grouped by the embedded model, and by equal normal forms."""
+    """Yield metrics of Base's answers with clusters of the embedded model, and of equal normal forms."""
     exact = ClusterConfig(load_equivalence("exact"))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
@@ -324,7 +321,7 @@ def equivalences(run: FinishedRun) -> TableRows:
 def grouped(
     stored: Sequence[Row], grouping: ClusterConfig, progress: Callable[[int], None] | None = None
 ) -> list[Row]:
-    """The draws of stored rows, grouped and measured anew."""
+    """Return the samples of stored rows, clustered and measured again."""
     kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
     bare = [Row({key: row[key] for key in kept if key in row.json}) for row in stored]
     (rows,) = measure_samples(bare, grouping, progress=progress).values()
@@ -332,7 +329,7 @@ def grouped(
 
 
 def of_share(rows: Sequence[Row], grader: Grader | None = None) -> dict[str, Any]:
-    """What the share of the largest meaning is worth, as a grader sees it."""
+    """Return metrics of the share of the largest meaning with a grader."""
     features = features_of({None: rows})
     right, share = graded(rows, features.answers, grader), features.values[MEASURE]
     numbers = metrics.summary(share, right)
@@ -347,7 +344,7 @@ def of_share(rows: Sequence[Row], grader: Grader | None = None) -> dict[str, Any
 
 
 def judged(run: FinishedRun, judge: str) -> TableRows:
-    """A judge (`--judge`) as a second grader of 200 test questions, and as the equivalence of 25."""
+    """Yield results of a judge (`--judge`) as grader of 200 test questions, and as equivalence of 25."""
     verdicts = run.folder / "judged.sqlite"  # kept as they come: what was stopped goes on there
     by_judge = load_judge(JUDGE + judge, cache=verdicts)
     grouping = ClusterConfig(CachedEquivalence(load_equivalence(judge), verdicts))
@@ -369,7 +366,7 @@ def judged(run: FinishedRun, judge: str) -> TableRows:
 
 
 def labels(run: FinishedRun) -> TableRows:
-    """Calibrated on the test questions, learnt from random subsets of the labelled ones (`--label`)."""
+    """Yield results of Calibrated on the test questions, learned from random subsets of labels."""
     for cell in cells(run):
         path = labelled_path(run, *cell_names(cell))
         if not path.exists():
@@ -398,7 +395,7 @@ def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
 
 
 def audit(run: FinishedRun) -> TableRows:
-    """A hundred questions, to be read by a person: which different answers of Base count as one meaning."""
+    """Yield a hundred questions for a reader: different answers of Base that count as one meaning."""
     rng = random.Random(0)
     sizes = [100 // len(run.datasets) + (i < 100 % len(run.datasets)) for i in range(len(run.datasets))]
     for cell, size in zip(cells(run), sizes):
@@ -412,7 +409,7 @@ def audit(run: FinishedRun) -> TableRows:
 
 
 def draw(folders: Sequence[Path], path: Path) -> None:
-    """Gain and accuracy of each method, with intervals: a row of panels for each model, one for each set."""
+    """Draw gain and accuracy of each method with intervals: one row of panels for each model, one per set."""
     from matplotlib.figure import Figure
 
     shown = {
@@ -431,7 +428,7 @@ def draw(folders: Sequence[Path], path: Path) -> None:
                     mean, ends = row[metric]["mean"], np.array([row[metric]["interval"]])
                     error = abs(ends.T - mean)
                     axes.errorbar(mean, -at + offset, xerr=error, fmt="o", ms=4, color=colour, label=metric)
-        axes.set_visible(any(found))  # not, where it was not run
+        axes.set_visible(any(found))  # hidden if it was not run
         axes.axvline(0, color="#888888", linewidth=0.8)
         axes.set_yticks(-np.arange(len(methods)), methods)
         axes.set_title(f"{model}, {name}", fontsize=10)
@@ -447,7 +444,7 @@ _ALL: tuple[Callable[..., TableRows], ...] = (
 TABLES = {entry.__name__: entry for entry in _ALL}
 
 
-# ---- The labelled questions, asked as the test questions were
+# ---- The labeled questions, asked like the test questions
 
 
 def labelled_path(run: FinishedRun, model: str, dataset: str) -> Path:
@@ -457,9 +454,9 @@ def labelled_path(run: FinishedRun, model: str, dataset: str) -> Path:
 def asked(
     run: FinishedRun, labelled: int = 0
 ) -> Iterator[tuple[str, str, CausalLanguageModel, Parts, Sampling]]:
-    """Each model and data set of a run, with the model loaded, the questions, and how Base asks them.
+    """Yield each model and data set of a run, with the loaded model, the questions, and Base's settings.
 
-    Of calibration-train there are at least as many as `labelled` says.
+    There are at least `labelled` questions of calibration-train.
     """
     settings = read_settings(run.folder / "settings.yaml")
     for model in settings.models:
@@ -475,7 +472,7 @@ def asked(
 
 
 def label(run: FinishedRun) -> None:
-    """Ask Base the questions of calibration-train, 500 at least, ten draws each, and write them clustered."""
+    """Ask Base at least 500 questions of calibration-train, ten samples each, and write the clusters."""
     grouping = grouping_of(run)
     for model, dataset, loaded, parts, sampling in asked(run, max(LABELS)):
         path = labelled_path(run, model, dataset)
@@ -493,7 +490,7 @@ def grouping_of(run: FinishedRun) -> ClusterConfig:
 
 
 def monte_carlo(run: FinishedRun) -> TableRows:
-    """Monte Carlo temperature (arXiv 2502.18389): each draw at a T of its own, evenly over .25 to 1.75."""
+    """Yield Monte Carlo temperature (arXiv 2502.18389): each sample at its own T from 0.25 to 1.75."""
     temperatures = np.random.default_rng(0).permutation(0.25 + 1.5 * (np.arange(10) + 0.5) / 10)
     grouping = grouping_of(run)
     for model, dataset, loaded, parts, sampling in asked(run):
@@ -512,7 +509,7 @@ def monte_carlo(run: FinishedRun) -> TableRows:
 
 
 def keep(run: FinishedRun, folder: Path, commit: str) -> None:
-    """Write results.json without texts of questions, with the bytes of the models and the commit."""
+    """Write results.json without texts of questions, with the hashes of the models and the commit."""
     results = read_results(run.folder)
     results["analyses"]["prompts"] = []
     settings = read_settings(run.folder / "settings.yaml")
@@ -527,7 +524,7 @@ def keep(run: FinishedRun, folder: Path, commit: str) -> None:
 
 
 def quick_runs(folder: Path) -> list[list[str]]:
-    """A grid of a few questions of the embedded world, and what asks no other model."""
+    """Make a grid of a few questions of the embedded world, without another model."""
     from tools.gguf import write_gguf
 
     write_gguf(language_model_dir(), folder / "atlas.gguf")
@@ -552,21 +549,21 @@ def main(arguments: Sequence[str] = ()) -> None:
         prog="python -m benchmarks.real", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
-    parser.add_argument("--table", choices=TABLES, help="this one alone")
-    parser.add_argument("--judge", metavar="openai:URL#MODEL", help="print `judged`, which asks this model")
+    parser.add_argument("--table", choices=TABLES, help="print only this table")
+    parser.add_argument("--judge", metavar="openai:URL#MODEL", help="print `judged` with this model")
     parser.add_argument(
-        "--monte-carlo", action="store_true", help="print `monte_carlo`, which asks the models"
+        "--monte-carlo", action="store_true", help="print `monte_carlo`, which uses the models"
     )
-    parser.add_argument("--label", action="store_true", help="ask the labelled questions that `labels` needs")
+    parser.add_argument("--label", action="store_true", help="ask the labeled questions for `labels`")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw gain and accuracy of each method")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write results.json without texts there")
-    parser.add_argument("--commit", help="of --keep: what made the runs")
+    parser.add_argument("--commit", help="commit of the runs, for --keep")
     given = parser.parse_args(arguments)
     if not given.runs:
         raise NotRun("RUN …, folders that `semcal run configs/real-….yaml` wrote")
     warnings.simplefilter("ignore", SemcalWarning)
     warnings.simplefilter("ignore", UndefinedWarning)
-    if given.figure:  # which results.json alone suffices for
+    if given.figure:  # tables that only need results.json
         draw(given.runs, given.figure)
         return
     runs = [read_finished(folder) for folder in given.runs]
@@ -594,7 +591,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def show(entry: Callable[..., TableRows], rows: list[dict[str, Any]]) -> None:
-    """Print a table under its name and what it says."""
+    """Print a table with its name and description."""
     if rows:
         about = (entry.__doc__ or "").splitlines()[0]
         print(f"## {entry.__name__}\n\n{about}\n\n{table(rows)}\n", flush=True)

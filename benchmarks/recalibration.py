@@ -1,12 +1,12 @@
-"""Fits from stored states, against running the language model at every training step.
+"""Fits from stored states, compared with running the language model at every training step.
 
     python -m benchmarks.recalibration
 
-200 questions of 30 own tokens and an answer of 5 behind a shared beginning of 262, a random Llama of 12
-layers, width 768 and 32 000 tokens. The plain way runs the whole model with logits at all positions in each
-step of 4 questions; one such step is timed in each round and counted 50 times for an epoch. The pass that
-stores the states is timed too; in the fits random states stand for them. CPU time of one thread, the ways in
-turn, medians. Peak memory is what a fit adds to the process that holds the model and the states.
+200 questions with 30 own tokens and an answer of 5 after a shared prefix of 262, a random Llama of 12 layers,
+width 768 and 32,000 tokens. The plain method runs the whole model with logits at all positions in each step
+of 4 questions; one such step is timed in each round and counted 50 times for an epoch. The pass that stores
+the states is timed too; the fits use random states. CPU time of one thread, methods in turn, medians. Peak
+memory is the increase of a fit in the process with the model and the states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 QUESTIONS, BATCH, PREFIX, PROMPT, ANSWER, ROUNDS = 200, 4, 262, 30, 5, 3
 WIDTH, INNER, LAYERS, HEADS, VOCABULARY = 768, 2048, 12, 12, 32_000
-#: Times faster than a plain epoch.
+#: Targets: how many times faster than a plain epoch.
 TARGETS = {
     "states, once": 10,
     "TS epoch from tables": 100,
@@ -61,7 +61,7 @@ def language_model() -> LlamaForCausalLM:
 
 
 def stored(head: Callable[[Tensor], Tensor]) -> FitFeatures:
-    """Random states, and answers drawn from the head at T = 1.3."""
+    """Return random states, and answers sampled from the head at T = 1.3."""
     g = torch.Generator().manual_seed(0)
     question = torch.arange(QUESTIONS)
     each = PROMPT + ANSWER - 1
@@ -83,7 +83,7 @@ def stored(head: Callable[[Tensor], Tensor]) -> FitFeatures:
 
 
 def plain_steps(model: LlamaForCausalLM) -> dict[str, Callable[[], object]]:
-    """One training step of each method with the model in the loop."""
+    """Return one training step of each method with the model in the loop."""
     length = PREFIX + PROMPT + ANSWER
     tokens = torch.randint(VOCABULARY, (BATCH, length))
     counted = (torch.arange(length - 1) >= PREFIX + PROMPT - 1).expand(BATCH, -1)
@@ -120,7 +120,7 @@ def plain_steps(model: LlamaForCausalLM) -> dict[str, Callable[[], object]]:
 
 
 def reading(model: LlamaForCausalLM) -> Callable[[], object]:
-    """The pass of the frozen model that stores the states of whole sequences."""
+    """Return the pass of the frozen model that stores the states of whole sequences."""
     g = torch.Generator().manual_seed(1)
 
     def tokens(count: int) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def reading(model: LlamaForCausalLM) -> Callable[[], object]:
 
 
 def peak_above(job: Callable[[], object]) -> float | None:
-    """Megabytes that a job adds at most; None where the system does not tell."""
+    """Return the peak increase of memory of a job in megabytes, None if unknown."""
     try:
         ctypes.CDLL(None).malloc_trim(0)  # memory that was freed and kept would hide what the job needs
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
@@ -151,7 +151,7 @@ def peak_above(job: Callable[[], object]) -> float | None:
 
 
 def _resident(field: str) -> int:
-    """Kilobytes, from Linux's account of the process."""
+    """Return kilobytes from Linux's account of the process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
@@ -177,7 +177,7 @@ def results() -> list[dict[str, Any]]:
         from warnings import catch_warnings, simplefilter
 
         with catch_warnings():
-            simplefilter("ignore")  # that one epoch is too short is not what is asked here
+            simplefilter("ignore")  # one epoch is too short, which does not matter for times
             return fit_ts(features, model.lm_head, table=tables, **of_paper("TS"))
 
     ours: dict[str, tuple[str, Callable[[], object]]] = {

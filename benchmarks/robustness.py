@@ -1,12 +1,13 @@
-"""Damaged and hostile inputs to every command: what is refused, what is reported, what breaks.
+"""Damaged and hostile inputs to every command: rejections, reports and violations.
 
     python -m benchmarks.robustness [--cases N] [--seed S] [--area NAME]
 
-Each case damages one thing (a row, a file, a setting, an option) in one seeded way and runs the command in
-this process. A case is a violation if it ends in a traceback, in an exit code other than 0, 1 and 2, without
-a word on a failure, with a warning of Python's, in a line of more than 2000 characters, or after more than 30
-seconds of processor time; for commands that write a row for each row also if rows in are not rows out plus
-rows reported, or if a row that nobody touched comes out otherwise than without the damage.
+Each case damages one row, file, setting or option in one seeded way and runs the command in this process. A
+case is a violation if it ends with a traceback, with another exit code than 0, 1 and 2, without a message on
+a failure, with a warning of Python, with a line of more than 2,000 characters, or after more than 30 seconds
+of processor time. For commands that write a row for each row, it is also a violation if the number of input
+rows differs from that of output and reported rows, or if an undamaged row has another result than without the
+damage.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ from semcal.store import UnfinishedWork
 
 CASES, SEED = 2400, 0
 QUICK: dict[str, Any] = {}
-#: Of the samples as a table.
+#: Columns of the samples as a table.
 COLUMNS = ("id", "question", "answers", "samples", "log_likelihoods")
-#: Options that say how much to do; a value that large is work, not damage.
+#: Options for the amount of work; a large value is work, not damage.
 AMOUNTS = {"--m", "--max-new-tokens", "--workers", "--limit", "--bins", "model.memory"}
 GRID = """\
 preset: sound
@@ -71,31 +72,31 @@ Case = Callable[[Random], tuple[Ended, str, list[str]]]
 
 @dataclass(frozen=True)
 class Bench:
-    """The undamaged files that all cases start from."""
+    """The undamaged files of all cases."""
 
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Where a file lies."""
+        """Return the path of a file."""
         return self.folder / name
 
     def lines(self, name: str) -> tuple[bytes, ...]:
-        """The rows of a file."""
+        """Return the rows of a file."""
         return tuple(self.path(name).read_bytes().splitlines())
 
     def files(self, *folders: str) -> list[Path]:
-        """All files of folders but logs."""
+        """Return all files of folders except logs."""
         found = (file for name in folders for file in sorted(self.path(name).rglob("*")))
         return [file for file in found if file.is_file() and file.suffix != ".log"]
 
 
 def kept(file: Path) -> tuple[str, str]:
-    """Keep verdicts in a file."""
+    """Return the option that stores verdicts in a file."""
     return "--config", f"cluster.cache={file}"
 
 
 def prepared(folder: Path) -> Bench:
-    """Rows of every stage, recalibrators, a cache, features, checkpoints, a run, unfinished blocks."""
+    """Make rows of every stage, recalibrators, a cache, features, checkpoints, a run, unfinished blocks."""
     bench = Bench(folder)
     _questions(bench)
     _rows(bench)
@@ -155,7 +156,7 @@ def _done(ended: Ended) -> Ended:
 
 
 def _resumed(bench: Bench) -> Arguments:
-    """Sampling to a file that is not there, from the blocks that are kept beside it."""
+    """Sample to a new file from the stored blocks."""
     bench.path("resumed.jsonl").unlink(missing_ok=True)
     questions = bench.path("questions.jsonl")
     return ("sample", questions, "--model", "atlas", "--m", "2", "--out", bench.path("resumed.jsonl"))
@@ -171,11 +172,11 @@ def _report(bench: Bench) -> Arguments:
     return ("report", bench.path("run"), "--out", bench.path("again"))
 
 
-# What is tried
+# Areas
 
 
 def areas(bench: Bench) -> dict[str, tuple[float, Case]]:
-    """Name of each area → its share of the cases, and what makes one."""
+    """Return name of each area → its share of the cases, and a function that makes a case."""
     rows = {name: (6.0, _row_cases(command, bench.folder)) for name, command in _row_commands(bench).items()}
     return {
         **rows,
@@ -281,7 +282,7 @@ def _row_cases(command: RowCommand, folder: Path) -> Case:
 
 
 def _files(arguments: Callable[[Path], Arguments], files: Sequence[Path], *, sealed: bool = False) -> Case:
-    """Cases that damage one of some files; `sealed` ones keep a right checksum half of the time."""
+    """Return cases that damage one of some files; half of the `sealed` ones keep a correct checksum."""
 
     def case(random: Random) -> tuple[Ended, str, list[str]]:
         file = random.choice(files)
@@ -294,14 +295,14 @@ def _files(arguments: Callable[[Path], Arguments], files: Sequence[Path], *, sea
 
 
 def change_for(file: Path) -> Change:
-    """How a file of this kind is damaged."""
+    """Return the damage for a file of this kind."""
     if file.suffix == ".json":
         return changed_json
     return changed_text if file.suffix in (".csv", ".yaml", ".jinja", ".jsonl") else changed_bytes
 
 
 def _resealed(data: bytes, random: Random) -> tuple[bytes, str]:
-    """A recalibrator's file with a changed value and the checksum that goes with it."""
+    """Return a recalibrator's file with a changed value and the new checksum."""
     changed, words = changed_json(data, random)
     try:
         content = json.loads(changed)
@@ -313,7 +314,7 @@ def _resealed(data: bytes, random: Random) -> tuple[bytes, str]:
 
 
 def _option_cases(bench: Bench) -> Case:
-    """A value that makes no sense for any option of any command."""
+    """Return cases with an invalid value for any option of any command."""
     base: dict[str, Arguments] = {
         "sample": (bench.path("questions.jsonl"), "--model", "atlas", "--m", "2", "--limit", "2"),
         "ask": ("Where was person number 1 born?", "--m", "2", "--workers", "1"),
@@ -366,11 +367,11 @@ def _setting_cases(bench: Bench) -> Case:
     return case
 
 
-# Running it
+# Execution
 
 
 def tried(names: Sequence[str], cases: int, seed: int) -> list[Area]:
-    """Every area, its cases drawn from a seed of their own; progress on stderr."""
+    """Run all areas, with a separate seed for each case; progress on stderr."""
     here = Path.cwd()
     as_a_command = {"TRANSFORMERS_VERBOSITY": "error"}
     with tempfile.TemporaryDirectory() as temporary, patch.dict(os.environ, as_a_command):
@@ -397,13 +398,13 @@ def _area(name: str, case: Case, cases: int, seed: int) -> Area:
 
 
 def summary(found: Sequence[Area]) -> list[dict[str, Any]]:
-    """A row for each area, and one of sums."""
+    """Return a row for each area, and one of sums."""
     rows = [area.row() for area in found]
     return [*rows, {"area": "all", **{key: sum(row[key] for row in rows) for key in list(rows[0])[1:]}}]
 
 
 def results() -> list[dict[str, Any]]:
-    """Rows of the table, for `python -m benchmarks`."""
+    """Return rows of the table, for `python -m benchmarks`."""
     return summary(tried((), CASES, SEED))
 
 

@@ -1,26 +1,25 @@
-"""Sampling ten answers to a question, against `generate` of transformers, a copied prefix, vLLM, llama.cpp.
+"""Sampling ten answers to a question, compared with `generate`, a copied prefix, vLLM and llama.cpp.
 
-    python -m benchmarks.sampling [real|rate]    # one part alone
+    python -m benchmarks.sampling [real|rate]    # only one part
     SEMCAL_VLLM_PYTHON=FOLDER/bin/python python -m benchmarks.sampling    # tools.vllm_server installs it
     SEMCAL_REAL_MODEL=smollm2.gguf SEMCAL_DATA=FOLDER python -m benchmarks.sampling
 
-Random Llama-shaped models of 110M and 20M parameters with 32 000 tokens and peaked logits (standard deviation
-24; "less peaked": 12). Closed book: 262 tokens that all prompts share and 24 of the question's own; open
-book: 845 and 214. Answers end by themselves after 5 tokens on average, at 10 at the latest. `generate` gets
-batches of 4 questions, `num_return_sequences=10, do_sample=True, top_k=0`. The 110M model is also sampled
-by transformers with the shared prefix computed once and copied to all rows (`_copied_prefix`), and by vLLM
-on the CPU, in a process of its own, with prefix caching and log-probabilities at T (`_vllm`; it takes no
-bias of the head, and gets a `logit_bias` instead). The log-probabilities and lengths of their answers are
-compared with ours first. CPU time of one thread, the ways in turn, medians with the least and greatest
-ratio. Open book has a memory budget of 8 MiB. Memory is what each way adds to a fresh process that holds
-the model, at its peak.
+Random Llama-shaped models of 110M and 20M parameters with 32,000 tokens and peaked logits (standard deviation
+24; "less peaked": 12). Closed book: prompts share 262 tokens and have 24 of their own; open book: 845 and
+214. Answers end after 5 tokens on average, and after 10 at the latest. `generate` gets batches of 4
+questions, `num_return_sequences=10, do_sample=True, top_k=0`. The 110M model is also sampled by transformers
+with one computation of the shared prefix, copied to all rows (`_copied_prefix`), and by vLLM on the CPU, in a
+separate process, with prefix caching and log-probabilities at T (`_vllm`; it does not support a bias of the
+head, and gets a `logit_bias` instead). Log-probabilities and lengths of their answers are compared with ours
+first. CPU time of one thread, programs in turn, medians with the smallest and the largest ratio. Open book
+has a memory budget of 8 MiB. Memory is the peak increase in a new process with the model.
 
 Real: SmolLM2-135M-Instruct, five-shot TriviaQA, with semcal and vLLM in float32 and llama.cpp's server in
-Q4_1 (CPU time of that process), each with log-probabilities at T = 1. The GGUF is named by
-SEMCAL_REAL_MODEL; where a folder of the same name without .gguf holds the float32 weights, these are read.
+Q4_1 (CPU time of that process), each with log-probabilities at T = 1. SEMCAL_REAL_MODEL is the GGUF; if a
+folder of the same name without .gguf has the float32 weights, these are used.
 
-Rate: multiplications that the 110M model needs for the rows that are run (PyTorch's counter), per second,
-beside those of a product of two matrices of 2048 × 2048, in turn.
+Rate: multiplications of the 110M model for its rows (PyTorch's counter) per second, compared with a product
+of two matrices of 2048 × 2048, in turn.
 """
 
 from __future__ import annotations
@@ -84,11 +83,11 @@ UNSTATED = float("nan")
 
 @dataclass(frozen=True)
 class Case:
-    """A model, prompts, and how many runs and temperatures share a pass."""
+    """A model, prompts, and the numbers of runs and temperatures that share a pass."""
 
     size: str
     book: str
-    targets: Mapping[str, float]  # what it is compared with → how many times faster it should be
+    targets: Mapping[str, float]  # opponent → target ratio
     questions: int = 64
     runs: int = 1
     temperatures: tuple[float, ...] = (1.0,)
@@ -103,7 +102,7 @@ class Case:
 
     @property
     def alternative(self) -> tuple[str, str, float]:
-        """What `generate` is measured on."""
+        """The case for `generate`."""
         return self.size, self.book, self.peak
 
     @property
@@ -112,7 +111,7 @@ class Case:
 
     @property
     def rounds(self) -> int:
-        """How often the ways besides `generate` take their turn: many passes take long, and vary less."""
+        """The number of rounds of other programs: many passes take long, and vary less."""
         return ROUNDS if self.passes == 1 else 1
 
 
@@ -145,7 +144,7 @@ QUICK = {
 
 
 def network(size: str, peak: float = PEAK) -> LlamaForCausalLM:
-    """A random model; its head has a bias so that answers end."""
+    """Return a random model with a bias of its head, so that answers end."""
     torch.manual_seed(1)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
@@ -173,7 +172,7 @@ def tokenizer(size: int = VOCABULARY) -> Any:
 
 
 def prompts(book: str, count: int) -> list[Prompt]:
-    """Random prompts of like, not equal length."""
+    """Return random prompts of similar length."""
     generator = torch.Generator().manual_seed(0)
 
     def tokens(n: int) -> list[int]:
@@ -190,7 +189,7 @@ Job = Callable[[], list[list[tuple[int, ...]]]]
 
 
 def ours(net: LlamaForCausalLM, case: Case) -> tuple[Job, CausalLanguageModel]:
-    """Sampling with semcal: all answers to each question in each run; and the model that samples."""
+    """Sample with semcal: all answers to each question in each run, and the model."""
     model = CausalLanguageModel(net, tokenizer(), name=case.size, memory_budget=case.budget)
     asked = prompts(case.book, case.questions)
     recalibrators = [Temperature(t) for t in case.temperatures]
@@ -206,12 +205,12 @@ def ours(net: LlamaForCausalLM, case: Case) -> tuple[Job, CausalLanguageModel]:
 
 
 def forget(model: CausalLanguageModel) -> None:
-    """Let another prefix take the place of the shared one, which the model keeps from call to call."""
+    """Replace the shared prefix that the model keeps between calls."""
     model.greedy([Prompt("another", (3, 4))], recalibrator=Temperature(1.0), max_new_tokens=1)
 
 
 def generate(net: LlamaForCausalLM, book: str, count: int) -> Callable[[], object]:
-    """Sampling with transformers, for so many questions."""
+    """Sample with transformers for a number of questions."""
     asked = prompts(book, count)
     longest = max(len(prompt.token_ids) for prompt in asked)
     rows = [(0,) * (longest - len(prompt.token_ids)) + prompt.token_ids for prompt in asked]
@@ -229,7 +228,7 @@ def generate(net: LlamaForCausalLM, book: str, count: int) -> Callable[[], objec
 
 
 def copied(net: LlamaForCausalLM, case: Case) -> list[list[Answer]]:
-    """Sampling with transformers, the prefix computed once: ``[question][temperature, run and draw]``."""
+    """Sample with transformers and one prefix computation: ``[question][temperature, run and sample]``."""
     asked = [prompt.token_ids for prompt in prompts(case.book, case.questions)]
     return _copied_prefix.sample(
         net, asked, temperatures=case.temperatures, draws=M * case.runs, end=END, steps=STEPS
@@ -237,7 +236,7 @@ def copied(net: LlamaForCausalLM, case: Case) -> list[list[Answer]]:
 
 
 def vllm_job(case: Case) -> dict[str, Any]:
-    """What vLLM is asked to do."""
+    """Return the job for vLLM."""
     return {
         "prompts": [prompt.token_ids for prompt in prompts(case.book, case.questions)],
         "temperatures": case.temperatures,
@@ -249,7 +248,7 @@ def vllm_job(case: Case) -> dict[str, Any]:
 
 
 def start_vllm(net: LlamaForCausalLM, jobs: Sequence[dict[str, Any]], stack: ExitStack) -> Vllm | None:
-    """vLLM with the model loaded, if it is installed."""
+    """Start vLLM with the model, if it is installed."""
     python = os.environ.get("SEMCAL_VLLM_PYTHON")
     if python is None:
         return None
@@ -260,7 +259,7 @@ def start_vllm(net: LlamaForCausalLM, jobs: Sequence[dict[str, Any]], stack: Exi
 
 
 def check(model: CausalLanguageModel, case: Case, theirs: Sequence[Sequence[Answer]], length: float) -> None:
-    """Compare others' log-probabilities at each temperature, and the mean length of answers, with ours."""
+    """Compare log-probabilities at each temperature, and the mean length of answers, with ours."""
     asked, each = prompts(case.book, case.questions)[:CHECKED], M * case.runs
     for i, temperature in enumerate(case.temperatures):
         given = [drawn[i * each : (i + 1) * each] for drawn in theirs[:CHECKED]]
@@ -283,7 +282,7 @@ def seconds(job: Callable[[], object]) -> float:
 
 
 def speeds(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-    """Rows for cases of one model and book: CPU time of a question and run, all ways in turn."""
+    """Yield rows for cases of one model and book: CPU time per question and run, all programs in turn."""
     size, book, peak = cases[0].alternative
     net = network(size, peak)
     plain, jobs = generate(net, book, BATCH), [ours(net, case) for case in cases]
@@ -319,7 +318,7 @@ Way = Callable[[], tuple[float, list[list[Answer]]]]
 
 
 def _others(net: LlamaForCausalLM, cases: Sequence[Case], stack: ExitStack) -> list[dict[str, Way]]:
-    """The ways besides `generate`, by case: each returns CPU seconds and answers."""
+    """Return the programs besides `generate` by case; each returns CPU seconds and answers."""
     found: list[dict[str, Way]] = [{} for _ in cases]
     for case, ways in zip(cases, found, strict=True):
         if COPIED in case.targets:
@@ -338,12 +337,12 @@ def _timed(job: Callable[[], list[list[Answer]]]) -> tuple[float, list[list[Answ
 
 
 def _length(answers: list[list[tuple[int, ...]]]) -> float:
-    """Mean number of tokens."""
+    """Return the mean number of tokens."""
     return statistics.mean(len(ids) for draws in answers for ids in draws)
 
 
 def _said(answers: list[list[tuple[int, ...]]]) -> str:
-    """How long the answers are, and how many of them differ."""
+    """Return the length of answers and the number of distinct ones, as text."""
     distinct = statistics.mean(len(set(draws)) for draws in answers)
     return f"answers of {_length(answers):.1f} tokens, {distinct:.1f} of {M} distinct"
 
@@ -351,7 +350,7 @@ def _said(answers: list[list[tuple[int, ...]]]) -> str:
 def _row(
     what: str, against: str, mine: Sequence[float], theirs: Sequence[float], target: float
 ) -> dict[str, Any]:
-    """Medians over the rounds."""
+    """Return medians over the rounds."""
     ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
     return {
         "what": what,
@@ -366,7 +365,7 @@ def _row(
 
 
 def rate() -> dict[str, Any]:
-    """One row: milliseconds for 10⁹ multiplications and additions, of sampling and of a plain product."""
+    """Return one row: milliseconds for 10⁹ multiplications and additions, of sampling and of a product."""
     case = CASES[0]
     net = network(case.size)
     job, model = ours(net, case)
@@ -384,7 +383,7 @@ def rate() -> dict[str, Any]:
 
 
 def real() -> list[dict[str, Any]]:
-    """Rows of SmolLM2 on TriviaQA: CPU seconds of a question with ten draws, all ways in turn."""
+    """Yield rows of SmolLM2 on TriviaQA: CPU seconds per question with ten samples, all programs in turn."""
     file, data = (os.environ.get(name, "") for name in ("SEMCAL_REAL_MODEL", DATA))
     needed: dict[str, Any] = {"SEMCAL_REAL_MODEL, SmolLM2's GGUF (python -m tools.real_model FOLDER)": file}
     needed |= {f"{DATA}, the folder of public data": data, "xllamacpp": find_spec("xllamacpp")}
@@ -420,21 +419,21 @@ def real() -> list[dict[str, Any]]:
 
 
 def memory() -> dict[str, Any]:
-    """One row: what sampling adds to a process at its peak, MB."""
+    """Return one row: the peak increase of memory by sampling, in MB."""
     mine, theirs = (_peak(way) for way in ("ours", "generate"))
     what = f"{MEMORY.name}, peak memory, MB ({MEMORY.questions} questions; generate: {BATCH})"
     return _row(what, PLAIN, [mine], [theirs], MEMORY.targets[PLAIN])
 
 
 def _peak(way: str) -> float:
-    """The peak of a fresh process that samples one way."""
+    """Return the peak of a new process that samples with one program."""
     command = [sys.executable, "-m", "benchmarks.sampling", "--peak", way, MEMORY.book, str(MEMORY.questions)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 
 def _measure_peak(way: str, book: str, questions: int) -> float:
-    """Of this process: MB that one way adds (Linux: the high-water mark is reset before)."""
+    """Return the increase of this process's memory in MB (Linux: the high-water mark is reset before)."""
     net = network(MEMORY.size)
     case = replace(MEMORY, book=book, questions=questions)
     job = ours(net, case)[0] if way == "ours" else generate(net, book, min(BATCH, questions))
@@ -463,7 +462,7 @@ def _rows() -> Iterator[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print the table of all parts, or of one."""
+    """Print the table of all parts, or of one part."""
     from benchmarks.__main__ import table
 
     torch.set_num_threads(1)

@@ -1,13 +1,13 @@
-"""`semcal serve` under load: throughput beside `ask`, seconds a request, memory, and that no reply is lost.
+"""`semcal serve` under load: throughput compared with `ask`, latency, memory, and lost replies.
 
     python -m benchmarks serve [--requests 10000]
 
-The embedded model, its calibration and a log, in a process of its own; the client is bare asyncio in this
-one, on the same processors. Each of 1, 10 and 100 connections sends its next request when it has the reply to
-the last. The questions are the 1 000 test questions of atlas-trivia and atlas-rare, over and over. Lost: no
-reply of status 200. Doubled: an id that was there already. Mixed up: the answer is not the one that most
-replies to that question have. `ask` is `SemanticUQ.ask_many` on the same questions, without loading, before
-and after each row: processors are not as fast at all times.
+The embedded model, its calibration and a log run in a separate process; the client is plain asyncio in this
+process, on the same processors. Each of 1, 10 and 100 connections sends its next request after the reply to
+the last. The questions are the 1,000 test questions of atlas-trivia and atlas-rare, repeated. Lost: no reply
+with status 200. Doubled: a repeated id. Mixed up: the answer differs from that of most replies to the
+question. `ask` is `SemanticUQ.ask_many` on the same questions, without loading, before and after each row,
+because the speed of processors varies.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from semcal.demo.questions import load_set
 
 SETS = ("atlas-trivia", "atlas-rare")
 CONNECTIONS = (1, 10, 100)
-#: Requests of the shorter runs, and the one from which on memory is measured.
+#: Number of requests of the shorter runs, and number of the first request for memory.
 SHORT, SETTLED = 300, 1000
-#: Test questions of a set; all by default.
+#: Maximum number of test questions of a set; all by default.
 TEST: int | None = None
 QUICK = {"CONNECTIONS": (1, 10), "SHORT": 10, "TEST": 10}
 HEAD = (
@@ -53,24 +53,24 @@ GROWTH, SHARE = 50, 0.6
 
 @dataclass
 class Load:
-    """What came of requests."""
+    """The outcomes of requests."""
 
     seconds: list[float] = field(default_factory=list)  # of each
     ids: Counter[str] = field(default_factory=Counter)
     answers: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     lost: int = 0
     wall: float = 0.0
-    memory: dict[int, float] = field(default_factory=dict)  # MB, by the number of replies
+    memory: dict[int, float] = field(default_factory=dict)  # MB by number of replies
 
     @property
     def mixed_up(self) -> int:
-        """Replies whose answer is not the one that most replies to the question have."""
+        """Number of replies whose answer differs from that of most replies to the question."""
         return sum(count.total() - max(count.values()) for count in self.answers.values())
 
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
-    """Run `semcal serve` with options while the block runs; yields its host and port, and its process."""
+    """Run `semcal serve` with options during the block; yield its host and port, and its process."""
     said = folder / "said.txt"
     command = [*(sys.executable, "-m", "semcal", "serve"), "--port", "0", *options]
     with said.open("wb") as stream, subprocess.Popen(command, stderr=stream) as server:
@@ -86,14 +86,14 @@ def served(folder: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def request(host: str, text: str) -> bytes:
-    """The bytes of a request."""
+    """Return the bytes of a request."""
     body = json.dumps({"model": "atlas", "messages": [{"role": "user", "content": text}]}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def send(host: str, texts: Iterator[str], load: Load, process: psutil.Process) -> None:
-    """One connection: the next request follows the reply to the last."""
+    """Send requests over one connection, each after the reply to the last."""
     name, _, port = host.partition(":")
     reader, writer = await asyncio.open_connection(name, int(port))
     for text in texts:
@@ -115,7 +115,7 @@ async def send(host: str, texts: Iterator[str], load: Load, process: psutil.Proc
 
 
 async def run(host: str, questions: Sequence[str], n: int, connections: int, process: psutil.Process) -> Load:
-    """Send n requests over so many connections."""
+    """Send n requests over a number of connections."""
     load, texts, start = Load(), islice(cycle(questions), n), time.perf_counter()
     await asyncio.gather(*(send(host, texts, load, process) for _ in range(connections)))
     load.wall = time.perf_counter() - start
@@ -130,7 +130,9 @@ def quick_runs(_: Path) -> list[list[str]]:
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks serve", description=__doc__)
-    parser.add_argument("--requests", type=int, default=10_000, help="over 100 connections")
+    parser.add_argument(
+        "--requests", type=int, default=10_000, help="number of requests over 100 connections"
+    )
     options = parser.parse_args(arguments)
     questions = [question.question for name in SETS for question in load_set(name).test[:TEST]]
     uq = semcal.SemanticUQ("atlas", calibration="atlas")

@@ -1,16 +1,16 @@
-"""Asking servers: the client's requests per second, and what the order of requests is worth to llama.cpp.
+"""Requests to servers: throughput of the client, and the effect of the order of requests on llama.cpp.
 
     python -m benchmarks.servers
 
-The client (`semcal.servers.client`) asks a server that answers at once, in a process of its own: 8
-answers of 5 tokens with log-probabilities. Beside it, with 16 requests under way as well: a bare loop over
-`httpx.AsyncClient` and one over asyncio's streams, both with the same reading of the replies (JSON, then
-`parse_choices`) and without retries, budget or counting. In turn, medians; requests a second are by wall
-time, ratios (median, least, greatest) by CPU time of the process that asks, which other work disturbs less.
+The client (`semcal.servers.client`) sends requests to a server in a separate process that answers at once: 8
+answers of 5 tokens with log-probabilities. It is compared, with 16 requests in progress, with a plain loop
+over `httpx.AsyncClient` and one over asyncio's streams; both parse the replies in the same way (JSON, then
+`parse_choices`), without retries, budget or counting. In turn, medians; requests per second are by wall time,
+ratios (median, smallest, largest) by CPU time of the client process, which other work disturbs less.
 
-llama.cpp (xllamacpp, one thread, 4 slots, the embedded language model, 5 few-shot examples) draws 10 answers
-to each of 40 questions: all of a question together, as the client sends them, in requests of 4, 4 and 2 or of
-one; and in random order. Wall time, in turn, a fresh server for each, beside the random order.
+llama.cpp (xllamacpp, one thread, 4 slots, the embedded language model, 5 few-shot examples) samples 10
+answers to each of 40 questions: all of a question together, as the client sends them, in requests of 4, 4 and
+2 or of one; and in random order. Wall time, in turn, a new server for each, compared with the random order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TARGET = 0.8  # times the bare httpx loop
 QUESTIONS, DRAWS, SLOTS, LLAMA_ROUNDS = 40, 10, 4, 3
 QUICK = {"REQUESTS": 40, "ROUNDS": 1, "QUESTIONS": 2, "LLAMA_ROUNDS": 1}
 
-#: Answers every request with the same bytes, whatever it is.
+#: Server that answers every request with the same bytes.
 AT_ONCE = """
 import asyncio, sys
 
@@ -72,7 +72,7 @@ asyncio.run(main())
 
 
 def reply() -> dict[str, Any]:
-    """What the server answers."""
+    """Return the reply of the server."""
     entry = {"token": " word", "logprob": -0.123456789, "bytes": list(b" word")}
     content = [{**entry, "top_logprobs": [dict(entry)]} for _ in range(TOKENS)]
     message = {"role": "assistant", "content": " word" * TOKENS}
@@ -85,7 +85,7 @@ def reply() -> dict[str, Any]:
 
 
 def body(number: int) -> dict[str, Any]:
-    """A request as `semcal sample` makes it: a chat of 1200 letters."""
+    """Return a request as `semcal sample` makes it: a chat of 1,200 characters."""
     messages = [
         {"role": "user", "content": "Which tree is it? " * 60},
         {"role": "user", "content": f"{number}"},
@@ -102,7 +102,7 @@ def body(number: int) -> dict[str, Any]:
 
 @contextmanager
 def server_at_once() -> Iterator[str]:
-    """Its URL while the block lasts."""
+    """Yield the URL of the server during the block."""
     command = [sys.executable, "-c", AT_ONCE]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -118,7 +118,7 @@ def server_at_once() -> Iterator[str]:
 
 
 async def _at_a_time(send: Callable[[int], Any]) -> None:
-    """Send all requests, `CONCURRENCY` under way."""
+    """Send all requests, `CONCURRENCY` at a time."""
     numbers = iter(range(REQUESTS))
 
     async def work() -> None:
@@ -131,7 +131,7 @@ async def _at_a_time(send: Callable[[int], Any]) -> None:
 
 
 async def bare_httpx(url: str) -> None:
-    """What one writes first."""
+    """Send all requests in the simplest way."""
     async with httpx.AsyncClient() as client:
 
         async def send(number: int) -> None:
@@ -143,7 +143,7 @@ async def bare_httpx(url: str) -> None:
 
 
 async def bare_streams(url: str) -> None:
-    """The least: a connection for each request under way, lengths read by hand, nothing checked."""
+    """Send all requests with minimal work: one connection for each, lengths parsed by hand, no checks."""
     parts = urlsplit(url)
     idle = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(CONCURRENCY)]
 
@@ -163,7 +163,7 @@ async def bare_streams(url: str) -> None:
 
 
 def own_client(url: str) -> None:
-    """semcal's, with its budget."""
+    """Send all requests with semcal's client and its budget."""
     settings = ServerSettings(concurrency=CONCURRENCY, price_in=1, price_out=2, max_cost=1e9)
     requests = [ServerRequest("/chat/completions", body(number), 400, 80) for number in range(REQUESTS)]
     with ServerClient(Endpoint(url), settings) as client:
@@ -173,7 +173,7 @@ def own_client(url: str) -> None:
 
 
 def rates() -> list[dict[str, Any]]:
-    """Requests per second of the client and of the bare loops."""
+    """Yield requests per second of the client and of the plain loops."""
     ways: dict[str, Callable[[str], None]] = {
         "semcal": own_client,
         "httpx, a bare loop": lambda url: asyncio.run(bare_httpx(url)),
@@ -209,7 +209,7 @@ def rates() -> list[dict[str, Any]]:
 
 
 def orders() -> dict[str, Callable[[], list[ServerRequest]]]:
-    """The same draws, in the orders and requests that are compared."""
+    """Return the same samples in the compared orders and requests."""
     from semcal.data.question import chat
     from semcal.demo.questions import load_set
 
@@ -240,7 +240,7 @@ def orders() -> dict[str, Callable[[], list[ServerRequest]]]:
 
 
 def with_llama() -> list[dict[str, Any]]:
-    """Questions per second of llama.cpp's server, by the order of the requests."""
+    """Yield questions per second of llama.cpp's server, by the order of the requests."""
     from semcal.demo.paths import language_model_dir
     from tools.gguf import write_gguf
     from tools.llama_server import llama_server
@@ -280,7 +280,7 @@ def with_llama() -> list[dict[str, Any]]:
 
 
 def results() -> list[dict[str, Any]]:
-    """Both parts."""
+    """Return the rows of both parts."""
     if find_spec("xllamacpp") is None or find_spec("gguf") is None:
         return [
             *rates(),

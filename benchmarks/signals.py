@@ -1,12 +1,12 @@
-"""Signals: what a calibration gains from what a model says of its answers, with ten draws and with two.
+"""Gain of a calibration from signals, the model's judgments of its answers, with ten samples and with two.
 
     semcal calibrate QUESTIONS --model MODEL --few-shot FILE --config sampling.temperatures=1 --out DIR
     python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--keep FOLDER]
 
-The draws are those of DIR/samples.jsonl; with two of them the first two. The model is asked about the answers
-of each number of draws; finished blocks stay in FOLDER. Gain and AUROC of the calibrated probability are out
-of fold, with features that are read whatever cross-validation says; 95 % intervals of the difference to no
-signal are bootstrapped over questions. "chosen" is what `semcal calibrate` takes by itself.
+The samples are those of DIR/samples.jsonl, or the first two of them. The model judges its answers for each
+number of samples; finished blocks stay in FOLDER. Gain and AUROC of the calibrated probability are out of
+fold, with all requested features independent of cross-validation; 95% intervals of the difference to no
+signal are bootstrapped over questions. "chosen" is the automatic choice of `semcal calibrate`.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ HEAD = ("draws", "signal", "gain", "above none", "AUROC", "above none", "known")
 
 
 def with_all(candidates: Sequence[MapCandidate], requested: Sequence[str]) -> list[MapCandidate]:
-    """Those that read all the features that were asked for, and what they may fall back to."""
+    """Return the candidates with all requested features, and their fallbacks."""
     plain = [candidate for candidate in candidates if not set(candidate.features) & set(requested)]
     reading = [candidate for candidate in candidates if set(requested) <= set(candidate.features)]
     return [plain[0], *reading] if requested else plain
 
 
 def out_of_fold(features: AnswerFeatures, correct: Floats, requested: Sequence[str]) -> Floats:
-    """The probabilities of a calibration that reads these features."""
+    """Return the probabilities of a calibration with these features."""
     labelled = Labelled(features.values, correct, with_all(candidates_for(features), requested))
     return predict_out_of_fold([labelled])[0]
 
 
 def learnable(features: AnswerFeatures, correct: Floats, requested: Sequence[str]) -> bool:
-    """Whether four of five parts of the answers suffice for a map that reads these features."""
+    """Return whether four of five parts of the answers suffice for a map with these features."""
     reading = [trial for trial in candidates_for(features) if set(requested) <= set(trial.features)]
     rarer = 0.8 * min(correct.sum(), (1 - correct).sum())
     return any(trial.fewest <= rarer for trial in reading)
 
 
 def interval(p: Floats, rival: Floats, correct: Floats) -> tuple[list[float], list[float]]:
-    """95 % intervals over questions of the differences of gain and AUROC."""
+    """Return 95% intervals over questions of the differences of gain and AUROC."""
     rng, differences = np.random.default_rng(0), []
     for _ in range(RESAMPLES):
         chosen = rng.integers(len(correct), size=len(correct))
@@ -123,11 +123,13 @@ def quick_runs(folder: Path) -> list[list[str]]:
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks signals", description=__doc__)
-    parser.add_argument("--model", help="what gave the draws, and is asked about its answers")
-    parser.add_argument("--dtype", help="of a local model, bfloat16 for example")
-    parser.add_argument("--calibration", type=Path, help="the folder with samples.jsonl")
+    parser.add_argument("--model", help="model of the samples, which judges its answers")
+    parser.add_argument("--dtype", help="number format of a local model, such as bfloat16")
+    parser.add_argument("--calibration", type=Path, help="folder with samples.jsonl")
     parser.add_argument("--keep", type=Path, default=Path("runs/bench-signals"), help="finished blocks")
-    parser.add_argument("--draws", type=int, nargs="+", default=NUMBERS, help="how many; 10 and 2")
+    parser.add_argument(
+        "--draws", type=int, nargs="+", default=NUMBERS, help="numbers of samples; 10 and 2 by default"
+    )
     options = parser.parse_args(arguments)
     if not (options.model and options.calibration):
         raise NotRun("--model and --calibration")

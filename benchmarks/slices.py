@@ -1,12 +1,11 @@
-"""Slices: where a probability, and a threshold's promise, hold for some of the questions and not for others.
+"""Slices: probabilities and promises of thresholds that hold only for some kinds of questions.
 
     python -m benchmarks slices [LABELS]
 
-The embedded model answers the test questions of two sets of the embedded world, well-known and rare facts: by
-a calibration of LABELS (250) well-known ones, by one of as many questions, half of each set, and by one of
-rare ones alone. Each slice is one set; `excess` is the mean probability less the share right, with its 95 %
-interval; `risk` the share of wrong answers from the threshold on, which is at most .35 by the first
-calibration's promise.
+The embedded model answers the test questions of two sets of the embedded world, well-known and rare facts,
+with three calibrations: of LABELS (250) well-known facts, of as many questions from both sets, and of rare
+facts only. Each slice is one set; `excess` is the mean probability minus the accuracy, with its 95% interval;
+`risk` is the share of wrong answers above the threshold, at most 0.35 by the first calibration's promise.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from semcal.errors import SemcalWarning
 
 SETS = {"well known": "atlas-trivia", "rare": "atlas-rare"}
 LABELS, RISK = 250, 0.35
-#: Test questions of a set; all by default.
+#: Maximum number of test questions of a set; all by default.
 TEST: int | None = None
 QUICK = {"LABELS": 40, "TEST": 10}
 
 
 def rows_of(questions: Sequence[Question], name: str) -> list[dict[str, Any]]:
-    """The questions with their set, as users' rows."""
+    """Return the questions with their set, as rows of users."""
     return [{**question.row(), "id": f"{name} {question.id}", "set": name} for question in questions]
 
 
@@ -62,7 +61,7 @@ def results(labels: int | None = None) -> list[dict[str, Any]]:
 
 
 def shown(part: dict[str, Any]) -> dict[str, Any]:
-    """What the page says of a slice."""
+    """Return a slice as on the page."""
     keys = ("n", "mean_confidence", "accuracy", "excess", "excess_interval", "calibrated", "answered")
     return {key: part[key] for key in (*keys, "risk", "risk_interval")}
 

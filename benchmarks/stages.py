@@ -1,14 +1,14 @@
-"""Each stage's share of the time, and how it grows with the number and the length of answers.
+"""The share of time of each stage, and its growth with the number and the length of answers.
 
     python -m benchmarks.stages
 
-One run of Base, closed book, ten examples before every question: a random Llama of 20M parameters with
-32 000 tokens and peaked logits, whose answers end by themselves, and a random BERT of four layers, whose
+One run of Base, closed book, with ten examples before every question: a random Llama of 20M parameters with
+32,000 tokens and peaked logits, whose answers end by themselves, and a random BERT of four layers, whose
 verdicts are replaced as in `pipeline`. The growth is the exponent b of a power m^b or L^b, fitted to the
-logarithms of the times by least squares: m of 5, 10, 20 and 40 with answers of about 6 tokens on average;
-ten answers of about 3, 6 and 12, of which L is what they came to. Beside it stands what the paper states
-("Evaluation Computational Complexity"). Tokens and pairs are counts: the same everywhere. CPU time of one
-thread, medians.
+logarithms of the times by least squares: m of 5, 10, 20 and 40 with answers of about 6 tokens on average; ten
+answers of about 3, 6 and 12 tokens, of which L is the actual length. The exponents of the paper ("Evaluation
+Computational Complexity") are given for comparison. Tokens and pairs are counts, equal on all machines. CPU
+time of one thread, medians.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 
 QUESTIONS, ROUNDS = 16, 2
-M, LENGTH, LIMIT = 10, 6, 4  # answers of four times that length are cut
+M, LENGTH, LIMIT = 10, 6, 4  # answers are cut at four times that length
 MS, LENGTHS = (5, 10, 20, 40), (3, 6, 12)
 ASKING = PromptConfig(tuple(questions(10, seed=1)))
-NEVER = -200.0  # as a logit beside others of a standard deviation of 24
+NEVER = -200.0  # a logit among others with standard deviation 24
 NLI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 QUICK: dict[str, Any] = {"QUESTIONS": 2, "ROUNDS": 1, "M": 3, "MS": (3, 6), "LENGTH": 3, "LENGTHS": (3, 6)}
 QUICK["ASKING"] = PromptConfig(tuple(questions(1, seed=1)))
 QUICK["NLI"] = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-#: Exponents of m and L that the paper states; it calls the other stages negligible or does not name them.
+#: Exponents of m and L in the paper; it calls the other stages negligible or does not name them.
 PAPER = {
     "prompt": ("", ""),
     "decoding": (1, 1),
@@ -70,7 +70,7 @@ PAPER = {
 
 
 class Stages:
-    """Processor seconds by stage; of nested stages the innermost counts."""
+    """Processor seconds by stage; in nested stages, the innermost counts."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class Stages:
             self._open.pop()
 
     def of(self, name: str, job: Callable[..., Any], *, after: int = 0) -> Callable[..., Any]:
-        """The job as a part of a stage, from its call number `after` on."""
+        """Return the job as a part of a stage, from its call number `after` on."""
         calls = count()
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -104,9 +104,9 @@ class Stages:
 
 @contextmanager
 def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
-    """While this is open, what sampling does besides decoding counts as a stage of its own.
+    """Count the work of sampling besides decoding as a separate stage during the block.
 
-    With all questions in one pass a step more than there are tokens is there for the likelihoods alone.
+    With all questions in one pass, the additional step after the last token is only for likelihoods.
     """
     kinds = [Distributions, *Distributions.__subclasses__()]
     places: list[tuple[Any, str, str, int]] = [
@@ -131,12 +131,12 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The b of the power size^b that fits values best, by least squares on logarithms."""
+    """Return the b of the power size^b that fits values best, by least squares on logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def let_end(net: Any, length: int, at: Tensor) -> None:
-    """Let answers end after so many tokens on average, by the states (n, d) at which they may."""
+    """Let answers end after a mean number of tokens, by the states (n, d) at which they may."""
     net.lm_head.bias[END] = NEVER
     others = net.lm_head(at).logsumexp(-1)
     low, high = -100.0, 300.0
@@ -147,7 +147,7 @@ def let_end(net: Any, length: int, at: Tensor) -> None:
 
 
 def answer_states(net: Any) -> Tensor:
-    """States of answers that do not end."""
+    """Return states of answers that do not end."""
     net.lm_head.bias[END] = NEVER
     model = CausalLanguageModel(net, tokenizer(), name="20M")
     asked = ASKING.prompts(model, questions(QUESTIONS, seed=4))
@@ -156,7 +156,7 @@ def answer_states(net: Any) -> Tensor:
 
 
 def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
-    """One run: seconds of every stage, how many tokens were decoded and how many pairs judged."""
+    """Run once; return seconds of every stage, and the numbers of decoded tokens and judged pairs."""
     limit = LIMIT * length
     model = CausalLanguageModel(net, tokenizer(), name="20M")
     equivalence = Judge(*nli, name="small", revision="", says=AsDrawn().entailed)

@@ -1,12 +1,12 @@
-"""Cold start: what a command costs before and beside its work, against importing what it cannot do without.
+"""Cold start: the overhead of commands, compared with the imports that they need.
 
     python -m benchmarks start
 
-Each command runs in a process of its own, with one thread and compiled bytecode, in rounds of all commands;
-medians of the rounds. "of the imports" divides by the CPU time of importing torch and transformers'
-AutoTokenizer, AutoModelForCausalLM and AutoModelForSequenceClassification; "of plain models" by that of
-loading with these classes the two models that `semcal ask` uses. Light commands get four rows,
-`semcal calibrate` 250 questions with ten draws.
+Each command runs in a separate process, with one thread and compiled bytecode, in rounds of all commands;
+medians of the rounds. "of the imports" is relative to the CPU time of importing torch and transformers'
+AutoTokenizer, AutoModelForCausalLM and AutoModelForSequenceClassification; "of plain models" to that of
+loading both models of `semcal ask` with these classes. Light commands get four rows, `semcal calibrate` 250
+questions with ten samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from semcal.demo.paths import language_model_dir, nli_model_dir
 
-ROUNDS, WARM = 5, 1  # rounds that count, and rounds before that write bytecode
+ROUNDS, WARM = 5, 1  # counted rounds, and earlier rounds that write bytecode
 QUICK = {"ROUNDS": 1, "WARM": 0}
 IMPORTS = """import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -39,7 +39,7 @@ ROWS = [
      "answers": "Ana" if n else "Bo"}
     for n in range(4)
 ]  # fmt: skip
-#: Questions whose ten draws are calibrated.
+#: Questions with ten samples for the calibration.
 SAMPLES = [
     {"id": str(n), "question": f"Who built mill {n}?", "answers": "Ana" if n % 3 else "Bo",
      "samples": [("Ana", "Bo", "Cy")[n * draw % 7 % 3] for draw in range(10)],
@@ -47,7 +47,7 @@ SAMPLES = [
     for n in range(250)
 ]  # fmt: skip
 EXACT = ["--overwrite", "--equivalence", "exact", "--out"]
-#: Name → what Python runs; each of the light commands reads what the one before wrote.
+#: Name → arguments of Python; each light command reads the output of the one before.
 COMMANDS = {
     "import torch and three classes": ["-c", IMPORTS],
     "load both models": ["-c", MODELS],
@@ -63,7 +63,7 @@ COMMANDS = {
 
 
 def seconds(arguments: list[str], folder: Path) -> tuple[float, float]:
-    """CPU and wall seconds of a process."""
+    """Return CPU and wall seconds of a process."""
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -73,7 +73,7 @@ def seconds(arguments: list[str], folder: Path) -> tuple[float, float]:
 
 
 def results() -> list[dict[str, Any]]:
-    """A row a command."""
+    """Return a row for each command."""
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

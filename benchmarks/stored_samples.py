@@ -2,9 +2,9 @@
 
     SEMCAL_DATA=FOLDER python -m benchmarks stored_samples [--limit N] [--equivalence NAME...]
 
-For each set and equivalence: clusters a question; accuracy, mean confidence, ACE and gain of E-SC; and the
-gain of Calibrated, out of fold, with its difference to `exact`. The samples have no likelihoods. Answers are
-graded by the rules on words.
+For each set and equivalence: clusters per question; accuracy, mean confidence, ACE and gain of E-SC; and the
+gain of Calibrated, out of fold, with its difference to `exact`. The samples have no likelihoods. The rules on
+words grade the answers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SETS = (
     "llama2-7b-chat_triviaqa_T1_a",
 )
 EQUIVALENCES = ("exact", "default")
-#: Questions of a set; all by default.
+#: Maximum number of questions of a set; all by default.
 LIMIT: int | None = None
 QUICK = {"LIMIT": 30}
 
 
 def on_set(file: Path, equivalence: str, limit: int | None) -> dict[str, Any]:
-    """Figures of one set with one equivalence."""
+    """Return the figures of one set with one equivalence."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         samples = [json.loads(line) for line in islice(lines, limit)]
     scored = semcal.score(samples, equivalence=equivalence, progress=False)
@@ -58,7 +58,7 @@ def on_set(file: Path, equivalence: str, limit: int | None) -> dict[str, Any]:
 
 
 def results(limit: int | None = None, equivalences: Sequence[str] = EQUIVALENCES) -> list[dict[str, Any]]:
-    """One row for each set and equivalence."""
+    """Return one row for each set and equivalence."""
     folder, rows = data_folder(), []
     for name in SETS:
         file = folder / f"{name}.jsonl.gz"

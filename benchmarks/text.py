@@ -1,9 +1,9 @@
-"""How long the normal form and the first answer of a short text take, as a Markdown table.
+"""Time of the normal form and the first answer of a short text, as a Markdown table.
 
     python -m benchmarks.text
 
-With SEMCAL_DATA set, real answers are timed as well: references of NQ-Open and TriviaQA, and the longer
-answers of language models. CPU time of one thread, the best of several rounds.
+With SEMCAL_DATA, real answers are timed as well: references of NQ-Open and TriviaQA, and longer answers of
+language models. CPU time of one thread, best of several rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MADE_UP = {
 
 
 def microseconds(function: Callable[[str], object], texts: Sequence[str]) -> float:
-    """CPU time of one call, in microseconds."""
+    """Return the CPU time of one call, in microseconds."""
     texts = list(texts) * (1 + AT_LEAST // len(texts))
     best = float("inf")
     for _ in range(ROUNDS):
@@ -43,7 +43,7 @@ def microseconds(function: Callable[[str], object], texts: Sequence[str]) -> flo
 
 
 def real_answers(folder: Path) -> dict[str, list[str]]:
-    """References and models' answers, at most 4000 of each."""
+    """Return references and models' answers, at most 4,000 of each."""
     found = {}
     for name, file, key in (
         ("references, NQ-Open", "nq_open_dev_sample", "answers"),
@@ -57,7 +57,7 @@ def real_answers(folder: Path) -> dict[str, list[str]]:
 
 
 def results() -> list[dict[str, Any]]:
-    """One row for each kind of texts."""
+    """Return one row for each kind of texts."""
     texts, lacking = dict(MADE_UP), []
     try:
         texts |= real_answers(data_folder())

@@ -3,8 +3,8 @@
     SEMCAL_DATA=<folder> python -m benchmarks.text_quality [--show N] [--seed S]
 
 The folder holds golden strings (`golden_text.json`), number pairs and groups of written forms, and samples
-of SQuAD, NQ-Open and TriviaQA. `--show N` prints N random answers that became a date, and N that number
-words changed, to be read. docs/text.md explains the tables.
+of SQuAD, NQ-Open and TriviaQA. `--show N` prints N random answers that became a date, and N that number words
+changed, for a reader. docs/text.md explains the tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def quick_runs(_: Path) -> list[list[str]]:
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.text_quality")
-    parser.add_argument("--show", type=int, default=0, help="how many changed answers to print")
+    parser.add_argument("--show", type=int, default=0, help="number of changed answers to print")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     folder = data_folder()
@@ -67,7 +67,7 @@ def show(answers: list[str], n: int, seed: int) -> None:
 
 
 def _table(head: list[str], rows: Iterable[Iterable[object]]) -> list[str]:
-    """A Markdown table whose first column holds words and whose others hold numbers."""
+    """Return a Markdown table with words in the first column and numbers in the others."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return [f"| {' | '.join(map(str, line))} |" for line in lines]
 
@@ -116,20 +116,20 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def sample_answers(folder: Path, name: str) -> Iterator[str]:
-    """The distinct answers of every question in the training and development samples of a data set."""
+    """Return the distinct answers of all questions in the training and development samples of a data set."""
     for split in ("train", "dev"):
         for row in _rows(folder / f"{name}_{split}_sample.jsonl.gz"):
             yield from dict.fromkeys(row["answers"])
 
 
 def became_date(answer: str) -> str | None:
-    """The first date in the normal form of an answer, if there is one."""
+    """Return the first date in the normal form of an answer, if there is one."""
     found = _ISO.search(normal_form(answer))
     return found[0] if found else None
 
 
 def date_kind(answer: str) -> tuple[str, str]:
-    """How the date of an answer was written, and whether it is the whole answer."""
+    """Return the written form of the date in an answer, and whether it is the whole answer."""
     text = " ".join(answer.casefold().split())
     kind = next((name for name, pattern in _WRITTEN.items() if pattern.search(text)), "other")
     return kind, "alone" if _ISO.fullmatch(normal_form(answer)) else "among words"
@@ -141,7 +141,7 @@ def dates_table(answers: list[tuple[str, str]]) -> list[str]:
 
 
 def number_kind(answer: str) -> tuple[str, str] | None:
-    """What the reading of numbers changed in an answer, if anything, and whether that is all of it."""
+    """Return the change by the reading of numbers in an answer, if any, and whether that is all of it."""
     folded = " ".join(answer.casefold().split())
     if read_numbers(folded) == folded:
         return None
@@ -168,7 +168,7 @@ def numbers_table(answers: list[tuple[str, str]]) -> list[str]:
 
 
 def _counts_table(counts: Counter[tuple[str, str, str]], kinds: list[str], totals: Counter[str]) -> list[str]:
-    """Counts by kind, for each data set "alone + among words"."""
+    """Return counts by kind, for each data set "alone + among words"."""
     rows = [
         [kind, *(f"{counts[name, kind, 'alone']} + {counts[name, kind, 'among words']}" for name in SAMPLES)]
         for kind in kinds

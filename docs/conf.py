@@ -48,7 +48,7 @@ def link_terms(app: Any, doctree: nodes.document) -> None:
     page = app.env.docname
     if page.startswith("reference/"):
         return
-    left = {term: re.compile(rf"(?<![\w-]){re.escape(term)}(?![\w-])") for term in terms()}
+    left = {term: re.compile(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])") for term in terms()}
     for found in doctree.findall(pending_xref):
         left.pop(str(found.get("reftarget")), None)  # linked by hand
     for text in list(doctree.findall(nodes.Text)):
@@ -72,7 +72,7 @@ def _linked(text: str, left: dict[str, re.Pattern[str]], page: str) -> list[node
             link = pending_xref(
                 refdomain="std", reftype="term", reftarget=term, refexplicit=False, refdoc=page
             )
-            link += nodes.inline(term, term, classes=["xref", "std", "std-term"])
+            link += nodes.inline(found[0], found[0], classes=["xref", "std", "std-term"])
             before, after = text[: found.start()], text[found.end() :]
             return [*_linked(before, left, page), link, *_linked(after, left, page)]
     return [nodes.Text(text)] if text else []

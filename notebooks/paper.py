@@ -13,14 +13,14 @@
 #
 # *Improving Semantic Uncertainty Quantification in Language Model Question-Answering via Token-Level
 # Temperature Scaling* (Lamb, Ivanova, Torr and Rudner, AISTATS 2026) fits one temperature to the tokens
-# of reference answers, samples at that temperature, and finds that the semantic confidences get better.
-# Here is the same in small: one model, one set of questions, three methods, seven measures.
+# of reference answers and samples at that temperature. It finds that semantic confidences improve. This
+# notebook repeats the experiment with one model, one set of questions, three methods and seven measures.
 #
-# | method | samples are drawn at |
+# | method | sampling temperature |
 # | --- | --- |
-# | Base | T = 1, the model as it is |
-# | SE | T = 0.5, as is usual for semantic entropy |
-# | TS | a temperature that is fitted to labelled questions |
+# | Base | T = 1, the model without changes |
+# | SE | T = 0.5, usual for semantic entropy |
+# | TS | a temperature that is fitted to labeled questions |
 
 # %%
 import matplotlib.pyplot as plt
@@ -36,24 +36,25 @@ model = semcal.load_model("atlas")
 equivalence = semcal.load_equivalence("atlas")
 
 # %% [markdown]
-# The questions ask for facts that the model has read only a few times. It is too sure of them.
+# The questions ask for facts that the model has read only a few times. It is too confident in them.
 #
 # ## Fit the temperature
 #
-# The model reads the labelled questions with their answers once. The temperature that makes the answers'
-# tokens most likely is then solved for exactly.
+# The model reads the labeled questions with their answers once. Then the temperature with the largest
+# likelihood of the answers' tokens is computed exactly.
 
 # %%
 fitted = semcal.fit(model, labelled, few_shot=examples)
 low, high = fitted.report["interval"]
-print(f"T = {fitted.temperature:.2f}, 95 % interval {low:.2f} to {high:.2f}")
+print(f"T = {fitted.temperature:.2f}, 95% interval [{low:.2f}, {high:.2f}]")
 
 # %% [markdown]
-# T is above 1: the model is too sure of its tokens.
+# T is above 1, because the model is too confident in its tokens.
 #
-# ## Sample, group, measure
+# ## Sample, cluster, measure
 #
-# Ten draws to a question, of at most 24 tokens: this small model spells a date in words in many tokens.
+# Each question gets ten samples of at most 24 tokens, because this small model needs many tokens for a
+# date in words.
 
 # %%
 methods = {"Base": 1.0, "SE": 0.5, "TS": fitted}
@@ -74,8 +75,8 @@ table = table.swaplevel().loc[list(metrics["Base"])].rename_axis(["measure", "me
 table.style.format("{:.3f}")
 
 # %% [markdown]
-# `ace` is the calibration error, smaller is better; `auroc` says how well a confidence tells right answers
-# from wrong ones, larger is better. The intervals (95 %, over questions) are wide on 200 questions:
+# `ace` is the calibration error; smaller is better. `auroc` measures how well a confidence separates right
+# answers from wrong ones; larger is better. The intervals (95%, over questions) are wide for 200 questions:
 
 # %%
 colours = {"Base": "#d55e00", "SE": "#cc79a7", "TS": "#0072b2"}
@@ -98,8 +99,8 @@ plt.show()
 # %% [markdown]
 # ## Before and after
 #
-# L-SC weighs each meaning by the likelihood of its answers, so it gains most from a temperature that
-# makes likelihoods right.
+# L-SC weights each meaning by the likelihood of its answers, so it gains most from a temperature that
+# corrects likelihoods.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9.2, 4.6), layout="constrained")
@@ -109,15 +110,15 @@ for ax, name in zip(axes, ("Base", "TS")):
 plt.show()
 
 # %% [markdown]
-# ## What this shows
+# ## Results
 #
-# - The fitted temperature brings the calibration error of E-SC from .113 to .041, of L-SC from .210 to
-#   .115 and of B-SC from .158 to .112. ML-SC, IC-SC and G-SC, the best before, hardly gain.
-# - T = 0.5 makes the model surer still, and every measure worse calibrated.
-# - The gain in calibration has a price. At a higher temperature fewer answers of E-SC are right (.320
-#   instead of .390), so its `gain`, which counts accuracy and calibration, does not rise.
-# - AUROC does not change clearly: the intervals overlap.
+# - The fitted temperature decreases the calibration error of E-SC from 0.113 to 0.041, of L-SC from 0.210
+#   to 0.115 and of B-SC from 0.158 to 0.112. ML-SC, IC-SC and G-SC, the best before, hardly change.
+# - T = 0.5 makes the model more confident, and every measure worse calibrated.
+# - The better calibration costs accuracy. At the higher temperature, fewer answers of E-SC are right (0.320
+#   instead of 0.390), so its `gain`, which combines accuracy and calibration, does not increase.
+# - AUROC does not change clearly, because the intervals overlap.
 #
 # One small model and 200 questions prove little. `semcal run configs/atlas.yaml` runs three models, three
 # sets of questions, five methods and four runs, chooses losses on validation questions as the paper does, and
-# writes a report with every table and figure; `configs/paper.yaml` is the paper's own grid.
+# writes a report with all tables and figures. `configs/paper.yaml` is the paper's own grid.

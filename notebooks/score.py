@@ -9,10 +9,10 @@
 # ---
 
 # %% [markdown]
-# # Score samples you already have
+# # Score existing samples
 #
-# You have several sampled answers to each question, from whatever program, and want to know
-# which answers to trust. No model is needed: a DataFrame goes in, tables and plots come out.
+# You have several sampled answers to each question, from any program, and want to know which
+# answers to trust. This notebook turns a DataFrame into tables and plots, without a model.
 
 # %%
 import matplotlib.pyplot as plt
@@ -25,32 +25,32 @@ samples.head(3)
 
 # %% [markdown]
 # A row is a question. `samples` holds the sampled answers; everything else is optional.
-# `answers` are the references, needed to grade and to calibrate. `log_likelihoods`, one a sample
-# (mean log-probability of its tokens), are needed for all measures but one. Other columns stay.
+# `answers` are the references for grading and calibration. All measures except E-SC need
+# `log_likelihoods`: for each sample, the mean log-probability of its tokens. Other columns stay.
 #
-# These are 200 questions about the invented world of `atlas`, ten answers each.
+# The data are 200 questions about the fictional world of `atlas`, with ten answers each.
 #
-# ## Group, measure and grade
+# ## Cluster, measure and grade
 
 # %%
 results = semcal.score(samples, equivalence="atlas")
 results.to_df()[["question", "answer", "confidence", "correct", "entropy", "meanings"]].head()
 
 # %% [markdown]
-# Answers that mean the same count as one: *confidence* is the share of the largest group, *entropy*
-# the spread over the groups (0: all agree). For your own samples give an NLI model such as
-# `equivalence="microsoft/deberta-large-mnli"`, or `"exact"`, which joins what is equal after
-# normalisation (case, articles, numbers, dates) and needs none.
+# Answers that mean the same form one meaning. *confidence* is the share of the largest meaning, and
+# *entropy* the entropy of the shares (0: all samples agree). For your own samples, pass an NLI model such
+# as `equivalence="microsoft/deberta-large-mnli"`, or `"exact"`, which compares normal forms (case, articles,
+# numbers, dates) without a model.
 #
-# ## Look
+# ## Plot
 
 # %%
 results.plot()
 plt.show()
 
 # %% [markdown]
-# The confidences are too high: the larger ones lie far below the diagonal. But they tell something: of
-# all answers four in ten are right, of those that all ten samples agree on six in ten.
+# The confidences are too high: large ones lie far below the diagonal. But they are informative: 40% of all
+# answers are right, and 60% of the answers on which all ten samples agree.
 
 # %%
 table = results.to_df()
@@ -65,10 +65,10 @@ ax.legend(frameon=False, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# ## Where does it go wrong?
+# ## Errors by kind of question
 #
-# `to_df()` has a row for each question, in the same order, so that your own columns can be put beside
-# it. Which kinds of questions are answered worst?
+# `to_df()` has a row for each question, in the order of the input, so that you can add your own columns.
+# Which kinds of questions have the lowest accuracy?
 
 # %%
 by_kind = table.assign(kind=samples.relation).groupby("kind")
@@ -90,7 +90,7 @@ plt.show()
 # %% [markdown]
 # ## Calibrate
 #
-# Learn on one half of the samples, try on the other. (In use, learn on all that have references.)
+# Learn on one half of the samples, and test on the other. (In use, learn on all rows with references.)
 
 # %%
 calibration = semcal.score(samples[::2], "atlas").calibrate()
@@ -108,10 +108,10 @@ names = ["accuracy", "mean_confidence", "brier", "gain", "auroc", "ace", "ace_fl
 pd.DataFrame(calibrated.metrics()).T[names].style.format("{:.3f}")
 
 # %% [markdown]
-# Each row is a measure: another way to weigh the meanings, which may prefer another answer. `E-SC` needs
-# no log-likelihoods. `Calibrated` gives the answers of `E-SC` a probability.
+# Each row is a measure, which weights the meanings in its own way and may prefer another answer. `E-SC`
+# needs no log-likelihoods. `Calibrated` has the answers of `E-SC` with a probability.
 #
-# ## Take it away
+# ## Save the results
 
 # %%
 calibrated.to_df().to_csv("answers.csv", index=False)

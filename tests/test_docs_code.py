@@ -27,6 +27,7 @@ from semcal.experiment.grid_settings import read_settings
 from semcal.files import write_rows
 from semcal.models import CausalLanguageModel
 from semcal.models.protocols import Prompt
+from tools.page_outputs import BLOCK, Terminal, renewed
 from warm_semcal import warm_semcal
 
 ROOT = Path(__file__).parents[1]
@@ -40,9 +41,11 @@ NOT_RUN = {
     'pip install -e ".[models]"': "installs semcal, as the tests themselves do",
     "python -m tools.atlas.questions": "writes the package's data",
     "python -m tools.atlas.train": "trains for an hour",
+    "python -m tools.real_examples": "needs a model from the hub",
     "make bench": "takes the machine for itself, for an hour",
     "uv venv others": "installs other programs",
     "semcal run configs/atlas.yaml": "takes an hour; tests/demo runs grids",
+    "semcal run compare.yaml": "takes a minute; tests/demo runs grids",
     "pip install 'semcal[ray]'": "needs Ray; tests/experiment runs a grid with it where it is installed",
     'model = semcal.load_model("owner/model", device': "needs a GPU and the hub",
     "hf upload": "needs the hub",
@@ -120,6 +123,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for n in range(60)
     ]
     write_rows(tmp_path / "replies.jsonl", replies)
+    write_own_prompts(tmp_path)
     (tmp_path / "grid.yaml").write_text(
         "models: [{name: atlas, path: atlas}]\n"
         "datasets: [{name: mine, source: train.jsonl, validation: 6, test: 6, calibration_train: 40}]\n"
@@ -127,6 +131,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write_own_prompts(folder: Path) -> None:
+    """Write the rows and the form of prompts.md, extraction.md and classification.md."""
+    names = ("Ana", "Bo", "Cy", "Di", "Ed", "Flo", "Gus", "Ida")
+    months = ("January", "February", "March", "April", "May", "June", "July", "August", "September")
+    topics = (("My parcel is late", "delivery"), ("I was charged twice", "billing"))
+    found: dict[str, list[dict[str, Any]]] = {"passages": [], "notices": [], "mails": []}
+    for n in range(66):
+        builder, painter = names[n % 8], names[n * 3 // 2 % 8]
+        passages = f"[1] {painter} painted mill {n}.\n[2] {builder} built mill {n}.\n\nWho built mill {n}?"
+        turns = (
+            ("system", "Answer from the passages, with a name alone."),
+            ("user", "I have a question about old mills."),
+            ("assistant", "Which one?"),
+            ("user", passages),
+        )
+        messages = [{"role": role, "content": content} for role, content in turns]
+        found["passages"].append({"messages": messages, "answers": [builder]})
+        day = f"{n * 7 % 28 + 1} {months[n % 9]}"
+        notice = f"Fair {n} opens on {day} at {n % 9 + 8}, hall {n % 5 + 1}."
+        found["notices"].append({"question": "the date", "context": notice, "answers": [day]})
+        text, label = topics[n % 2]
+        found["mails"].append({"question": f"{text} (order {n}).", "answers": [label]})
+    for name, rows in found.items():
+        for part, chosen in (("shown", rows[:3]), ("labelled", rows[3:63]), ("new", rows[63:])):
+            write_rows(folder / f"{name}-{part}.jsonl", chosen)
+    (form,) = blocks("yaml", PAGES["docs/extraction.md"])
+    (folder / "extract.yaml").write_text(form)
 
 
 def link(path: Path, to: Path) -> None:
@@ -197,9 +230,9 @@ def run_script(script: str, folder: Path, programs: Path, environment: dict[str,
 def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
     folder: Path, programs: Path, llama_server: str, llama_cache: Path
 ) -> None:
-    """The commands of the page, with two draws a question, against llama.cpp."""
-    page = PAGES["docs/prompts.md"]
-    script = "".join(block for block in blocks("bash", page) if "semcal calibrate" in block)
+    """The commands of three pages, with two draws a question, against llama.cpp."""
+    pages = "".join(PAGES[f"docs/{name}.md"] for name in ("prompts", "extraction", "classification"))
+    script = "".join(block for block in blocks("bash", pages) if "export" not in block)
     assert script.count("--model my-model") == 6
     script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
     script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --config sampling.temperatures=1", script)
@@ -256,13 +289,22 @@ def check_values(code: str, given: dict[str, Any]) -> None:
         assert eval(line, given) == value, line
 
 
-@pytest.mark.parametrize("name", ["docs/grid.md", "docs/decisions/grids-over-servers.md"])
-def test_grid_settings(name: str, folder: Path) -> None:
-    (shown,) = blocks("yaml", PAGES[name])
-    if "models:" not in shown:
-        shown = f"models:\n{shown}datasets: [{{name: a, source: atlas-trivia}}]\nequivalence: exact\n"
+def test_grid_settings(folder: Path) -> None:
+    (shown,) = blocks("yaml", PAGES["docs/grid.md"])
     (folder / "shown.yaml").write_text(shown)
     assert read_settings(folder / "shown.yaml").models
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Terminal:
+    return Terminal(tmp_path_factory.mktemp("terminal"), path=str(programs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if BLOCK.search(page)])
+def test_commands_print_the_output_that_a_page_shows(name: str, terminal: Terminal) -> None:
+    """After a change of outputs: python -m tools.page_outputs."""
+    assert renewed(PAGES[name], terminal) == PAGES[name]
 
 
 def test_what_is_not_run_is_on_a_page() -> None:

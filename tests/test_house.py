@@ -97,7 +97,7 @@ def test_every_public_name_can_be_had(name: str) -> None:
 
 
 def test_the_public_names_are_those_that_the_documentation_lists() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `semcal\.(\w+)` \|", page, re.MULTILINE)) == sorted(semcal.__all__)
 
 

@@ -59,10 +59,15 @@ def light(code: str, folder: Path) -> str:
 
 def command(folder: Path, *arguments: str) -> tuple[int, list[dict], str]:
     """Exit code, rows and messages of a command that finds none of the packages."""
-    done = subprocess.run(
+    done = run(folder, *arguments)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that finds none of the packages."""
+    return subprocess.run(
         [sys.executable, "-c", COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
 def test_all_modules_but_those_that_run_models_fit_or_draw_are_imported_without_them(tmp_path: Path) -> None:
@@ -148,7 +153,6 @@ def test_a_server_answers_is_calibrated_and_judges(tmp_path: Path) -> None:
         (("sample", "rows", "--model", "atlas", "--out", "out"), "the language model 'atlas'"),
         (("cluster", "rows", "--equivalence", "atlas", "--out", "out"), "the NLI model 'atlas'"),
         (("fit", "rows", "--model", "atlas", "--out", "out"), "the language model 'atlas'"),
-        (("demo", "--out", "out"), "semcal demo"),
     ],
 )
 def test_a_command_that_needs_them_names_the_extra(
@@ -159,6 +163,14 @@ def test_a_command_that_needs_them_names_the_extra(
     (error,) = (line for line in messages.splitlines() if line.startswith("error: "))
     assert (code, needed_by in error, "'semcal[models]'" in error) == (1, True, True), messages
     assert not (tmp_path / "out").exists()
+
+
+def test_the_demo_shows_the_example_set_before_it_names_the_extra(tmp_path: Path) -> None:
+    done = run(tmp_path, "demo", "--out", "out")
+    (error,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert (done.returncode, "semcal demo" in error, "'semcal[models]'" in error) == (1, True, True)
+    assert "What is the capital of Australia?" in done.stdout
+    assert (tmp_path / "out" / "example-set" / "calibration.json").is_file()
 
 
 @pytest.mark.parametrize(

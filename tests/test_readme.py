@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import shlex
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
-from typer.testing import CliRunner
 
-from semcal.calibration.calibration import Calibration
-from semcal.cli import ask
+import semcal
 from semcal.cli.app import app
 from tools import reference_pages
 
@@ -27,20 +23,17 @@ def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_answer_in_the_readme_is_the_one_that_the_command_prints() -> None:
-    (shown,) = blocks("console")
-    line, page = shown.split("\n", 1)
-    command = shlex.split(line.removeprefix("$ semcal "))
-    record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
-    assert ask._page(record).rstrip("\n") == page.rstrip("\n")
-    assert record["answer"] == "Bishop Felshek Pirugys"  # so it is in the world
-    assert (len(record["meanings"]), record["abstained"]) == (4, False)
-    limit = Calibration.from_pretrained("atlas").threshold
-    assert limit is not None
-    assert (record["threshold"], limit.risk_limit, limit.delta) == (limit.threshold, 0.3, 0.05)
-    record = json.loads(CliRunner().invoke(app, ["ask", "Where was Kulon Toreth born?", "--json"]).stdout)
-    assert (len(record["meanings"]), record["abstained"]) == (6, True)
-    assert f"right with probability {record['confidence']:.2f}" in README.replace("\n", " ")
+def test_the_example_in_the_readme_is_what_the_program_says() -> None:
+    stored = semcal.score("real", progress=False)
+    results = semcal.score("real", calibration=stored.calibrate(risk=0.2), progress=False)
+    answers = {row["question"]: answer for row, answer in zip(results.rows, results, strict=True)}
+    shown = re.findall(r"^\| (.*\?) \| .* \| ([\d.]+) \| ([\d.]+) \| (\w+) \|$", README, re.MULTILINE)
+    assert {decision for *_, decision in shown} == {"answer", "abstain"}
+    for question, share, probability, decision in shown:
+        answer = answers[question]
+        assert f"{answer.score:.1f}" == share
+        assert f"{answer.confidence:.2f}" == probability
+        assert answer.abstained == (decision == "abstain")
 
 
 def test_every_page_and_heading_that_the_docs_link_to_is_there() -> None:

@@ -1,1 +1,1 @@
-"""What the project's own people run: outside the wheel."""
+"""Tools for developers of the project, which are not in the wheel."""

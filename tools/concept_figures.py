@@ -16,15 +16,15 @@ from matplotlib.patches import FancyBboxPatch
 from semcal.plotting import INK, METHOD_COLOURS, QUIET, RULE, STYLE
 
 FOLDER = Path(__file__).parents[1] / "docs"
-#: Ten answers to one question, by meaning: how often each was drawn, and its wordings.
+#: Ten answers to one question, by meaning: number of samples and wordings.
 MEANINGS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("Ana Velis", 6, ("Ana Velis", "A. Velis", "Velis, Ana")),
     ("Bo Tarn", 3, ("Bo Tarn", "Tarn")),
     ("Cy Orr", 1, ("Cy Orr",)),
 )
 COLOURS = ("#5d3a9b", "#d55e00", "#767676")
-#: The floors of the package from the top, and what each of three walks opens there.
-WALKS = (("a question", "semcal ask"), ("a labelled example", "semcal fit"), ("a grid job", "semcal run"))
+#: The floors of the package from the top, with the files of three walks.
+WALKS = (("a question", "semcal ask"), ("a labeled example", "semcal fit"), ("a grid job", "semcal run"))
 FLOORS: tuple[tuple[str, str, str, str], ...] = (
     ("cli", "ask.py · options.py", "fit.py", "grid_commands.py"),
     ("experiment", "", "", "grid.py · cell.py\nfit_steps.py · answer_steps.py\nanalyses · report"),
@@ -44,12 +44,16 @@ FLOORS: tuple[tuple[str, str, str, str], ...] = (
 
 
 def steps() -> Figure:
-    """What is sampled, grouped and measured."""
+    """Draw sampling, clusters and measures."""
     figure = Figure(figsize=(7.6, 2.9))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 100), ylim=(0, 40))
     axes.set_axis_off()
-    for x, title in ((2, "1  draw ten answers"), (38, "2  group by meaning"), (69, "3  share = confidence")):
+    for x, title in (
+        (2, "1  sample ten answers"),
+        (38, "2  cluster by meaning"),
+        (69, "3  share = confidence"),
+    ):
         axes.text(x, 36.5, title, fontsize=10, weight="bold", color=INK)
     order = (0, 1, 0, 0, 2, 1, 0, 0, 1, 0)
     used = [0, 0, 0]
@@ -74,7 +78,7 @@ def steps() -> Figure:
 
 
 def probability() -> Figure:
-    """What a calibrated probability is."""
+    """Draw the meaning of a calibrated probability."""
     figure = Figure(figsize=(7.6, 1.7))
     for place, (title, right) in enumerate((("uncalibrated", 45), ("calibrated", 70))):
         axes = figure.add_axes((0.03 + 0.5 * place, 0.02, 0.44, 0.72))
@@ -92,7 +96,7 @@ def probability() -> Figure:
 
 
 def temperature() -> Figure:
-    """What a temperature can and cannot do."""
+    """Draw the effects of a temperature."""
     figure = Figure(figsize=(7.6, 2.3))
     logits = np.log([0.62, 0.23, 0.1, 0.05])
     for place, t in enumerate((0.5, 1.0, 2.0)):
@@ -108,7 +112,7 @@ def temperature() -> Figure:
 
 
 def architecture() -> Figure:
-    """The floors of the package, and the walks of a question, a labelled example and a grid job."""
+    """Draw the floors of the package, and the walks of a question, a labeled example and a grid job."""
     heights = [1.1 + 0.85 * max(text.count("\n") for text in floor) for floor in FLOORS]
     total = sum(heights) + 2.2
     figure = Figure(figsize=(9.4, 0.33 * total))

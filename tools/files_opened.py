@@ -1,14 +1,14 @@
-"""Count the modules of semcal that run when a question, a row, a labelled example or a grid job is computed.
+"""Count the modules of semcal that run for a question, a row, a labeled example or a grid job.
 
     python -m tools.files_opened                 # ask, sample, fit, grid: one line each
     python -m tools.files_opened -v fit          # with the modules, in the order in which they first run
     PYTHONPATH=OTHER/src python tools/files_opened.py      # of another checkout
 
-A module counts if a function in it runs; that it is imported is not enough, nor are class bodies, decorators
-and other calls made while a module is imported, nor code that dataclasses generate. Every case is a command
-of its own process, on the embedded models with one worker. `grid` ends when the first block of the stage
-"sample" lies in the run folder. Of the modules, those that first run after the weights of a language model
-are asked for are counted again: the others read options, questions and settings.
+A module counts if one of its functions runs. Imports, class bodies, decorators, other calls during imports,
+and code that dataclasses generate do not count. Every case is a command in its own process, with the embedded
+models and one worker. `grid` ends when the first block of the stage "sample" is in the run folder. Modules
+that first run after the weights of a language model are requested are counted again; the others read options,
+questions and settings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ runs: {count: 1}
 sampling: {m: 2, max_new_tokens: {closed_book: 24, open_book: 24}, counts: []}
 evaluation: {resamples: 100}
 """
-#: Events of the profiler that may have put a block into its place.
+#: Events of the profiler after which a block may be in its place.
 _MOVES = (os.replace, os.rename, os.link)
 
 
@@ -47,13 +47,13 @@ class Recorder:
 
     def __init__(self, package: Path, done: Callable[[], bool] | None = None) -> None:
         self.package = f"{package}{os.sep}"
-        self.ran: dict[str, bool] = {}  # module → whether it first ran after the weights were asked for
+        self.ran: dict[str, bool] = {}  # module → whether it first ran after the weights were requested
         self._loading = False
         self._done = done
         self._settled: set[CodeType] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Take an event of `sys.setprofile`."""
+        """Handle an event of `sys.setprofile`."""
         if event == "call":
             if frame.f_code not in self._settled:
                 self._called(frame)
@@ -61,12 +61,12 @@ class Recorder:
             self.stop()
 
     def start(self) -> None:
-        """Record this thread and those that it starts."""
+        """Record this thread and the threads that it starts."""
         threading.setprofile(self)
         sys.setprofile(self)
 
     def stop(self) -> None:
-        """Print what was found, as JSON, and end the process."""
+        """Print the result as JSON, and end the process."""
         sys.setprofile(None)
         sys.__stdout__.write(json.dumps(self.ran) + "\n")  # type: ignore[union-attr]
         sys.__stdout__.flush()  # type: ignore[union-attr]
@@ -79,12 +79,14 @@ class Recorder:
                 "modeling_utils.py"
             )
             self._settled.add(code)
-        elif code.co_flags & inspect.CO_OPTIMIZED and not self._importing(frame):  # no module, no class body
+        elif code.co_flags & inspect.CO_OPTIMIZED and not self._importing(
+            frame
+        ):  # neither a module nor a class body
             self._settled.add(code)
             self.ran.setdefault(code.co_filename.removeprefix(self.package), self._loading)
 
     def _importing(self, frame: FrameType | None) -> bool:
-        """Whether a module of the package is being imported by the caller."""
+        """Return whether the caller is importing a module of the package."""
         while frame is not None:
             code = frame.f_code
             if code.co_name == "<module>" and code.co_filename.startswith(self.package):
@@ -105,7 +107,7 @@ def main() -> None:
     if given.record:
         record(given.cases[0], given.record)
         return
-    print(f"{'':8}{'modules':>8}{'of these, first run after the model is asked for':>52}")
+    print(f"{'':8}{'modules':>8}{'of these, first run after the model is requested':>52}")
     for case in given.cases or CASES:
         ran = modules_of(case)
         print(f"{case:8}{len(ran):8}{sum(ran.values()):52}")
@@ -114,7 +116,7 @@ def main() -> None:
 
 
 def modules_of(case: str) -> dict[str, bool]:
-    """The modules that run in one case → whether only after the model's weights were asked for."""
+    """Return module → whether it runs only after the request for the model's weights, for one case."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder)
@@ -134,7 +136,7 @@ def modules_of(case: str) -> dict[str, bool]:
 
 
 def package() -> Path:
-    """The folder of the semcal that is imported."""
+    """Return the folder of the imported semcal."""
     import semcal
 
     return Path(semcal.__file__).resolve().parent
@@ -176,7 +178,7 @@ def record(case: str, folder: Path) -> None:
 
 
 def has_sampled(folder: Path) -> Callable[[], bool]:
-    """Return what says whether a block of the stage "sample" is finished in the run folder."""
+    """Return a function that checks for a finished block of the stage "sample" in the run folder."""
     return lambda: any(
         "sample" in (path.parent.name, path.stem.partition("-")[0])
         for path in (folder / "run").rglob("*.jsonl")

@@ -3,9 +3,9 @@
     python -m tools.gguf DIR OUT.gguf            # DIR: a Hugging Face directory, such as the embedded model
     python -m tools.gguf src/semcal/demo/language_model atlas.gguf
 
-llama.cpp splits a text into pieces before BPE by patterns that it knows by name, and has none that takes
-digits in pairs as the embedded model does. Under `--pre gpt-2` words become the same tokens as in
-transformers, long numbers may become others: send token ids where that matters.
+llama.cpp splits a text into pieces before BPE by named patterns, none of which takes digits in pairs as the
+embedded model does. With `--pre gpt-2`, words have the same tokens as in transformers, but long numbers may
+have others; send token ids if that matters.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def write_gguf(folder: Path, out: Path, *, pre: str = "gpt-2") -> None:
     Parameters
     ----------
     folder : Path
-        With config.json, tokenizer.json, model.safetensors and, if there is one, chat_template.jinja.
+        Folder with config.json, tokenizer.json, model.safetensors and optionally chat_template.jinja.
     out : Path
-        The file; it is replaced.
+        The file, which is replaced.
     pre : str
-        What llama.cpp calls the pattern that splits a text before BPE.
+        llama.cpp's name of the pattern that splits a text before BPE.
 
     Raises
     ------
     SystemExit
-        The model is no Llama, or its tokens are not byte-level BPE: the message names what it is.
+        If the model is not a Llama, or its tokens are not byte-level BPE; the message names the type.
     """
     config, tokenizer = (_read(folder / name) for name in ("config.json", "tokenizer.json"))
     _check(folder, config, tokenizer)
@@ -75,24 +75,24 @@ def write_gguf(folder: Path, out: Path, *, pre: str = "gpt-2") -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise SystemExit(f"{path} is not there; name the folder of a Hugging Face checkpoint")
+        raise SystemExit(f"{path}: missing. Pass the folder of a Hugging Face checkpoint.")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def _check(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> None:
-    """Refuse what would be written wrongly."""
+    """Reject checkpoints that are not supported."""
     architecture = (config.get("architectures") or ["none"])[0]
     if architecture != "LlamaForCausalLM":
         raise SystemExit(
-            f"{folder}: the architecture is {architecture}, expected LlamaForCausalLM; for others use "
-            "convert_hf_to_gguf.py of llama.cpp"
+            f"{folder}: the architecture is {architecture}, expected LlamaForCausalLM. For others, use "
+            "convert_hf_to_gguf.py of llama.cpp."
         )
     biased = [name for name in ("attention_bias", "mlp_bias") if config.get(name)]
     rope = _rope(config)
     if biased or rope.get("rope_type", "default") != "default":
         what = biased[0] if biased else f"rope_type {rope['rope_type']!r}"
-        raise SystemExit(f"{folder}: {what} is not written here; use convert_hf_to_gguf.py of llama.cpp")
+        raise SystemExit(f"{folder}: {what} is not supported. Use convert_hf_to_gguf.py of llama.cpp.")
     kind = tokenizer["model"]["type"]
     if (
         kind != "BPE"
@@ -100,12 +100,12 @@ def _check(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> N
         or (tokenizer["decoder"] or {}).get("type") != "ByteLevel"
     ):
         raise SystemExit(
-            f"{folder}: the tokens are {kind}, not byte-level BPE; use convert_hf_to_gguf.py of llama.cpp"
+            f"{folder}: the tokens are {kind}, not byte-level BPE. Use convert_hf_to_gguf.py of llama.cpp."
         )
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """How positions are turned, as transformers 5 or 4 wrote it."""
+    """Return the settings of rotary positions, as transformers 5 or 4 writes them."""
     rope: dict[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return {"rope_theta": config.get("rope_theta", 10000.0), **rope}
 
@@ -148,12 +148,12 @@ def _add_tokens(writer: Any, config: dict[str, Any], tokenizer: dict[str, Any], 
         number = config.get(f"{key}_token_id")
         if number is not None:
             getattr(writer, f"add_{key}_token_id")(number[0] if isinstance(number, list) else number)
-    writer.add_add_bos_token(False)  # the chat template spells it
+    writer.add_add_bos_token(False)  # the chat template writes it
     writer.add_add_eos_token(False)
 
 
 def _tensors(folder: Path, config: dict[str, Any]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Each tensor under the name that a GGUF gives it; a tied head is left out."""
+    """Yield each tensor with its name in a GGUF; a tied head is left out."""
     heads = config["num_attention_heads"]
     rows = {"attn_q": heads, "attn_k": config.get("num_key_value_heads") or heads}
     for name, stored in load_file(folder / "model.safetensors").items():
@@ -169,7 +169,7 @@ def _tensors(folder: Path, config: dict[str, Any]) -> Iterator[tuple[str, NDArra
 
 
 def _interleaved(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Rows of each head, (first half, second half), reordered as llama.cpp rotates them: in pairs."""
+    """Return the rows of each head, (first half, second half), in pairs, as llama.cpp rotates them."""
     halves = values.reshape(heads, 2, -1, values.shape[1])  # (head, half, row, column)
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
 
@@ -177,9 +177,9 @@ def _interleaved(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]
 def main() -> None:
     """Read the command line and write the file."""
     parser = argparse.ArgumentParser(prog="python -m tools.gguf", description="Write a checkpoint as a GGUF.")
-    parser.add_argument("folder", type=Path, help="a Hugging Face directory: Llama, byte-level BPE")
-    parser.add_argument("out", type=Path, help="the file to write")
-    parser.add_argument("--pre", default="gpt-2", help="the pattern that splits a text before BPE")
+    parser.add_argument("folder", type=Path, help="Hugging Face directory of a Llama with byte-level BPE")
+    parser.add_argument("out", type=Path, help="file to write")
+    parser.add_argument("--pre", default="gpt-2", help="name of the pattern that splits a text before BPE")
     options = parser.parse_args()
     write_gguf(options.folder, options.out, pre=options.pre)
     print(f"wrote {options.out}")

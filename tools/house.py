@@ -1,7 +1,7 @@
-"""Count what makes the package hard to read, and compare the counts with the limits.
+"""Count lines, files, options and circular imports of the package, and compare the counts with limits.
 
-    python -m tools.house            # print the counts beside the limits, and what they consist of
-    python -m tools.house --lower    # store today's counts where they are below the limits
+    python -m tools.house            # print the counts with the limits, and details
+    python -m tools.house --lower    # store today's counts if they are below the limits
 
 The limits are in tools/house.json, and tests/test_house.py checks them: lines of each package of src and of
 the tests, files, options of each command, public names with two definitions, and pairs of packages that
@@ -25,7 +25,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def counts() -> Counts:
-    """Count lines, files, options, double names and circles between packages, by kind and name."""
+    """Return the numbers of lines, files, options, double names and circles of packages, by kind and name."""
     files = sorted(PACKAGE.rglob("*.py"))
     lines: Counter[str] = Counter()
     for path in files:
@@ -71,7 +71,7 @@ def double_names(files: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def circles(files: Sequence[Path]) -> list[tuple[str, str]]:
-    """Find pairs of packages of which each imports the other, imports inside functions included."""
+    """Return pairs of packages that import each other, including imports inside functions."""
     arrows = {(room, target) for path in files for room, target in _arrows_of(path) if room != target}
     rooms = sorted({room for arrow in arrows for room in arrow})
     return [(a, b) for a, b in combinations(rooms, 2) if (a, b) in arrows and (b, a) in arrows]
@@ -103,7 +103,7 @@ def _arrows_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _room(path: Path) -> str:
-    """Name the package that a file stands in, `semcal` for the files beside the packages."""
+    """Return the package of a file, `semcal` for files outside of packages."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else "semcal"
 
@@ -113,7 +113,7 @@ def _line_count(path: Path) -> int:
 
 
 def above_limits(today: Counts, limits: Counts) -> list[str]:
-    """List the counts that are above their limits, or have none."""
+    """Return the counts that are above their limits, or have no limit."""
     return [
         f"{kind}, {name}: {count} (limit {limits.get(kind, {}).get(name, 0)})"
         for kind, part in today.items()

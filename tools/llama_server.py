@@ -1,10 +1,10 @@
-"""Serve a GGUF by llama.cpp's own HTTP server, in float32 on one thread, for tests and for trying things out.
+"""Serve a GGUF with llama.cpp's HTTP server, in float32 on one thread, for tests and trials.
 
     python -m tools.llama_server atlas.gguf --port 8191        # until Ctrl-C
 
-Keys, values and attention are float32: log-probabilities equal those of transformers within 1e-4, with
-llama.cpp's flash attention, which rounds to float16, within 2e-2. Four requests run at a time, and a prompt
-with its answer may have 1024 tokens. Needs xllamacpp, which brings llama.cpp as a wheel.
+Keys, values and attention are float32, so log-probabilities equal those of transformers within 1e-4 (with
+llama.cpp's flash attention, which rounds to float16, within 2e-2). Four requests run at a time, and a prompt
+with its answer may have 1,024 tokens. The package xllamacpp is needed, which contains llama.cpp as a wheel.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SLOTS = 4
 CONTEXT = 4096
-#: ggml's number of float32.
+#: The code of float32 in ggml.
 FLOAT32 = 0
 
 
 @contextmanager
 def llama_server(model: Path, *, name: str = "atlas", log: Path, patience: float = 60.0) -> Iterator[str]:
-    """Serve a GGUF in a process of its own while the block runs; yields its URL, http://127.0.0.1:PORT/v1.
+    """Serve a GGUF in a new process during the block, and yield its URL, http://127.0.0.1:PORT/v1.
 
     Parameters
     ----------
     model : Path
         The GGUF.
     name : str
-        What the server calls the model.
+        The name of the model in requests.
     log : Path
-        A file for what the server says.
+        File for the messages of the server.
     patience : float
-        Seconds to wait until it is ready.
+        Maximum number of seconds until the server is ready.
 
     Raises
     ------
     RuntimeError
-        The server ended or was not ready in time; the message holds the end of its log.
+        If the server ended or was not ready in time; the message has the end of its log.
     """
     program = [sys.executable, "-m", "tools.llama_server"]
     command = [*program, str(model.resolve()), "--name", name, "--with-parent"]
@@ -71,21 +71,21 @@ def llama_server(model: Path, *, name: str = "atlas", log: Path, patience: float
 
 
 def _ready(address: str, patience: float) -> bool:
-    """Whether /health says "ok" within `patience` seconds."""
+    """Return whether /health reports "ok" within `patience` seconds."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         try:
             with urllib.request.urlopen(f"{address}/health", timeout=5) as reply:
                 if json.load(reply).get("status") == "ok":
                     return True
-        except OSError:  # 503 while the model is loaded
+        except OSError:  # 503 during the load of the model
             pass
         time.sleep(0.05)
     return False
 
 
 def serve(model: Path, *, port: int, name: str, with_parent: bool) -> None:
-    """Serve a GGUF until the process is ended; prints the address in a line on stdout."""
+    """Serve a GGUF until the process ends, and print the address as one line on stdout."""
     import xllamacpp
 
     how = xllamacpp.CommonParams()
@@ -107,12 +107,10 @@ def serve(model: Path, *, port: int, name: str, with_parent: bool) -> None:
 def main() -> None:
     """Read the command line and serve."""
     parser = argparse.ArgumentParser(prog="python -m tools.llama_server", description="Serve a GGUF.")
-    parser.add_argument("model", type=Path, help="a GGUF, such as python -m tools.gguf writes")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--name", default="atlas", help="what the server calls the model")
-    parser.add_argument(
-        "--with-parent", action="store_true", help="end when the process that began this ends"
-    )
+    parser.add_argument("model", type=Path, help="GGUF file, such as that of python -m tools.gguf")
+    parser.add_argument("--port", type=int, default=0, help="port; 0 (default) for a free one")
+    parser.add_argument("--name", default="atlas", help="name of the model in requests")
+    parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
     options = parser.parse_args()
     try:
         serve(options.model, port=options.port, name=options.name, with_parent=options.with_parent)

@@ -1,9 +1,9 @@
-"""List every sentence that the program may print: errors, warnings and notes, by module and line.
+"""List all sentences that the program may print: errors, warnings and notes, by module and line.
 
-python -m tools.messages            # all of them
-python -m tools.messages server     # those that hold a text
+python -m tools.messages            # all messages
+python -m tools.messages server     # messages that contain a text
 
-For reading them in one go, as a user meets them one by one. What a message puts in stands in braces.
+The list is for a review of all messages together. Inserted values are in braces.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: What has fewer words is a name, not a sentence.
+#: Minimum number of words of a sentence; shorter texts are names.
 WORDS = 3
 SOURCE = Path(__file__).parents[1] / "src" / "semcal"
 
 
 def template(node: ast.expr) -> str:
-    """Return the text that an expression makes, its values in braces."""
+    """Return the text of an expression, with its values in braces."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else f"{{{node.value!r}}}"
     if isinstance(node, ast.JoinedStr):
@@ -34,7 +34,7 @@ def template(node: ast.expr) -> str:
 
 
 def texts(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the outermost texts below a node that are sentences, or parts of one."""
+    """Yield the outermost texts below a node that are sentences or parts of sentences."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Constant | ast.JoinedStr | ast.BinOp) and len(_words(child)) >= WORDS:
             yield child
@@ -43,13 +43,13 @@ def texts(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _words(node: ast.expr) -> list[str]:
-    """The words of a text that stand in the source."""
+    """Return the words of a text in the source."""
     found = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant))
     return [word for text in found if isinstance(text, str) for word in text.split()]
 
 
 def messages(source: str) -> list[tuple[int, str]]:
-    """Return line and text of every message of a module; docstrings are none."""
+    """Yield line and text of every message of a module, without docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)

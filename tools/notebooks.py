@@ -1,11 +1,11 @@
-"""Run the notebooks and write them with their outputs; show them as pages of the docs.
+"""Run the notebooks, and write them with their outputs, also as pages of the docs.
 
-    python -m tools.notebooks                 # each notebooks/NAME.py becomes notebooks/NAME.ipynb
-    python -m tools.notebooks calibrate       # one
-    python -m tools.notebooks --samples       # write notebooks/samples.jsonl, which score.py reads
+    python -m tools.notebooks                 # make notebooks/NAME.ipynb from each notebooks/NAME.py
+    python -m tools.notebooks calibrate       # only one notebook
+    python -m tools.notebooks --samples       # write notebooks/samples.jsonl for score.py
 
-A notebook is a pair: NAME.py is edited (jupytext, py:percent), NAME.ipynb is made from it.
-That needs the extra docs.
+A notebook is a pair: edit NAME.py (jupytext, py:percent), and make NAME.ipynb from it. The extra docs is
+needed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SECONDS = 300
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.notebooks", description="Run the notebooks.")
-    parser.add_argument("names", nargs="*", help="which; all by default")
-    parser.add_argument("--samples", action="store_true", help="write the samples that score.py reads")
+    parser.add_argument("names", nargs="*", help="names of notebooks; all by default")
+    parser.add_argument("--samples", action="store_true", help="write the samples for score.py")
     given = parser.parse_args(words)
     if given.samples:
         write_samples(FOLDER / "samples.jsonl")
@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def run(path: Path) -> Path:
-    """Run NAME.py in a kernel and write NAME.ipynb with the outputs; what fails or warns is an error."""
+    """Run NAME.py in a kernel, and write NAME.ipynb with the outputs; SystemExit for errors and warnings."""
     import jupytext
     import nbclient
 
@@ -59,14 +59,14 @@ def run(path: Path) -> Path:
 
 
 def _is_progress(output: Mapping[str, Any]) -> bool:
-    """Whether an output is a line that counts finished questions, and nothing else."""
+    """Return whether an output is only a line of progress."""
     return output.get("name") == "stderr" and not re.sub(
         r"\r?\w+: \d+ of \d+ \((\d+ s|\d+:\d+ min)\)|\s", "", output["text"]
     )
 
 
 def page(notebook: Mapping[str, Any]) -> str:
-    """Return a notebook as Markdown for the docs, its outputs as they were stored."""
+    """Return a notebook as Markdown for the docs, with its stored outputs."""
     return "\n\n".join(part for cell in notebook["cells"] for part in _parts(cell)) + "\n"
 
 
@@ -92,7 +92,7 @@ def _html(text: str) -> str:
 
 
 def write_samples(path: Path, n: int = 200) -> None:
-    """Sample answers of one of the repository's models, as any other program would have left them."""
+    """Write sampled answers of a model in the repository, as another program would."""
     import semcal
     from semcal.data import load_questions
     from semcal.files import write_rows

@@ -1,9 +1,9 @@
-"""Sample the answers of the example set anew: src/semcal/demo/real.jsonl, questions about the real world.
+"""Sample the answers of the example set again: src/semcal/demo/real.jsonl, questions about the real world.
 
     python -m tools.real_examples MODEL        # a GGUF, a directory or a hub id; docs/example-set.md
 
-The questions, references and topics are those of the file; only samples, log-likelihoods and `sampled_by` are
-replaced. Interrupted, the same command resumes from the folder --work.
+Questions, references and topics of the file stay; only samples, log-likelihoods and `sampled_by` are
+replaced. An interrupted command resumes from the folder --work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from semcal.demo import real
 
-#: Questions that stand before each question with their answers; none of them is in the set.
+#: Examples that precede each question, with their answers; none of them is in the set.
 FEW_SHOT = {
     "What is the capital of Egypt?": "Cairo",
     "Is the Earth flat?": "no",
@@ -32,7 +32,7 @@ FEW_SHOT = {
     "Which language do most people in Mexico speak?": "Spanish",
 }
 SETTINGS = ("--temperature", "1", "--m", "10", "--seed", "0", "--config", "model.dtype=bfloat16")
-#: The columns that people write, in the order of the file.
+#: The columns written by people, in the order of the file.
 WRITTEN = ("id", "question", "answers", "topic")
 
 
@@ -63,10 +63,10 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def main() -> None:
     """Read the command line, sample, and replace the file of the package."""
-    parser = argparse.ArgumentParser(prog="python -m tools.real_examples", description="Sample anew.")
-    parser.add_argument("model", help="A GGUF, a directory or a hub id, as for semcal sample --model.")
+    parser = argparse.ArgumentParser(prog="python -m tools.real_examples", description="Sample again.")
+    parser.add_argument("model", help="GGUF, directory or hub id, as for semcal sample --model")
     parser.add_argument(
-        "--work", type=Path, default=Path("runs/real-examples"), help="Folder of what is unfinished."
+        "--work", type=Path, default=Path("runs/real-examples"), help="folder of unfinished work"
     )
     arguments = parser.parse_args()
     try:

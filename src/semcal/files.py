@@ -547,7 +547,7 @@ def write_sealed(path: Path, content: Mapping[str, object]) -> None:
 def read_sealed(path: Path) -> JsonObject | None:
     """Read a file of `write_sealed`, None if it is missing, unreadable or damaged."""
     try:
-        content = read_object(path, remedy="run again to write it anew")
+        content = read_object(path, remedy="run the command again")
     except (OSError, StoreError):
         return None
     return content if content.pop("checksum", None) == json_checksum(content) else None
@@ -572,7 +572,7 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         return
     path = Path(source)
     if not path.exists():
-        raise InputError(f"no such file: {path}")
+        raise InputError(f"{path}: the file does not exist. Check the path.")
     if path.is_dir():
         raise InputError(f"{path} is a folder. Give a file of JSON Lines.")
     check_ending(path)

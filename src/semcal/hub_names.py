@@ -77,6 +77,14 @@ CALIBRATION = NamedKind(
     error=UsageError,
     made_by="calibrate",
 )
+FIELD_CALIBRATION = NamedKind(
+    "field-calibration",
+    "field-calibration.json",
+    Registry("field-calibration", {}),
+    "give the directory that `semcal calibrate --schema` wrote",
+    error=UsageError,
+    made_by="calibrate",
+)
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def as_sample_rows(samples: object, name: str = "samples", *, scored: bool | Non
         scored = not any("samples" in line.data for line in lines)
     rows = [_sampled(line, argument, scored=scored) for line in lines]
     if not rows:
-        raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else name}")
+        raise InputError(f"{shown(str(samples)) if isinstance(samples, str | Path) else name} has no rows")
     named = sum(row.has("id") for row in rows)
     if 0 < named < len(rows):
         lacking = f"'id': missing in {len(rows) - named} of {len(rows)} rows of {name}"

@@ -233,6 +233,8 @@ class Answer:
 
 def explain(answer: Answer) -> str:
     """Return the counts of samples by meaning, and the accuracy of similar labeled answers, as a sentence."""
+    if not answer.meanings:
+        return f"the score is {_rounded(answer.score)}{_similar(answer.like)}"
     first, *others = answer.meanings
     m = sum(len(meaning.samples) for meaning in answer.meanings)
     forms = dict(zip(answer.row.samples, answer.row.json.get("normal_forms") or ()))
@@ -246,10 +248,14 @@ def explain(answer: Answer) -> str:
     text = ", ".join(parts)
     if answer.tied is not None:
         text += ": the samples do not agree on any answer"
-    if (like := answer.like) is not None:
-        were = "was" if like.right == 1 else "were"
-        text += f"; of {like.n} labeled questions like this {like.right} {were} right"
-    return text
+    return text + _similar(answer.like)
+
+
+def _similar(like: LikeAnswers | None) -> str:
+    if like is None:
+        return ""
+    were = "was" if like.right == 1 else "were"
+    return f"; of {like.n} labeled questions like this {like.right} {were} right"
 
 
 def _say(count: int) -> str:
@@ -359,6 +365,36 @@ def answers_of(
     answers = [answer_of(row, measure, best, threshold, calibration.answer_kind) for row, best in calibrated]
     bands, risk, made_by = calibration.bands, calibration.risk, calibration.id
     return [replace(answer, thresholds=bands, risk=risk, calibration=made_by) for answer in answers]
+
+
+def scored_answers(rows: Sequence[Row], calibration: Calibration) -> list[Answer]:
+    """Return the answers of rows whose score is calibrated, without samples and measures."""
+    rows_at: RowsAt = {None: rows}
+    return [
+        Answer(
+            id=row.id,
+            question=row.title,
+            text=best.text,
+            confidence=best.probability,
+            measure=CALIBRATED,
+            abstained=best.abstained,
+            threshold=calibration.limit,
+            entropy=None,
+            meanings=(),
+            by_measure={},
+            row=row,
+            score=best.score,
+            map=best.map,
+            decision=best.decision,
+            thresholds=calibration.bands,
+            risk=calibration.risk,
+            like=best.like,
+            answer_kind="given",
+            calibration=calibration.id,
+            features=best.features,
+        )
+        for row, best in zip(rows, calibration.apply(rows_at))
+    ]
 
 
 class Plots(list[Any]):
@@ -711,9 +747,12 @@ def score(
 
     Examples
     --------
-    >>> results = score([{"question": "Who wrote it?", "samples": ["Ana Velis", "Ana Velis.", "Bo Tarn"]}])
-    >>> results[0]
-    Answer('Ana Velis', confidence=0.667)
+    >>> from semcal.demo import real
+    >>> results = score(real.load()[:5])
+    >>> results[0].question, results[0]
+    ('What is the capital of Australia?', Answer('Canberra', confidence=1))
+    >>> results[3]
+    Answer('Wellington', confidence=0.9)
     """
     stored = inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")

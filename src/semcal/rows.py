@@ -59,7 +59,7 @@ PER_SAMPLE = (
 )
 #: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"
-#: Keys of samples that sampling does not write anew.
+#: Keys of samples that sampling does not replace.
 OF_DRAWS = (
     *(
         "temperatures",
@@ -296,7 +296,8 @@ class Row(Mapping[str, Any]):
 
     def to_question(self) -> Question:
         """Return the question of the row."""
-        extra = self.without("id", "question", "context", "answers", "messages").json
+        extra = self.without("id", "question", "context", "messages").json
+        extra = {name: value for name, value in extra.items() if name != "answers" or not self.is_labelled}
         answers = tuple(self.answers) if self.is_labelled else ()
         return Question(
             self.id, self.question, answers, self.context, extra, self.line, messages=self.messages
@@ -353,8 +354,9 @@ class Row(Mapping[str, Any]):
 
     @property
     def is_labelled(self) -> bool:
-        """True if there are reference answers."""
-        return bool(self.json.get("answers"))
+        """True if there are reference answers; the reference of a structured answer is an object."""
+        answers = self.json.get("answers")
+        return bool(answers) and not isinstance(answers, Mapping)
 
     # ---- Draws
 
@@ -576,7 +578,7 @@ class Row(Mapping[str, Any]):
         word = value.strip().lower() if isinstance(value, str) else value  # a cell of a table is text
         if word in (0, 1, *VERDICTS):
             return bool(VERDICTS.get(word, word))
-        raise InputError(f"'correct' must say whether 'answer' is right, true or false, got {shown(value)}")
+        raise InputError(f"'correct' must be true or false, the verdict on 'answer', got {shown(value)}")
 
     # ---- Meanings and measures
 
@@ -667,7 +669,7 @@ class Row(Mapping[str, Any]):
         """The verdict of people on the prediction, None if they did not agree."""
         if "human" not in self.json:
             raise InputError(
-                "no 'human'; it says whether people call the prediction right (--columns human=label)"
+                "'human': missing. Add the verdict of people on the prediction (--columns human=label)."
             )
         value = self.json["human"]
         if value is None or value in (0, 1):
@@ -826,7 +828,7 @@ def warn_of_cut_draws(cut: int, n_draws: int, none: int = 0) -> None:
 
 
 def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:
-    """The failure of each question that has one in any of the rows, by its id."""
+    """Return the failure of each question that has one in any of the rows, by its id."""
     return {failure.question_id: failure for row in rows if (failure := row.failure) is not None}
 
 

@@ -187,6 +187,11 @@ class SemanticUQ:
         self.model = model = inputs.as_model(model)
         if calibration is not None:
             calibration = as_calibration(calibration)
+            if calibration.score is not None:
+                raise UsageError(
+                    f"calibration: it is of the score {calibration.base!r} of rows, not of samples. "
+                    "Use semcal measure, or Calibration.apply"
+                )
             own = {name: given[name] for name in OF_CALIBRATION.split() if name in given}
             check_beside(calibration, own)
             check_answer_kind(calibration, rest.get("answer"))

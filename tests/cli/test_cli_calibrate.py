@@ -38,10 +38,11 @@ def test_stored_samples_give_a_calibration_whose_probability_is_nearer_the_truth
     file = write(tmp_path / "samples.jsonl", list(stored(200)))
     code, (result,), err = semcal("calibrate", file, "--out", tmp_path / "c", "--risk", 0.5)
     assert code == 0, err
-    assert result["n"] + result["apart"] == 200
+    assert (result["n"], result["apart"]) == (200, 0)  # all labels learn the map and test the threshold
     assert result["calibrated"]["accuracy"] == result["base"]["accuracy"]
     assert result["calibrated"]["brier"] < result["base"]["brier"]
-    assert result["threshold"]["n"] == result["apart"]
+    assert result["threshold"]["n"] == 200
+    assert result["threshold"]["threshold_score"] in [tenths / 10 for tenths in range(11)]
     contents = json.loads((tmp_path / "c" / "calibration.json").read_text())
     assert contents["kind"] == "calibration"
     assert contents["provenance"] is None
@@ -58,7 +59,7 @@ def test_a_model_is_asked_and_the_same_call_again_is_refused_until_overwrite(tmp
     assert not (tmp_path / "c.unfinished").exists()
     code, _, err = semcal(*call)
     assert code == 2
-    assert "holds a calibration already" in err
+    assert "holds a calibration" in err
     assert semcal(*call, "--overwrite")[0] == 0
     assert (tmp_path / "c" / "calibration.json").read_bytes() == first
 
@@ -72,13 +73,13 @@ def test_people_see_what_each_threshold_answers_and_which_references_match(
     lines = Path("shown.txt").read_text().splitlines()
     thresholds, answered, wrong = (
         next(line for line in lines if line.startswith(head)).removeprefix(head).split()
-        for head in ("at threshold", "answered", "wrong")
+        for head in ("threshold  ", "answered", "wrong")
     )
     points = json.loads(Path("c/calibration.json").read_text())["report"]["at_thresholds"]
     assert [float(one) for one in thresholds] == [point["threshold"] for point in points]
     assert answered[0] == "100%"
     assert wrong == [f"{point['wrong'] / point['answered']:.0%}" for point in points]
-    assert any(line.startswith("  right: 'Ana' to") and line.endswith("reference: 'Ana'") for line in lines)
+    assert any(line.startswith("  right: 'Ana' to") and "'Ana')" in line for line in lines)
 
 
 def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_byte_of_a_csv_that_is_not_utf8_spoils_its_own_row_only(
     code, rows, err = semcal(name, path, *options)
     assert code == 1, err
     assert "line 6 (id 'q2'): 'samples' is not UTF-8 (byte 0xe9): save the file as UTF-8" in err
-    assert "1 bad row was left out; the rest is done" in err
+    assert "1 bad row was left out; " in err
     if name in ("cluster", "measure"):
         assert [row["id"] for row in rows] == [f"q{i}" for i in range(8) if i != 2]
 

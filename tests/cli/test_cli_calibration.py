@@ -162,27 +162,43 @@ RECORD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def lines_of(record: dict, **options: bool) -> dict[str, str]:
+    """Return the first part of a page: the text by the name at the beginning of its line."""
+    page, _, _ = ask._page(record, **options).partition("\n\n")
+    pairs = (line.split(None, 1) for line in page.replace("\n  ", " ").splitlines())
+    return {name: " ".join(text.split()) for name, text in pairs}
+
+
 def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -> None:
     assert ask._page(RECORD).splitlines() == [
-        "Ana   right with probability 0.62",
-        "abstained: 0.617 is below the threshold 0.620",
-        "3 of 4 samples say Ana, 1 says nothing.",
+        "answer       Ana",
+        "probability  0.62 that the answer is right",
+        "decision     abstained: 0.617 is below the threshold 0.620",
+        "why          3 of 4 samples say Ana, 1 says nothing.",
         "",
-        "  meaning        samples probability",
-        "  Ana                  3        0.62",
-        "  (empty answer)       1        0.01",
+        "  meaning         samples  probability",
+        "  Ana                   3         0.62",
+        "  (empty answer)        1         0.01",
         "",
         "  4 samples, T = 1.00; semantic entropy 0.50 nats",
     ]
     of_verdicts = [RECORD["meanings"][0], {**RECORD["meanings"][1], "probability": None}]
     lines = ask._page({**RECORD, "meanings": of_verdicts}).splitlines()
-    assert lines[6] == "  (empty answer)       1           –"
+    assert lines[7].split() == ["(empty", "answer)", "1", "–"]
     plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
     plain["meanings"] = [{**meaning, "probability": None} for meaning in RECORD["meanings"]]
-    first, second, *_, last = ask._page(plain, titled=True).splitlines()[1:]
-    assert first == "Ana   share of samples 0.62 (L-SC, not calibrated)"
-    assert second == "answered: 0.62 reaches the threshold 0.30"
-    assert last == "  4 samples, TS, T = 1.00; semantic entropy 0.50 nats"
+    title, *_, last = ask._page(plain, titled=True).splitlines()
+    assert (title, last) == ("Who?", "  4 samples, TS, T = 1.00; semantic entropy 0.50 nats")
+    found = lines_of(plain)
+    assert found["confidence"].startswith("0.62")
+    assert "L-SC" in found["confidence"]
+    assert found["decision"] == "answered: 0.62 reaches the threshold 0.30"
 
 
 def test_a_terminal_shows_that_there_is_no_answer() -> None:
@@ -191,9 +207,12 @@ def test_a_terminal_shows_that_there_is_no_answer() -> None:
         RECORD["meanings"][1],
     ]
     none = {"answer": None, "confidence": None, "reason": "no answer", "meanings": meanings}
-    first, second, *_, lead, _, _, _ = ask._page({**RECORD, **none}).splitlines()
-    assert (first, second) == ("(no answer)", "abstained: no answer was found in most samples")
-    assert lead == "  (no answer)          3        0.00"
+    found = lines_of({**RECORD, **none})
+    assert list(found) == ["answer", "decision", "why"]
+    assert found["answer"] == "(no answer)"
+    assert found["decision"].startswith("abstained")
+    lead = ask._page({**RECORD, **none}).splitlines()[-4]
+    assert lead.split() == ["(no", "answer)", "3", "0.00"]
 
 
 BANDS = [{"risk": 0.05, "threshold": 0.8}, {"risk": 0.3, "threshold": 0.6}]
@@ -214,7 +233,7 @@ SHARE = {"map": "constant(E-SC)", "score": 0.75}
         ({**REVIEW, "decision": "answer"}, "answered: 0.62 reaches the threshold 0.60"),
         ({"threshold": None}, "abstained: no threshold keeps the risk"),
         ({"confidence": None}, "abstained: the confidence is undefined"),
-        ({"abstained": None, "threshold": None}, "3 of 4 samples say Ana, 1 says nothing."),
+        ({"abstained": None, "threshold": None}, None),
         ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
         (
             {**SHARE, "confidence": 0.9, "threshold": 0.8},
@@ -226,8 +245,8 @@ SHARE = {"map": "constant(E-SC)", "score": 0.75}
         ),
     ],
 )
-def test_why_an_answer_abstains_is_said(changed, line: str) -> None:
-    assert ask._page({**RECORD, **changed}).splitlines()[1] == line
+def test_why_an_answer_abstains_is_said(changed, line: str | None) -> None:
+    assert lines_of({**RECORD, **changed}).get("decision") == line
 
 
 ROWS = [
@@ -354,8 +373,8 @@ def test_rows_of_several_temperatures_are_said_to_be_measured_at_one(tmp_path: P
     assert "(id 'bad'): 'temperatures' must hold 5 numbers, one a sample, got [1.0]" in stderr
     code, measured, stderr = semcal("measure", write(tmp_path / "c.jsonl", rows))
     assert code == 0
-    assert stderr.count("measure: draws at several temperatures (ids 'r0', 'r1', 'r2', …)") == 1
-    assert "measured are those at T = 1 (or else the first)" in stderr
+    assert stderr.count("(ids 'r0', 'r1', 'r2', …)") == 1
+    assert "T = 1 (or else the first)" in stderr
     assert measured[1]["clusters"] == [[0], [1], [2, 3, 4]]
     assert measured[1]["confidences"]["E-SC"] == [0.5, 0.5, None]
     code, graded, _ = semcal("grade", write(tmp_path / "m.jsonl", measured))

@@ -39,7 +39,7 @@ def test_the_temperature_and_its_origin_are_printed_as_json(
     printed = json.loads(out)
     assert (code, printed["temperature"], printed["solver"]) == (0, fitted[1], "exact")
     assert (printed["model"], printed["prompt_hash"], printed["n_questions"]) == ("tiny", "p0", 4)
-    assert "belongs to tiny (revision sha256:" in err
+    assert "tiny (revision sha256:" in err
     assert len(out.splitlines()) == 1 or not options
 
 
@@ -66,7 +66,7 @@ def test_the_logits_processor_snippet_runs_wherever_it_is_moved(fitted: tuple[st
     code, out, _ = semcal("export", fitted[0], "--format", "logits-processor")
     assert code == 0
     assert fitted[0] not in out
-    assert "belongs to tiny (revision # sha256:" in " ".join(out.split())
+    assert "tiny (revision # sha256:" in " ".join(out.split())
     names: dict[str, Any] = {
         "model": tiny_models.model("llama"),
         "inputs": {

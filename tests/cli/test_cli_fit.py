@@ -61,7 +61,7 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
     _, (answer,), _ = semcal("ask", "Who?", "--model", model, "--recalibrator", out, "--m", "2")
     assert answer["solver"] == "sgd"
     code, _, stderr = semcal("export", out, "--json")
-    assert (code, "is what 16 gradient steps reached" in stderr) == (0, True)
+    assert (code, "16 gradient steps" in stderr) == (0, True)
 
 
 def test_an_interrupted_training_starts_again_and_ends_at_the_same_bytes(
@@ -113,7 +113,7 @@ def test_a_plan_says_what_would_be_sampled(model: str, files: tuple[str, str], t
     validation = ("--validation", files[1])
     for extra, said in [
         ((), "read 30 questions once"),
-        (("--select", *validation), "10 answers to each of 10 questions under each of 5 candidates"),
+        (("--select", *validation), "10 answers to each of 10 questions with each of 5 fits"),
         (("--method", "TS-grid", "--m", "3"), ", sample 3 answers to each of 30"),
     ]:
         code, rows, stderr = semcal("fit", files[0], *options, *extra)
@@ -185,7 +185,8 @@ def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
     )
     assert (code, fitted["loss"], fitted["solver"]) == (0, "any", "exact")
     before, after = (f"{100 * share:.1f}%" for share in fitted["right_draws"])
-    assert f"{before} of draws say a reference at T = 1, {after} at the fitted T" in stderr
+    assert f"{before} of " in stderr
+    assert f"{after} at the fitted T" in stderr
     assert ("warning: out of fold" in stderr) == (float(after[:-1]) < float(before[:-1]))
     again, _ = from_pretrained(tmp_path / "any")
     assert (again.loss, again.temperature_) == ("any", fitted["temperature"])
@@ -199,10 +200,8 @@ def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) ->
     )
     before, after = fitted["right_draws"]
     assert (code, fitted["temperature"] > 1, after < before - 0.01) == (0, True, True)
-    said = (
-        f"out of fold {before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T (expected)"
-    )
-    assert f"warning: {said}; sample at T = 1 where that matters, or try --loss any" in stderr
+    (warning,) = (line for line in stderr.splitlines() if line.startswith("warning: out of fold"))
+    assert all(named in warning for named in (f"{before:.1%}", f"{after:.1%}", "--loss any"))
 
 
 def test_a_server_has_no_loss_any(files: tuple[str, str], tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_question_too_long_for_the_model_leaves_all_other_rows_as_they_are(
     assert "line 4 (id 'long'): its prompt has" in reasons[0]
     assert "but the model holds 512; shorten the passage" in reasons[0]
     assert "'last'" in reasons[-1]
-    assert count == "2 bad rows were left out; the rest is done"
+    assert count.startswith("2 bad rows were left out; ")
 
 
 def test_a_question_beyond_the_memory_leaves_all_other_rows_as_they_are(model: str, tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ def test_a_target_that_was_printed_is_read_back(tmp_path, target, answers):
 def test_draws_that_are_all_alike_are_warned_of(tmp_path):
     lines = [lm_eval_line("0", resps=[["a"] * 3]) | {"doc_id": n} for n in range(5)]
     *_, stderr = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
-    assert "all draws of each of 5 questions are the same text" in stderr
+    assert "each of 5 questions" in stderr
     lines.append(lm_eval_line("0") | {"doc_id": 5})
     *_, stderr = semcal("import", "lm-eval", write(tmp_path / "others.jsonl", lines))
-    assert "same text" not in stderr
+    assert "questions are equal" not in stderr
 
 
 def test_without_a_question_in_the_document_it_is_the_last_one_of_the_prompt(tmp_path):

@@ -129,8 +129,9 @@ def test_an_interrupted_sampling_goes_on_where_it_was(
     os.kill(running.pid, stopped)
     ended, stderr = finish(running), said.read_text()
     word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)
-    went_on = f"what is finished is kept in {kept}; the same command resumes from there"
-    assert (ended, stderr) == (code, f"{word}; {went_on}\n")
+    assert ended == code
+    assert stderr.startswith(f"{word}; ")
+    assert f" {kept}; " in stderr
     assert not list(tmp_path.rglob(".*"))
     assert not out.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
@@ -159,7 +160,7 @@ def test_a_long_question_is_no_file_name_and_a_folder_is_no_output(model: str, t
     assert (code, len(answer["samples"])) == (0, 2)
     questions = write(tmp_path / "q.jsonl", QUESTIONS[:1])
     code, _, stderr = semcal("sample", questions, "--model", model, "--m", "1", "--out", str(tmp_path))
-    assert (code, stderr) == (2, f"error: --out {tmp_path} is a folder; name a file\n")
+    assert (code, f"error: --out {tmp_path} is a folder" in stderr) == (2, True)
 
 
 def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ def test_a_recalibrator_may_have_a_hub_id(
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
     options = ("--model", model, "--m", "5", "--recalibrator", "me/ts")
     code, _, stderr = semcal("ask", "Who?", *options)
-    assert (code, "no recalibrator 'me/ts'" in stderr, "it rains" in stderr) == (2, True, True)
+    assert (code, "recalibrator 'me/ts': " in stderr, "it rains" in stderr) == (2, True, True)
     provenance = Provenance("tiny", "another", {}, "p0", "made-up", "d0", 4)
     fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
     save_pretrained(fitted, tmp_path / "kept", provenance=provenance)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli import fit, grid_commands
+from semcal.cli import demo, fit, grid_commands
 from semcal.cli.console import kept_message, open_unfinished
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
@@ -67,9 +67,8 @@ def test_a_file_that_is_there_is_refused_before_anything_is_read_or_loaded(
     out.write_text("forty rows\n")
     code, printed, stderr = semcal(name, tmp_path / "no-such-file.jsonl", *options, "--out", out)
     assert (code, printed) == (2, [])
-    assert stderr == (
-        f"error: --out {out} is there already; name another file, or give --overwrite to replace it\n"
-    )
+    assert stderr.startswith(f"error: --out {out} ")
+    assert "--overwrite" in stderr
     assert out.read_text() == "forty rows\n"
     assert hidden(tmp_path) == []
 
@@ -80,7 +79,7 @@ def test_overwrite_replaces_a_file_and_no_folder(rows: str, tmp_path: Path) -> N
     assert semcal("cluster", rows, "--out", out, "--overwrite", "-q")[0] == 0
     assert [json.loads(line)["clusters"] for line in out.read_text().splitlines()] == [[[0, 2], [1]]] * 5
     code, _, stderr = semcal("cluster", rows, "--out", tmp_path, "--overwrite")
-    assert (code, stderr) == (2, f"error: --out {tmp_path} is a folder; name a file\n")
+    assert (code, f"error: --out {tmp_path} is a folder" in stderr) == (2, True)
 
 
 def test_a_link_is_refused_and_with_overwrite_replaced_not_followed(rows: str, tmp_path: Path) -> None:
@@ -136,10 +135,7 @@ def test_a_second_process_on_one_out_is_refused_until_the_first_has_ended(rows: 
     first = started("cluster", "-", "--out", out, "-q")
     wait_for(lambda: hidden(tmp_path), first)
     code, _, stderr = semcal("cluster", rows, "--out", out)
-    assert (code, stderr) == (
-        2,
-        f"error: another process is writing to {out}; wait until it has ended, or name another --out\n",
-    )
+    assert (code, stderr.startswith(f"error: --out {out}: another process")) == (2, True)
     first.communicate("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
     assert first.returncode == 0
     assert len(out.read_text().splitlines()) == 2
@@ -223,14 +219,12 @@ def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: P
     out.mkdir()
     assert refused(fit.output_of(out)) == ""
     (out / "recalibrator.json").write_text('{"kind": "recalibrator"}')
-    assert "holds a recalibrator already; name another folder, or give --overwrite" in refused(
-        fit.output_of(out)
-    )
+    assert "holds a recalibrator" in refused(fit.output_of(out))
     assert refused(fit.output_of(out), overwrite=True) == ""
     (out / "recalibrator.json").rename(out / "calibration.json")
-    assert "this command did not write what it holds" in refused(fit.output_of(out), overwrite=True)
+    assert f"--out {out} " in refused(fit.output_of(out), overwrite=True)
     write(tmp_path / "thesis.tex", [])
-    assert "is a file; name a folder" in refused(fit.output_of(tmp_path / "thesis.tex"), overwrite=True)
+    assert "is a file" in refused(fit.output_of(tmp_path / "thesis.tex"), overwrite=True)
     (tmp_path / "fit.unfinished").mkdir()
     (tmp_path / "fit.unfinished" / "settings.json").write_text("{}")
     assert refused(fit.output_of(out)) == ""  # it was begun, and goes on
@@ -241,22 +235,24 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
     (tmp_path / "fit" / "notes.txt").write_text("mine")
     for more in ((), ("--overwrite",), ("--fresh",)):
         code, _, stderr = semcal("fit", "none.jsonl", "--model", "none", "--out", tmp_path / "fit", *more)
-        assert (code, "is not empty, and this command did not write" in stderr) == (2, True)
+        assert (code, "is not empty" in stderr) == (2, True)
     assert hidden(tmp_path) == []
 
 
 def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    assert refused(grid_commands.demo_output(out, quick=False)) == ""
+    assert refused(demo.output_of(out, quick=False)) == ""
     out.mkdir()
     (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
-    assert refused(grid_commands.demo_output(out, quick=False)) == ""
+    assert refused(demo.output_of(out, quick=False)) == ""
     (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "give --overwrite" in refused(grid_commands.demo_output(out, quick=False))
+    assert "--overwrite" in refused(demo.output_of(out, quick=False))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2
     assert (out / "results.json").exists()
+    (out / demo.CALIBRATED).mkdir()
+    assert refused(demo.output_of(out, quick=False)) == ""
 
 
 def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
@@ -281,7 +277,7 @@ def test_a_second_process_on_a_run_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with grid_commands.run_output(folder, config).locked():
         code, _, stderr = semcal("run", config, "--out", folder)
-        assert (code, f"another process is writing to {folder}" in stderr) == (2, True)
+        assert (code, f"--out {folder}: another process" in stderr) == (2, True)
     assert not folder.exists()
 
 
@@ -307,10 +303,9 @@ def test_what_is_kept_is_said_with_how_to_go_on(tmp_path: Path) -> None:
     (blocks / "a.jsonl").write_text("")
     (tmp_path / "cache").write_text("")
     options |= {"cache": tmp_path / "cache", "fresh": True}
-    assert kept_message(output, options) == (
-        f"what is finished is kept in {tmp_path}/fit.unfinished and {tmp_path}/cache; the same command "
-        "without --fresh resumes from there"
-    )
+    said = kept_message(output, options)
+    assert f"{tmp_path}/fit.unfinished and {tmp_path}/cache; " in said
+    assert "without --fresh" in said
 
 
 def test_a_lock_that_a_killed_process_left_is_no_hindrance(rows: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -18,11 +17,11 @@ import torch
 import transformers
 from invoking import Terminal, write
 from invoking import run as semcal
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from semcal.cli import console, grid_commands
-from semcal.cli.row_commands import metrics_tables
+from semcal.cli import console, demo
+from semcal.cli.figures import figure_lines
+from semcal.demo import real
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_settings import GridSettings, read_settings
 from semcal.measures import MEASURES
@@ -91,35 +90,27 @@ RESULT = {
 }
 
 
-def printed(results: list[dict], width: int) -> list[str]:
-    stream = io.StringIO()
-    for table in metrics_tables(results, width):
-        Console(file=stream, width=width).print(table)
-    return stream.getvalue().splitlines()
-
-
 def test_metrics_with_intervals_fit_80_columns_each_value_on_a_line_with_its_error() -> None:
     spread = {
         "se": {"auroc": 0.05, "gain": 0.0456},
         "interval": {"auroc": [0.61, 1.0], "gain": [-0.1, 0.08]},
     }
-    results = [{"measure": name, **RESULT, **spread} for name in MEASURES]
-    lines = printed(results, 80)
+    lines = figure_lines({name: {**RESULT, **spread} for name in MEASURES}, 80)
     assert max(map(len, lines)) <= 80
-    assert next(line for line in lines if line.startswith("auroc")).split()[1:6] == [
-        *("0.7123", "±", ".050", "[.610,", "1.000]")
+    assert next(line for line in lines if line.startswith("AUROC")).split()[1:6] == [
+        *("0.712", "±", "0.050", "[0.610,", "1.000]")
     ]
     gains = [line for line in lines if line.startswith("gain")]
-    assert sum(line.count("-0.0123 ± .046 [-.100, .080]") for line in gains) == len(MEASURES)
-    heads = [name for line in lines if line.startswith("metric") for name in line.split()[1:]]
+    assert sum(line.count("-0.012 ± 0.046 [-0.100, 0.080]") for line in gains) == len(MEASURES)
+    heads = [name for line in lines if line.strip().startswith(tuple(MEASURES)) for name in line.split()]
     assert heads == list(MEASURES)
 
 
 def test_metrics_without_intervals_stand_in_one_table() -> None:
-    lines = printed([{"measure": name, **RESULT} for name in MEASURES], 80)
-    assert sum(line.startswith("metric") for line in lines) == 1
-    assert len(lines) == 1 + 6 + 2
-    assert max(map(len, lines)) <= 80
+    main, every = (figure_lines(dict.fromkeys(MEASURES, RESULT), 80, every=every) for every in (False, True))
+    assert main[0].split() == every[0].split() == list(MEASURES)
+    assert (len(main), len(every)) == (1 + 5, 1 + 6 + 2)
+    assert max(map(len, every)) <= 80
 
 
 @pytest.mark.parametrize("json_too", [False, True])
@@ -134,14 +125,31 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
         ran.append(settings)
         yield Mock(run=list)
 
-    monkeypatch.setattr(grid_commands, "open_grid", open_grid)
+    monkeypatch.setattr(demo, "open_grid", open_grid)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.experiment.report.summary.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--config", "sampling.seed=3", *(("--json",) if json_too else ()))
     code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)
     assert code == 0
-    assert stdout == ('{"made": "up"}\n' if json_too else "words on {'made': 'up'}\n")
-    assert [line.partition(":")[0] for line in stderr.splitlines()] == ["report"]
+    calibration = tmp_path / "demo" / demo.CALIBRATED / "calibration.json"
+    if json_too:
+        assert stdout == '{"made": "up"}\n'
+    else:
+        figures = json.loads(calibration.read_text())
+        threshold, report = figures["threshold"], figures["report"]
+        assert stdout.splitlines()[-1] == "words on {'made': 'up'}"
+        assert all(row["question"] in stdout for row in real.load() if row["id"] in demo.SHOWN)
+        assert f"{threshold['answered']} answered, {threshold['errors']} of them wrong" in stdout
+        for name, key in {"accuracy": "accuracy", "mean confidence": "mean_confidence", "ACE": "ace"}.items():
+            line = next(line for line in stdout.splitlines() if line.startswith(f"{name}  "))
+            cells = [f"{report[column][key]:.3f}" for column in ("base", "calibrated")]
+            assert line.split()[-2:] == cells
+        assert str(calibration) in stdout
+        assert "semcal calibrate real --model" in stdout
+    assert calibration.exists() != json_too
+    assert [line.partition(":")[0] for line in stderr.splitlines() if not line.startswith("demo: ")] == [
+        "report"
+    ]
     (settings,) = ran
     assert (settings.seed, settings.sampling.m) == (3, 4)
     assert settings.methods == ("Base", "SE", "TS", "Calibrated")
@@ -150,8 +158,8 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
 
 def test_the_quick_demo_is_one_calibrated_set_of_300_questions_in_a_folder_of_its_own() -> None:
     code, _, stderr = semcal("demo", "--quick", "--dry-run")
-    first, second = stderr.splitlines()
-    asked = "10 answers at T = 1 to each of 400 labelled questions, and to each of 300 others"
+    _, first, second = stderr.splitlines()
+    asked = "10 answers at T = 1 to each of 400 labeled questions, and to each of 300 others"
     assert (code, first) == (0, f"atlas-trivia: {asked}")
     assert second.startswith("writes runs/demo-quick/results.json")
     settings = read_settings(settings_file(quick=True))

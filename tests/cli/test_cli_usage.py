@@ -63,7 +63,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("import inspect lm.jsonl --answer greedy", "--answer greedy: inspect"),
         ("sample q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
         # Answers
-        ("ask nosuch.jsonl --model none", "there is no file 'nosuch.jsonl'"),
+        ("ask nosuch.jsonl --model none", "'nosuch.jsonl'"),
         ("ask . --model none", "is a folder"),
         ("ask Who? --columns question=Frage", "--columns"),
         *(
@@ -88,7 +88,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         (f"{FIT} --method ATS --solver exact", "ATS has no exact solver"),
         (f"{FIT} --few-shot q.jsonl", "few-shot example"),
         (f"{FIT} --few-shot unlabeled.jsonl", "unlabeled.jsonl: line 1"),
-        (f"{FIT} --select --validation q.jsonl", "a validation question and one to fit to"),
+        (f"{FIT} --select --validation q.jsonl", "a validation question"),
         (f"{FIT} --select", "--select"),
         ("fit q.jsonl --model none --out q.jsonl", "is a file"),
         ("fit q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
@@ -103,14 +103,14 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("monitor scores.jsonl --risk 1", "--risk"),
         ("monitor scores.jsonl --alpha 0", "--alpha"),
         ("monitor scores.jsonl --plot plot.txt", "plot.txt"),
-        ("monitor scores.jsonl --plot there.png", "is there already"),
-        ("labels scores.jsonl --strike", "which labels"),
+        ("monitor scores.jsonl --plot there.png", "there.png"),
+        ("labels scores.jsonl --strike", "--strike"),
         ("labels scores.jsonl --strike --restore --id 3", "--restore"),
         ("export atlas --format logit-processor", "did you mean 'logits-processor'"),
         ("demo --out no/such/place", "neither no/such nor no exists"),
-        ("report .", "is no run folder"),
-        ("report nowhere", "is no run folder"),
-        ("status .", "is no run folder"),
+        ("report .", "settings.yaml"),
+        ("report nowhere", "settings.yaml"),
+        ("status .", "settings.yaml"),
     ],
 )
 def test_wrong_usage_names_what_is_wrong_and_does_nothing(line: str, named: str, folder: Path) -> None:

@@ -19,9 +19,9 @@ from invoking import semcal, write
 
 from semcal import reply_log as log_module
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli.app import app
 from semcal.reply_log import LabelledReply, Reply, ReplyLog, reading_logs
-from semcal.serve.watch import PromiseWatch
 
 
 def rows_of(n: int = 300, *, excess: float = 0.0, seed: int = 1) -> list[dict[str, Any]]:
@@ -244,8 +244,8 @@ def test_a_log_of_another_version_or_program_is_refused_as_it_is(tmp_path: Path)
     before = contents(tmp_path)
     for name, words in (
         ("log.sqlite", "layout 0"),
-        ("other.sqlite", "no log of replies"),
-        ("prices.sqlite", "no log of replies"),
+        ("other.sqlite", "expected a log of replies"),
+        ("prices.sqlite", "expected a log of replies"),
     ):
         for others in ((), (whole,)):
             code, _, said = semcal("monitor", *others, tmp_path / name, "--risk", 0.9)
@@ -294,7 +294,7 @@ def test_a_log_is_held_against_the_risk_of_each_replys_threshold(tmp_path: Path)
 def test_without_a_risk_it_says_that_none_is_watched(tmp_path: Path) -> None:
     _, lines, stderr = semcal("monitor", write(tmp_path / "rows.jsonl", rows_of(20)))
     assert [line["watch"] for line in lines] == ["calibration"]
-    assert "no risk is promised" in stderr
+    assert "monitor: the risk is not watched" in stderr
 
 
 def test_rows_come_from_standard_input_and_under_other_names() -> None:
@@ -334,18 +334,19 @@ def page_of(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:
 
 def test_on_a_terminal_people_read_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = page_of(monkeypatch, write(tmp_path / "bad.jsonl", rows_of(excess=0.2)), "--risk", 0.2)
+    assert bad.startswith("ALARM: risk")
     assert "ALARM at label" in bad
-    assert "answered are wrong" in bad
-    assert "20 % promised" in bad
+    assert "20%" in bad
     assert "docs/monitor.md" in bad
     good = page_of(
         monkeypatch, write(tmp_path / "good.jsonl", rows_of()), "--risk", 0.4, "--calibration", "atlas"
     )
     assert "holds so far" in good
     assert "ALARM" not in good
-    assert "look different" in good
+    assert "different from the questions" in " ".join(good.split())
     empty = page_of(monkeypatch, write(tmp_path / "none.jsonl", []), "--risk", 0.4)
-    assert "no labels of answered replies; 40 % promised" in empty
+    assert "ALARM" not in empty
+    assert "at most 40%" in empty
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

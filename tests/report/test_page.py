@@ -135,7 +135,7 @@ def test_a_large_run_is_held_as_run_0_alone_and_the_page_says_so(
     assert explorer_blocks(run).runs == [0, 1]
     alone = explorer_blocks(run, small=100)
     assert alone.runs == [0]
-    assert "Of the 2 runs the page holds run 0 alone" in grid_page(run, made_up_results, [], alone)
+    assert "only run 0 of 2 runs" in grid_page(run, made_up_results, [], alone)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_more_refused_rows_than_the_page_names_are_counted(
     write_rows(own_grid.folder / "problems.jsonl", rows)
     page = bare(own_grid, made_up_results)
     assert len(Page(page).tables["table-problems"]) == 1 + 200
-    assert "the first 200 of 230; all stand in problems.jsonl" in page
+    assert "the first 200 of 230" in page
 
 
 @pytest.mark.parametrize("name", ["environment.json", "verdicts.sqlite"])

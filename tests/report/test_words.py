@@ -36,7 +36,7 @@ def test_the_first_sentence_says_what_was_asked(results: dict[str, Any]) -> None
     asked = f"{ONE} (30 test questions), made-up-rare (30 test questions); Base, SE, TS; 2 runs of 10 sampled"
     assert sentences(results)[0].startswith(asked)
     results |= {"problems": 1, "left_out": {"m": ["TS", "token_losses"]}}
-    left_out = "; 1 row of the data refused; without TS and token losses for m, which is behind a server."
+    left_out = "; 1 row of the data rejected; without TS and token losses for m, which is behind a server."
     assert sentences(results)[0].endswith(left_out)
 
 

@@ -13,13 +13,13 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from semcal.calibration.watch import PromiseWatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import SampleRequest
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.endpoints import HttpServer, listening
 from semcal.serve.service import Service
-from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.steps.made_up_calibration import calibration, provenance, threshold
 

@@ -27,7 +27,7 @@ from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.calibration.features import candidates_for, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.cli import serve_command
-from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.metrics.probability_maps import Labelled, choose_map, part_of
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
@@ -150,13 +150,11 @@ def test_what_is_learnt_is_what_the_pooled_rows_give(
     fit = Labelled(features.values, correct, candidates_for(features)).part(~apart)
     chosen = choose_map(*fit).map
     assert new.map == chosen
-    out_of_fold, _ = predict_out_of_fold([fit])
     (threshold,) = set_thresholds(
         chosen.scores(part_of(features.values, apart)),
         correct[apart],
         [RISK],
         0.05,
-        fitted=(chosen.scores(fit.features), out_of_fold),
     )
     assert new.threshold == threshold
     assert (new.report.n, new.report.apart) == (sum(~apart), sum(apart))
@@ -343,7 +341,7 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
                 correct[labels.apart],
                 [0.2],
                 0.05,
-                fitted=(scores[~labels.apart], scores[~labels.apart]),
+                explain=False,
             )
             certified += only_audited and found.threshold is not None
             # from t on the mean of a share is (1 + t) / 2, and so often an answer is right
@@ -376,8 +374,7 @@ def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
             assert apart.any() == (how != "default")
             if how == "default":
                 continue
-            fitted = (scores[~apart], scores[~apart])
-            (found,) = set_thresholds(scores[apart], correct[apart], [0.2], 0.05, fitted=fitted)
+            (found,) = set_thresholds(scores[apart], correct[apart], [0.2], 0.05, explain=False)
             broken[how] += found.threshold is not None and found.threshold < 0.8
     assert broken["allowed"] <= 5 < broken["left out"]  # of 20 with .05 each: more once in 3 000 times
 

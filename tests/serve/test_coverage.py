@@ -93,7 +93,7 @@ def test_what_would_draw_otherwise_is_refused_or_set_aside_and_named(
     refused = server.chat(WROTE, **{name: OTHERWISE[name]})
     error = refused.json()["error"]
     assert (refused.status_code, error["code"], error["param"]) == (400, "not_covered", name)
-    assert "leave it out" in error["message"]
+    assert "omit it" in error["message"]
     reply = lenient.chat(WROTE, **{name: OTHERWISE[name]}).json()
     assert reply["choices"][0]["message"]["content"] == "Ana Velis"
     beside = reply["semcal"]

@@ -17,12 +17,12 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli import options as opt
 from semcal.cli.app import COMMANDS, app
 from semcal.cli.serve_command import ServeOptions, _settings
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import admits
-from semcal.serve.watch import PromiseWatch
 from semcal.servers.settings import is_loopback
 from tests.cli.invoking import write
 from tests.serve.serving import SANG, WROTE, running

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli import options as opt
 from semcal.cli import serve_command
 from semcal.data.template import Template
@@ -19,7 +20,6 @@ from semcal.models.prompting import PromptConfig
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.service import Service
-from semcal.serve.watch import PromiseWatch
 from tests.serve.serving import SANG, WHERE, WROTE, running, uq_of
 from tests.serve.test_deploying import parsed
 
@@ -123,9 +123,9 @@ def test_during_an_alarm_nothing_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "error"),
     [
-        ({"limit": None}, {}, "the calibration has none; calibrate with --risk"),
-        ({"answer_kind": "given"}, {}, "of given ones"),
-        ({}, {"answer_kind": "given"}, "of given ones"),
+        ({"limit": None}, {}, "--fallback"),
+        ({"answer_kind": "given"}, {}, "--fallback"),
+        ({}, {"answer_kind": "given"}, "--fallback"),
     ],
 )
 def test_what_cannot_be_passed_on_is_refused_at_the_start(first: Any, second: Any, error: str) -> None:

@@ -18,13 +18,13 @@ import pytest
 import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, features_of
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli import serve_command
 from semcal.errors import StoreError, UsageError
 from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, Reply, ReplyLog
-from semcal.serve.watch import PromiseWatch
 from tests.cli.invoking import semcal as command
 from tests.serve.serving import MANY, SANG, TABLE, WHERE, WROTE, running, until, uq_of
 from tests.steps.made_up_calibration import threshold

@@ -120,7 +120,7 @@ def test_answers_and_probabilities_are_those_of_ask_and_sigterm_ends_it_well(
         assert kept.reply(reply.json()["id"]).probability == reply.json()["semcal"]["confidence"]
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert [line["status"] for line in lines] == [200] * (len(answers) + 1)
-    assert said.endswith("serve: stopped; what was asked is answered\n")
+    assert said.splitlines()[-1].startswith("serve: stopped; ")
     assert not [text for text in answers if text in said]
 
 
@@ -137,13 +137,13 @@ def test_five_hundred_answers_are_those_of_ask(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--model", "atlas"), "give --model and --calibration"),
+        (("--model", "atlas"), "--calibration"),
         (("--host", "0.0.0.0"), "SEMCAL_SERVE_KEYS"),
         (("--abstain", "refuse"), "did you mean 'refusal'"),
         (("--model", "atlas", "--calibration", "nowhere"), "nowhere"),
         (("--config", "none.yaml"), "cannot be read"),
-        (("--label-log", "labels"), "--label-log is of labels, which need --log FILE"),
-        (("--log", "log", "--label-log", "./log"), "give each replica a --log of its own"),
+        (("--label-log", "labels"), "--label-log requires"),
+        (("--log", "log", "--label-log", "./log"), "--label-log log equals"),
         (("--host", "203.0.113.1", "--keys", "keys"), "cannot listen"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, _, said = semcal("serve", "--port", taken.getsockname()[1])
-    assert (code, "give another --port" in said) == (2, True)
+    assert (code, "--port" in said) == (2, True)
 
 
 def test_without_the_extra_it_is_named() -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.report import LikeAnswers
+from semcal.calibration.watch import PromiseWatch
 from semcal.cli import serve_command
 from semcal.metrics.sequential import KEPT
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, ReplyLog
 from semcal.serve.configuration import hashed
 from semcal.serve.guard import PAGE
-from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.serve.devtools import Page, browsing
 from tests.serve.serving import MANY, TABLE, WROTE, Running, running, uq_of
@@ -134,11 +134,11 @@ def test_a_person_asks_opens_a_meaning_and_turns_the_dial(browser: Page, tmp_pat
     watch = PromiseWatch.of(uq.calibration)
     with running(uq, log=ReplyLog(tmp_path / "log"), watch=watch) as server:
         opened(browser, server)
-        assert "At .60: about 17 % answered, 20 % of them wrong" in read(browser, "#dial-said")
+        assert "At 0.60: about 17% answered, 20% of them wrong" in read(browser, "#dial-said")
         said = asked(browser, HOSTILE)
         expected = uq.ask(HOSTILE)
         assert HOSTILE in said
-        assert f"{expected.confidence:.2f}".removeprefix("0") in said
+        assert f"{expected.confidence:.2f}" in said
         assert expected.explanation.split(";")[-1] in said
         browser.do("document.querySelector('summary').focus()")
         browser.press("Enter")
@@ -150,9 +150,9 @@ def test_a_person_asks_opens_a_meaning_and_turns_the_dial(browser: Page, tmp_pat
         assert "nothing is answered" in read(browser, "#dial-said")
         assert "Abstains" in read(browser, "#result")
         browser.press("Home", "ArrowRight")
-        assert "At .01: 100 % answered, 50 % of them wrong" in read(browser, "#dial-said")
+        assert "At 0.01: 100% answered, 50% of them wrong" in read(browser, "#dial-said")
         assert "Answered" in read(browser, "#result")
-        assert "Back to the server's .60" in read(browser, "#dial")
+        assert "Back to the server's 0.60" in read(browser, "#dial")
         asked(browser, WROTE)
         assert browser.do("document.querySelectorAll('#history li').length") == 2
         browser.until("document.querySelector('#watch').innerText.includes('2 replies')")

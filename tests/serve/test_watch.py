@@ -17,6 +17,7 @@ from scipy.stats import binom, norm
 
 from benchmarks.monitor import with_labels
 from semcal.calibration.calibration import Calibration, Threshold
+from semcal.calibration.watch import ALPHA, COMPARED, PromiseWatch
 from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps
@@ -25,7 +26,6 @@ from semcal.metrics.probability_maps import MapCandidate
 from semcal.metrics.sequential import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
 from semcal.reply_log import LabelledReply
 from semcal.rows import Row
-from semcal.serve.watch import ALPHA, COMPARED, PromiseWatch
 
 STREAMS = 200
 #: More alarms than this come of a watch of level .05 once in a thousand times.
@@ -388,3 +388,11 @@ def test_a_watch_goes_on_from_its_state_as_if_nothing_had_been(
         watch.update(reply)
         restored.update(reply)
     assert restored == watch
+
+
+def test_risks_of_one_shown_threshold_promise_the_largest_if_different_scores_decide() -> None:
+    strict = Threshold(0.7, 0.1, 0.05, 100, 50, 2, 0.09, threshold_score=0.9)
+    loose = replace(strict, risk_limit=0.2)
+    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.1),)
+    loose = replace(loose, threshold_score=0.6)
+    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.2),)

@@ -212,7 +212,7 @@ def test_a_block_without_any_answer_stops_the_run_and_is_not_kept(
     data: Path, server: FakeServer, whole: Path, tmp_path: Path
 ) -> None:
     chosen = settings(data, server.url)
-    with pytest.raises(ServerError, match="questions asked together"):
+    with pytest.raises(ServerError, match="the server answered none"):
         run(tmp_path, chosen, server, refused=("Who",))
     run(tmp_path, chosen, server)
     assert mills.contents(tmp_path) == mills.contents(whole)

@@ -332,11 +332,11 @@ def test_the_command_prints_the_profile_and_what_follows_and_asks_again_only_wha
 @pytest.mark.parametrize(
     ("quirks", "expected"),
     [
-        (LLAMA, {"alternatives of a token": "all 302", "truncation of draws": "not seen"}),
+        (LLAMA, {"alternatives of a token": "all 302", "truncation of samples": "not found"}),
         (OPENAI, {"temperature": "at most 2", "fits": "semcal fit --method TS-grid, semcal calibrate: "}),
         (
             {"truncates": "always", "log_probs": "masked"},
-            {"truncation of draws": "found: ", "sampling": "refused, for ", "measures": "E-SC: "},
+            {"truncation of samples": "found: ", "sampling": "rejected, ", "measures": "E-SC: "},
         ),
     ],
     ids=["llama.cpp", "OpenAI", "truncating"],

@@ -223,7 +223,7 @@ def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Pat
     [
         ({"answer": None}, "'answer' must be a text"),
         ({"answer": " "}, "'answer' is empty"),
-        ({"correct": "perhaps"}, "'correct' must say whether 'answer' is right"),
+        ({"correct": "perhaps"}, "'correct' must be true or false"),
         ({"correct": None}, "'correct' .* are missing"),
         ({"answer_log_likelihood": 0.5}, "at most|≤ 0"),
     ],

@@ -123,7 +123,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
         r"questions: no such file: 'Who wrote it\?'",
     ),
     ("", "questions: no such file: ''"),
-    ("none.jsonl", "no such file: none.jsonl"),
+    ("none.jsonl", "none.jsonl"),
     ({"question": "Who?"}, "questions: got a value of type dict"),
     ([{"question": ""}], r'questions\[0\]: "question" must be a non-empty text'),
     ([{"q": "Who?"}], r"questions\[0\]: no \"question\" \(the row's keys: q\)"),

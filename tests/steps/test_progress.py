@@ -249,7 +249,7 @@ def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pyt
     )
     assert set(asked) == {"q0"}
     prompts = [len(prompt.token_ids) for prompt in PromptConfig(examples).prompts(MODEL, QUESTIONS)]
-    assert tokens.startswith(f"tokens: {sum(prompts):,} of prompts ({sum(prompts) // 70:,} a question), ")
+    assert tokens.startswith(f"tokens: {sum(prompts):,} of prompts ({sum(prompts) // 70:,} per question), ")
     assert tokens.endswith("at most 14,000 of answers")  # 70 questions, 2 temperatures, 10 draws of 10 tokens
     assert "passages of the few-shot examples are" in passages
     assert seconds.startswith("time: a single question took")
@@ -265,7 +265,7 @@ def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() 
         def sample(self, *_: Any, **__: Any) -> Any:
             raise AssertionError("asked")
 
-    requests, tokens, seconds = plan_sampling(
+    requests, tokens, cached, seconds = plan_sampling(
         Server({"Who?": {"Ana": 1.0}}),
         QUESTIONS,
         recalibrators=[Temperature(1.0), Temperature(0.5)],
@@ -275,8 +275,11 @@ def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() 
     )
     characters = sum(len(turn.content) for q in QUESTIONS for turn in PromptConfig().chat(q))
     assert requests == "requests: 560"
-    assert tokens.startswith(f"tokens: about {8 * (characters // CHARACTERS):,} of prompts")
-    assert seconds == "time: not measured, because a server may charge for a first question"
+    once = characters // CHARACTERS
+    assert tokens.startswith(f"tokens: about {8 * once:,} of prompts")
+    assert f"about {8 * once - int(0.5 * 7 * once):,} " in cached
+    assert f" {8 * once - int(0.9 * 7 * once):,} " in cached
+    assert seconds.startswith("time: not measured")
 
 
 def test_a_plan_over_a_server_that_charges_nothing_is_timed() -> None:

@@ -99,11 +99,12 @@ def test_the_threshold_keeps_its_risk_on_other_data() -> None:
     assert broken <= 5  # at most 1 in 40 is expected to exceed delta / 2 = 0.025
 
 
-def test_groups_stay_together_and_count_once_for_a_threshold() -> None:
+def test_groups_stay_together_and_all_their_members_count_for_a_threshold() -> None:
     score, correct = world(400)
     groups = np.repeat(np.arange(100), 4)
     calibrator = ScoreCalibrator(risks=0.3).fit(score, correct, groups=groups)
-    assert calibrator.thresholds_[0].n == 40
+    found = calibrator.thresholds_[0]
+    assert (found.test, found.groups, found.n) == ("betting", 90, 360)  # ten groups choose the stakes
 
 
 def test_tables_have_names_and_missing_scores_have_probabilities() -> None:

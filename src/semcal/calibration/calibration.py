@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
+from semcal.arrays import Floats
 from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.configuration import requested_features
 from semcal.calibration.features import (
@@ -24,6 +25,7 @@ from semcal.calibration.features import (
     Feature,
     answered_rows,
     features_of,
+    order_by,
 )
 from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
 from semcal.calibration.score_column import ScoreColumn, score_features, scored_row
@@ -33,8 +35,8 @@ from semcal.files import dumps, json_checksum
 from semcal.hub_names import CALIBRATION
 from semcal.inputs import Samples, as_sample_rows, check_clustered_by
 from semcal.measuring import MeasureOptions, measure_at, measure_rows
-from semcal.metrics.probability_maps import ProbabilityMap
-from semcal.metrics.thresholds import threshold_sentence
+from semcal.metrics.probability_maps import Move, ProbabilityMap
+from semcal.metrics.thresholds import TestName, threshold_sentence
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, fingerprint
 from semcal.models.equivalence import Equivalence
@@ -81,12 +83,22 @@ ID_LETTERS = 12
 
 
 @dataclass(frozen=True)
+class Uncertified:
+    """The loosest score at which the labels at hand, and perhaps no others, keep a risk."""
+
+    score: float
+    answered: Annotated[int, Field(ge=1)]
+    errors: LabelCount
+
+
+@dataclass(frozen=True)
 class Threshold:
     """Smallest probability of an answer that is given, for a limit of the risk.
 
     Of the answers from the threshold on, at most `risk_limit` are wrong. This holds with probability
-    1 − `delta`, shown by `n` held-out questions, one of each group. If the map is a constant, the threshold
-    is compared with shares, not with probabilities. `threshold` is None if no threshold could be shown.
+    1 − `delta`, shown by `n` labeled questions: all of them if a feature orders the answers, otherwise those
+    held out. Without a feature, under a constant map, the threshold is compared with shares. `threshold` is
+    None if no threshold could be shown.
     """
 
     threshold: Share | None
@@ -99,11 +111,36 @@ class Threshold:
     #: Held-out questions that would be needed, if no threshold was shown; None if no number suffices.
     questions_needed: int | None = None
     least_risk: Share | None = None  # the smallest risk that could be shown, if no threshold was
+    #: If answers are ordered by a feature (`Calibration.ordering`), its smallest value of an answer that is
+    #: given; `threshold` is then the smallest probability of such a labeled answer.
+    threshold_score: float | None = None
+    groups: LabelCount | None = None  # number of tested groups of questions; None without groups
+    test: TestName = "exact"  # on one question of each group, or "betting" on all of them
+    refused: Share | None = None  # estimate of the share that any rule must refuse, if no threshold was shown
+    kept: Uncertified | None = None  # what the labels say without a guarantee, if no threshold was shown
 
     @property
     def sentence(self) -> str:
         """The guarantee of the threshold, or the number of labels that a guarantee would need."""
         return threshold_sentence(self, self.n)
+
+    @property
+    def outlook(self) -> str | None:
+        """What can be certified, in a sentence or two, if no threshold was shown; None otherwise."""
+        if self.threshold is not None or self.refused is None:
+            return None
+        parts = []
+        if self.refused > 0:
+            parts.append(f"Any rule must refuse about {self.refused:.0%} of the questions at this risk.")
+        if self.least_risk is not None:
+            parts.append(f"These labels certify a risk of {self.least_risk:.0%}.")
+        if self.kept is not None:
+            wrong = self.kept.errors / self.kept.answered
+            parts.append(
+                f"Not certified: from the score {self.kept.score:.3g} on, {self.kept.answered} of {self.n} "
+                f"labeled answers are given, and {wrong:.1%} of these are wrong."
+            )
+        return " ".join(parts) or None
 
 
 @dataclass(frozen=True)
@@ -180,7 +217,9 @@ class _Contents:
     open_book: bool | None = None
     merge_refusals: bool = False
     labeled: LabeledAnswers = LabeledAnswers()
+    ordering: str | None = None
     score: ScoreColumn | None = None
+    moves: tuple[Move, ...] = ()
 
     @property
     def base(self) -> str:
@@ -197,7 +236,8 @@ class _Contents:
         names = {self.base, *(feature.name for feature in self.requested)}
         names |= set() if self.score is not None else {*FEATURES}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
-        unknown = [name for name in self.map.features if name not in names]
+        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
+        unknown = [name for name in read if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
         if (self.m == 0) != (self.score is not None):
             raise InputError(f"m is {self.m}, and the score is {shown(self.score)}")
@@ -256,6 +296,8 @@ class Calibration(_Contents):
         The answers that the map was fitted to.
     score : ScoreColumn or None
         The column of the rows that is calibrated; None if samples are.
+    moves : tuple of Move
+        Changes of the probability of the map, each for other data (`Calibrator.move`).
     provenance : Provenance or None
         Model, prompt and data; None if the samples came from a file.
     samples_sha256 : str or None
@@ -269,8 +311,11 @@ class Calibration(_Contents):
 
     Examples
     --------
-    >>> Calibration.from_pretrained("atlas").m
-    10
+    >>> import semcal
+    >>> from semcal.demo import real
+    >>> calibration = semcal.score(real.load()[:100], equivalence="exact").calibrate()
+    >>> calibration.m, calibration.report.n
+    (10, 100)
     """
 
     recalibrator: Fitted | None = field(default=None, compare=False)
@@ -307,10 +352,12 @@ class Calibration(_Contents):
         return json_checksum(
             {
                 **contents,
+                **({"ordering": self.ordering} if self.ordering else {}),
                 "model": self.provenance and [self.provenance.revision, self.provenance.prompt_hash],
                 "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
                 **({"ancestors": self.ancestors} if self.ancestors else {}),
                 **({} if self.score is None else {"score": asdict(self.score)}),
+                **({"moves": [*map(asdict, self.moves)]} if self.moves else {}),
             }
         )[:ID_LETTERS]
 
@@ -355,11 +402,11 @@ class Calibration(_Contents):
         InputError
             If a row does not have `m` samples, a temperature is missing, or a score is not a finite number.
         """
-        features, first = self._scored(rows) if self.score is not None else self._sampled(rows)
+        features, first = self.read(rows)
         if not first:  # the server answered no question
             return []
-        lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.features}
-        values = lacking | dict(features.values)
+        probability, scores = self.predict(features)
+        orders = scores if self.ordering is None else order_by(self.ordering, self._complete(features))
         columns = {
             name: [None if math.isnan(value) else value for value in column.tolist()]
             for name, column in features.values.items()
@@ -370,23 +417,41 @@ class Calibration(_Contents):
                 meaning=meaning,
                 probability=None if text is None else p,
                 probabilities=self._of_meanings(row, meaning, 0.0 if text is None else p),
-                abstained=text is None or self.abstains(score),
+                abstained=text is None or self.abstains(order),
                 score=base,
                 map=self.map.candidate.name,
-                decision=self.decide(-math.inf if text is None else score),
+                decision=self.decide(-math.inf if text is None else order),
                 like=None if text is None else self.report.like_answers(score),
                 features={} if text is None else dict(zip(columns, by_name)),
             )
-            for text, meaning, p, score, base, row, *by_name in zip(
+            for text, meaning, p, score, order, base, row, *by_name in zip(
                 features.answers,
                 features.meanings,
-                self.map.predict(values).tolist(),
-                self.map.scores(values).tolist(),
+                probability.tolist(),
+                scores.tolist(),
+                orders.tolist(),
                 features.values[self.base].tolist(),
                 first,
                 *columns.values(),
             )
         ]
+
+    def read(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
+        """Return the features of rows as `apply` takes them, and the rows of the answers."""
+        return self._scored(rows) if self.score is not None else self._sampled(rows)
+
+    def predict(self, features: AnswerFeatures) -> tuple[Floats, Floats]:
+        """Return the probabilities (n,) of answers, and the scores (n,) that a threshold is compared with."""
+        values = self._complete(features)
+        p = self.map.predict(values)
+        for move in self.moves:
+            p = move.apply(p)
+        return p, self.map.scores(values) if self.map.candidate.kind == "constant" else p
+
+    def _complete(self, features: AnswerFeatures) -> dict[str, Floats]:
+        """Return the features that the calibration reads, NaN (n,) for features that no row has."""
+        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
+        return {name: np.full(len(features.answers), np.nan) for name in read} | dict(features.values)
 
     def _scored(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
         """Return the scores of rows with further features, and the rows."""
@@ -425,18 +490,22 @@ class Calibration(_Contents):
         """The value of the threshold, if one was shown to hold."""
         return None if self.threshold is None else self.threshold.threshold
 
-    def abstains(self, score: float) -> bool | None:
-        """Return whether an answer with this score abstains; None without a threshold."""
-        return None if self.threshold is None else self.limit is None or score < self.limit
+    def accepts(self, order: float, threshold: Threshold) -> bool:
+        """Return whether an answer reaches a threshold; `order` is its probability or its `ordering`."""
+        limit = threshold.threshold if self.ordering is None else threshold.threshold_score
+        return limit is not None and order >= limit
 
-    def decide(self, score: float) -> DecisionWord | None:
-        """Return "answer", "review" or "abstain" for this score; None unless several risks were given."""
+    def abstains(self, order: float) -> bool | None:
+        """Return whether an answer abstains; None without a threshold."""
+        return None if self.threshold is None else not self.accepts(order, self.threshold)
+
+    def decide(self, order: float) -> DecisionWord | None:
+        """Return "answer", "review" or "abstain" for an answer; None unless several risks were given."""
         if not self.thresholds:
             return None
-        strictest = self.thresholds[0].threshold
-        if strictest is not None and score >= strictest:
+        if self.accepts(order, self.thresholds[0]):
             return "answer"
-        return "abstain" if self.abstains(score) else "review"
+        return "abstain" if self.abstains(order) else "review"
 
     @property
     def bands(self) -> list[dict[str, Any]] | None:
@@ -473,10 +542,12 @@ class Calibration(_Contents):
         if self.samples is not None:
             write_if_new(folder / SAMPLES, self.samples)
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
-        contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
+        bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest, labeled=LabeledAnswers())
+        contents = {**asdict(bare), "labeled": vars(self.labeled)}
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
-        for name in ("thresholds", "columns", "signals", "ancestors", "merge_refusals", "score"):
+        left_out = "thresholds columns signals ancestors merge_refusals score ordering moves"
+        for name in left_out.split():
             if not contents[name]:
                 del contents[name]
         if self.answer_kind == "modal":

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,17 +16,24 @@ from numpy.typing import NDArray
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import Calibration, GradedExample, LabeledAnswers, Threshold
+from semcal.calibration.calibration import (
+    Calibration,
+    Threshold,
+    Uncertified,
+    as_calibration,
+)
+from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
 from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
 from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import (
-    NEVER,
-    SHARES,
     AnswerFeatures,
     answered_rows,
     candidates_for,
     features_of,
+    order_by,
 )
+from semcal.calibration.map_report import LearnedMap, graded_examples
+from semcal.calibration.move import move_calibration
 from semcal.calibration.problems import (
     problems_of_features,
     problems_of_labels,
@@ -34,15 +41,6 @@ from semcal.calibration.problems import (
     what_to_do_first,
 )
 from semcal.calibration.production import ProductionLabels, usable_features
-from semcal.calibration.report import (
-    ONE_PROBABILITY,
-    AtThreshold,
-    CalibrationReport,
-    CandidateScore,
-    CurvePoint,
-    LikeAnswers,
-    TemperatureScore,
-)
 from semcal.calibration.samples import (
     NOWHERE,
     SamplesOrigin,
@@ -64,6 +62,7 @@ from semcal.calibration.signals import (
     add_signals,
     asks_a_model,
     check_any_signals,
+    free_signals,
     signals_named,
     signals_read,
 )
@@ -83,33 +82,22 @@ from semcal.errors import (
     FitError,
     InputError,
     QuestionError,
-    SemcalWarning,
-    UndefinedWarning,
     UsageError,
     shown,
 )
-from semcal.grading.grade import as_grader, grade_together, grader_record
+from semcal.grading.grade import GRADERS, as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
-from semcal.inputs import ModelLike, Samples
+from semcal.inputs import EquivalenceLike, ModelLike, Samples
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
-    FEW,
-    FOLDS,
-    MOST,
     Labelled,
-    MapChoice,
     ProbabilityMap,
-    choose_answers,
-    choose_map,
-    paired_difference,
     part_of,
-    predict_out_of_fold,
 )
-from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
-from semcal.models.equivalence import ExactMatch
+from semcal.models.equivalence import Equivalence, ExactMatch
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler
 from semcal.models.sample import Sampling, SamplingConfig, add_stated_answers
@@ -132,21 +120,16 @@ if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
 
-#: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
-PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
-#: Decimals of the probabilities that are stored for labeled answers.
-DECIMALS = 6
-#: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
-LIKE, MOST_LIKE = 20, 10
-#: Thresholds for which the report counts the answered questions.
-THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
+#: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
+#: learned probability orders answers well enough to hold labels out for it.
+MOST_LABEL_FREE = 1000
+#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples.
+RISKS, TIMES, RESAMPLES = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20
 #: The advice for one sample of each question.
 OF_ONE_DRAW = (
     "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
     "with m = 10; --config calibration.m_curve=true shows the loss with one sample"
 )
-#: The figures that are reported of Base and of the calibrated probability.
-FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
 
 @dataclass(frozen=True)
@@ -324,6 +307,7 @@ class Calibrator:
                 raise UsageError(
                     "m, temperatures, m_curve: rows with a score have no samples. Leave them out"
                 )
+            _check_all_scored(rows, score)
             return calibrate_scores(rows, score, self.config, seed=seed)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
@@ -337,6 +321,75 @@ class Calibrator:
             return calibration
         stored = rows_at_temperatures(rows, temperatures)
         return calibration.with_draws_curve(draws_curve(stored, cluster, config, seed=seed))
+
+    def move(
+        self,
+        calibration: Calibration | str | Path,
+        samples: Samples,
+        *,
+        equivalence: EquivalenceLike | None = None,
+        seed: int = 0,
+        progress: ShowProgress = True,
+    ) -> Calibration:
+        """Move a calibration to new data with few labels, such as 30 to 200.
+
+        The new labels refit two numbers: logit p becomes a + b logit p. The report compares the probabilities
+        before, the moved ones, and those learned from the new labels alone, out of fold.
+
+        Parameters
+        ----------
+        calibration : Calibration, str or Path
+            The calibration, or its directory. It sets all settings but `risks` and `delta`; its grader is
+            used unless another one is given.
+        samples : file, DataFrame or dicts
+            Labeled rows of the new data as in `fit_rows`, sampled as the calibration says, or with its score.
+        equivalence : str, Path or Equivalence, optional
+            The equivalence of the calibration, if it is in another directory here.
+        seed : int
+            Seed of the folds.
+        progress
+            As in `semcal.calibrate`.
+
+        Returns
+        -------
+        Calibration
+            Without the thresholds of the old data.
+
+        Raises
+        ------
+        InputError
+            If a row is invalid.
+        UsageError
+            If a row was sampled otherwise than the calibration says.
+        """
+        calibration = as_calibration(calibration)
+        rows = inputs.as_sample_rows(samples, scored=calibration.score is not None)
+        origin = name_of(samples)
+        if calibration.score is not None:
+            _check_all_scored(rows, calibration.score)
+            judge: Equivalence = ExactMatch()
+            measured: RowsAt = {None: rows}
+        else:
+            for row in rows:
+                check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
+            name = equivalence_of(calibration, equivalence)
+            cluster = inputs.load_cluster_config(replace(calibration.cluster, equivalence=name))
+            check_equivalence(calibration, cluster.judge)
+            judge = cluster.judge
+            with shown_progress(progress, "calibrate", len(rows)) as update:
+                measured = measure_samples(
+                    rows,
+                    cluster,
+                    m=calibration.m,
+                    answer=calibration.answer_kind,
+                    progress=update,
+                    read_by=calibration,
+                )
+        learned = calibration.grader or ""
+        is_named = learned in GRADERS or learned.startswith("judge:")  # else an object graded
+        grader = as_grader(self.config.grader or (learned if is_named else None), judge)
+        config = replace(self.config, grader=grader)
+        return move_calibration(calibration, measured, config, seed=seed, data=origin)
 
 
 def calibration_config(
@@ -526,10 +579,17 @@ def calibrate_rows(
     answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
     ties = [question_ties(row.json) for row in labeled]
     groups = several(ties)
-    held_out = kept_apart(n, groups, seed) if config.risks else np.zeros(n, dtype=bool)
+    # Each choice that labels make between orderings, of a temperature or a direction, halves the level.
+    n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
+    n_units, reads_score_alone = n if groups is None else int(groups.max()) + 1, score and not config.features
+    label_free = added is None and (bool(reads_score_alone) or n_units * n_orderings < MOST_LABEL_FREE)
+    is_split = bool(config.risks) and not label_free
+    held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
     if score is None:
-        for t in answering:
-            check_any_signals(config.signals, answered_rows({t: rows[t], **rows}, kind))
+        answers_at = [answered_rows({t: rows[t], **rows}, kind) for t in answering]
+        for answers in answers_at:
+            check_any_signals(config.signals, answers)
+        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
         features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
         correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
     else:
@@ -553,12 +613,13 @@ def calibrate_rows(
         Labelled(features.values, correct, candidates_for(features)).part(fitted)
         for features, correct in zip(features_at, correct_at)
     ]
-    learned = _Learned.from_labels(labels, None if groups is None else groups[fitted], seed)
+    learned = LearnedMap.from_labels(labels, None if groups is None else groups[fitted], seed)
     learned = replace(learned, without=[features.values[features.base][without] for features in features_at])
     place = learned.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    problems = (*problems_of_rows(labeled, ties, groups, held_out), *problems_of_features(features))
+    testing = held_out if is_split or not config.risks else np.ones(len(held_out), dtype=bool)
+    problems = (*problems_of_rows(labeled, ties, groups, testing), *problems_of_features(features))
     problems += () if added is None else added.problems
     first_lines = [] if score else [*problems_of_labels(answer_rows, judge or cluster.address)]
     if m == 1:
@@ -594,7 +655,7 @@ def calibrate_rows(
         answer_kind=kind,
         columns=tuple(column for column in config.features if column.name in learned.map.features),
         signals=signals_read(config.signals, learned.map.features),
-        examples=_examples(answer_rows, features, correct[:n], grader),
+        examples=graded_examples(answer_rows, features, correct[:n], grader),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labeled),
         labeled=learned.labeled,
@@ -602,29 +663,35 @@ def calibrate_rows(
     )
     if not config.risks:
         return calibration
-    scores, fitted_scores = (learned.map.scores(part_of(features.values, part)) for part in (tested, fitted))
+    ordering = features.ordering if label_free else None
+    used = has_answer if ordering else tested
+    values = part_of(features.values, used)
+    scores = learned.map.scores(values)
     thresholds = set_thresholds(
-        scores,
-        correct[tested],
+        order_by(ordering, values) if ordering else scores,
+        correct[used],
         config.risks,
         config.delta,
-        fitted=(fitted_scores, learned.out_of_fold),
-        groups=None if groups is None else groups[tested],
+        groups=None if groups is None else groups[used],
         seed=seed,
+        n_orderings=n_orderings if ordering else 1,
+        shown=scores if ordering else None,
     )
-    # Coverage counts all held-out questions, also those without an answer.
-    n_held_out = int(held_out.sum()) if groups is None else len(np.unique(groups[held_out]))
+    # Coverage counts all questions that are tested, also those without an answer.
+    n_tested = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
     thresholds = tuple(
-        replace(
+        threshold
+        if threshold.test == "betting"
+        else replace(
             threshold,
-            n=n_held_out,
+            n=n_tested,
             questions_needed=threshold.questions_needed
-            and -(-threshold.questions_needed * n_held_out // threshold.n),
+            and -(-threshold.questions_needed * n_tested // threshold.n),
         )
         for threshold in thresholds
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks, ordering=ordering)
 
 
 def calibrate_scores(
@@ -632,24 +699,28 @@ def calibrate_scores(
 ) -> Calibration:
     """Learn the probability that an answer is correct from a score of labeled rows without samples.
 
-    Each row has `id`, the score, and `correct`; or `options` or an `answer`, and reference `answers`. Errors
-    and warnings are those of `calibrate_rows`. UsageError for signals, which are of a model.
+    Each row, accepted by `check_scored`, has `id`, the score, and `correct`; or `options` or an `answer`, and
+    reference `answers`. Errors and warnings are those of `calibrate_rows`. UsageError for signals, which are
+    of a model.
     """
     config = config or CalibrationConfig()
     if config.signals:
         raise UsageError("signals: they are of a model, and rows with a score have none. Leave them out")
     if config.answer == "greedy":
         raise UsageError("answer: 'greedy' is of samples, and rows with a score have none. Leave it out")
-    for row in rows:
-        try:
-            check_scored(row, score)
-        except InputError as error:
-            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
     exact = ExactMatch()
     grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
     config = replace(config, answer="given", grader=grader, score=score.name)
     scored = [scored_row(row) for row in rows]
     return calibrate_rows({None: scored}, ClusterConfig(exact), config, seed=seed, score=score)
+
+
+def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:
+    for row in rows:
+        try:
+            check_scored(row, score)
+        except InputError as error:
+            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
 
 
 def _open_book(rows: Sequence[Row]) -> bool | None:
@@ -677,36 +748,6 @@ def _pooled(
     return replace(features, values=values), np.concatenate([correct, added.correct])
 
 
-def _examples(
-    rows: Sequence[Row], features: AnswerFeatures, correct: Floats, grader: Grader
-) -> tuple[GradedExample, ...]:
-    """Return three examples: the first correct answer, the first wrong one, and the next."""
-    texts = features.answers[: len(rows)]  # the text of a score alone is ""
-    usable = [i for i, text in enumerate(texts) if text or (text == "" and rows[i].title)]
-    first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
-    chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
-    answered = [(rows[i], features.answers[i] or "", bool(correct[i])) for i in chosen]
-    return tuple(
-        GradedExample(row.title or row.id, text, _reference(row, text, grader, matches=matches), matches)
-        for row, text, matches in answered
-    )
-
-
-def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | None:
-    """Return the first reference of a question, or the first that the answer matches.
-
-    A judge reads all references at once. It is not asked again; its rules find the matching reference.
-    """
-    if not row.is_labelled:
-        return None
-    question, references = row.question_or_empty, row.answers if matches else ()
-    marks: Grader = getattr(grader, "rules", grader) if hasattr(grader, "judge") else grader
-    matching = grade_together(
-        marks, lambda one: [other for other in references if one.grade(question, [text], [other]).correct]
-    )
-    return (*matching, *row.answers)[0]
-
-
 def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
     """Return whether the map reads samples at a temperature, or sharper samples settle ties there."""
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
@@ -732,29 +773,70 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
 
 
 def set_threshold(
-    scores: Floats,
-    correct: Floats,
-    risk: float,
-    delta: float,
-    *,
-    fitted: tuple[Floats, Floats],
-    groups: Groups | None = None,
-    seed: int = 0,
+    scores: Floats, correct: Floats, risk: float, delta: float, *, groups: Groups | None = None, seed: int = 0
 ) -> Threshold:
-    """Return the smallest threshold for which N held-out questions show that the risk holds.
-
-    The tests start at the likeliest threshold by scores and out-of-fold probabilities of the M `fitted`
-    questions.
-    """
-    fitted_scores, p = fitted
-    questions = len(correct) if groups is None else len(np.unique(groups))
-    start = likeliest_start(fitted_scores, 1 - p, questions, risk_limit=risk, delta=delta)
-    test = metrics.risk_controlled_threshold(
-        scores, correct, risk_limit=risk, delta=delta, start=start, groups=groups, seed=seed
+    """Return the smallest threshold for which N labeled questions, which chose no score, show the risk."""
+    test = metrics.label_free_threshold(
+        scores, correct, risk_limit=risk, delta=delta, groups=groups, seed=seed
     )
     bound = None if np.isnan(test.upper_bound) else test.upper_bound
     counts = test.questions, test.answered, test.errors
-    return Threshold(test.threshold, risk, delta, *counts, bound, test.questions_needed, test.least_risk)
+    needed = test.questions_needed, test.least_risk
+    return Threshold(test.threshold, risk, delta, *counts, bound, *needed, groups=test.groups, test=test.test)
+
+
+def with_outlook(
+    threshold: Threshold,
+    scores: Floats,
+    correct: Floats,
+    level: float,
+    *,
+    groups: Groups | None = None,
+    seed: int = 0,
+) -> Threshold:
+    """Add what can be certified to a risk without a threshold, from N labeled questions tested at `level`.
+
+    With an error rate μ, the correct answers and as many wrong ones as the risk r allows are at most
+    (1 − μ) / (1 − r) of the questions. The number of questions that is needed is found by resampling.
+    """
+    if threshold.threshold is not None:
+        return threshold
+    risk, every, n = threshold.risk_limit, np.arange(len(correct)), len(correct)
+    of_group = every if groups is None else np.unique(groups, return_inverse=True)[1]
+    members = np.split(np.argsort(of_group, kind="stable"), np.cumsum(np.bincount(of_group))[:-1])
+    rng = np.random.default_rng([seed, 7])
+
+    def shows(risk: float, drawn: Sequence[NDArray[np.intp]]) -> bool:
+        at = np.concatenate(drawn)
+        names = None if groups is None else np.repeat(np.arange(len(drawn)), list(map(len, drawn)))
+        test = metrics.label_free_threshold(
+            scores[at], correct[at], risk_limit=risk, delta=level, groups=names, seed=seed
+        )
+        return test.threshold is not None
+
+    def is_likely(times: float) -> bool:
+        size = round(times * len(members))
+        return (
+            2
+            * sum(
+                shows(risk, [members[i] for i in rng.integers(len(members), size=size)])
+                for _ in range(RESAMPLES)
+            )
+            > RESAMPLES
+        )
+
+    times = next((times for times in TIMES if is_likely(times)), None)
+    order = np.argsort(-scores, kind="stable")
+    wrong = np.cumsum(1 - correct[order])
+    is_last = np.append(np.diff(scores[order]) != 0, True) & np.isfinite(scores[order])
+    kept = np.flatnonzero(is_last & (wrong <= risk * np.arange(1, n + 1)))[-1:].tolist()
+    return replace(
+        threshold,
+        questions_needed=None if times is None else math.ceil(times * len(members)),
+        least_risk=next((r for r in RISKS if r > risk and shows(r, members)), None),
+        refused=max(0.0, float((1 - correct.mean() - risk) / (1 - risk))),
+        kept=Uncertified(float(scores[order[kept[0]]]), kept[0] + 1, int(wrong[kept[0]])) if kept else None,
+    )
 
 
 def set_thresholds(
@@ -763,25 +845,41 @@ def set_thresholds(
     risks: Sequence[float],
     delta: float,
     *,
-    fitted: tuple[Floats, Floats],
     groups: Groups | None = None,
     seed: int = 0,
+    n_orderings: int = 1,
+    shown: Floats | None = None,
+    explain: bool = True,
 ) -> tuple[Threshold, ...]:
     """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
 
-    Each of k risks is tested at `delta` / k. If a smaller risk holds from a lower threshold, the larger risk
-    takes this threshold as well, so that no threshold exceeds a stricter one.
+    Each of k risks is tested at `delta` / k, divided by the number of orderings from which labels chose. If a
+    smaller risk holds from a lower threshold, the larger risk takes this threshold as well, so that no
+    threshold exceeds a stricter one. If other values are `shown` (N,), the tested thresholds are
+    `threshold_score`, and `threshold` is the smallest shown value of a given answer. `explain` adds what can
+    be certified to a risk without a threshold.
     """
-    options = {"fitted": fitted, "groups": groups, "seed": seed}
+    level = delta / len(risks)
     thresholds: list[Threshold] = []
     for risk in risks:
-        found = set_threshold(scores, correct, risk, delta / len(risks), **options)  # type: ignore[arg-type]
+        found = set_threshold(scores, correct, risk, level / n_orderings, groups=groups, seed=seed)
         stricter = thresholds[-1] if thresholds else found
         held = [one.threshold for one in (found, stricter) if one.threshold is not None]
         if held and found.threshold != min(held):
             found = replace(stricter, risk_limit=risk)
-        thresholds.append(found)
-    return tuple(thresholds)
+        if explain:
+            found = with_outlook(found, scores, correct, level / n_orderings, groups=groups, seed=seed)
+        thresholds.append(replace(found, delta=level))
+    return tuple(
+        one
+        if shown is None or one.threshold is None
+        else replace(
+            one,
+            threshold_score=one.threshold,
+            threshold=float(shown[scores >= one.threshold].min()),
+        )
+        for one in thresholds
+    )
 
 
 def _further(
@@ -808,170 +906,3 @@ def _further(
         return None
     right = grade_together(grader, lambda marks: sum(marks.grade(*answer).correct for answer in further))
     return (right + 1) / (len(further) + 2)
-
-
-@dataclass(frozen=True)
-class _Learned:
-    """The chosen map, with the scores of all candidates."""
-
-    place: int  # the index of the temperature of the answers
-    choices: list[MapChoice]  # for each temperature
-    share: Floats  # shares of the answers, at the temperature that each fold chose
-    out_of_fold: Floats  # probabilities of the answers, likewise
-    correct: Floats
-    labels_at: Sequence[Labelled]
-    groups: Groups | None
-    curve: tuple[CurvePoint, ...]
-    without: Sequence[Floats] = ()  # for each temperature, the shares of "no answer" if it is the answer
-
-    @property
-    def map(self) -> ProbabilityMap:
-        return self.choices[self.place].map
-
-    @classmethod
-    def from_labels(cls, labels_at: Sequence[Labelled], groups: Groups | None, seed: int) -> _Learned:
-        place, choices = choose_answers(labels_at, groups=groups, seed=seed)
-        out, places = predict_out_of_fold(labels_at, groups=groups, seed=seed)
-        values, labels, candidates = labels_at[place]
-        base, is_usable = candidates[0].features[0], candidates[0].fewest < NEVER
-        share = np.choose(places, [at.features[base] for at in labels_at])
-        correct = np.choose(places, [at.correct for at in labels_at])
-        rng = np.random.default_rng([seed, 3])
-        curve = []
-        for share_of_labels in PARTS if len(labels) <= MOST else ():
-            size = round(share_of_labels * len(labels))
-            if size < FEWEST_LABELS:
-                continue
-            above = []
-            for _ in range(SUBSETS):
-                part = rng.permutation(len(labels)) < size
-                few = choose_map(part_of(values, part), labels[part], candidates, seed=seed, repeats=1)
-                unused = part_of(values, ~part)
-                reference = unused[base] if is_usable else labels[part].mean()
-                above.append(_above(few.map.predict(unused), reference, labels[~part]))
-            curve.append(CurvePoint(size, float(np.mean(above))))
-        reference = share if is_usable else correct.mean()
-        curve.append(CurvePoint(len(labels), _above(out, reference, correct)))
-        return cls(place, choices, share, out, correct, labels_at, groups, tuple(curve))
-
-    @property
-    def labeled(self) -> LabeledAnswers:
-        features, correct, _ = self.labels_at[self.place]
-        p, out = (np.round(values, DECIMALS) for values in (self.map.predict(features), self.out_of_fold))
-        columns = p, correct == 1, out, self.correct == 1
-        return LabeledAnswers(*(tuple(column.tolist()) for column in columns))
-
-    def report(
-        self, at: Sequence[float | None], held_out: int, problems: Iterable[str], first: tuple[str, ...]
-    ) -> CalibrationReport:
-        """Return the report, and warn of the problems of rows and labels."""
-        scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
-        # "no answer" is wrong. Its confidence is its share in Base, and 0 with the calibration.
-        no_answer, at_one = self.without[self.place], self.without[0]
-        calibrated = _figures(self.out_of_fold, self.correct, np.zeros_like(no_answer))
-        base = _figures(self.share, self.correct, no_answer)
-        if self.labels_at[0].candidates[0].fewest == NEVER:  # a score that is no probability only ranks
-            base = {name: value if name in ("accuracy", "auroc") else None for name, value in base.items()}
-        scores_out_of_fold = self.out_of_fold
-        if self.map.candidate.kind == "constant":  # then answers are ordered by their share
-            calibrated["auroc"], scores_out_of_fold = base["auroc"], self.share
-        report = CalibrationReport(
-            n=len(self.correct),
-            apart=held_out,
-            chosen=self.map.candidate.name,
-            candidates=tuple(
-                CandidateScore(
-                    score.candidate.name,
-                    score.gain,
-                    score.above,
-                    score.standard_error,
-                    weight=self.map.weight_of(score.candidate),
-                )
-                for score in self.choices[self.place].scores
-            ),
-            base=base,
-            calibrated=calibrated,
-            base_at_one=_figures(self.labels_at[0].features[SHARES[0]], self.labels_at[0].correct, at_one)
-            if scores
-            else None,
-            temperatures=tuple(
-                TemperatureScore(t, score.gain, above, error)
-                for t, score in zip(at, scores)
-                for above, error in [paired_difference(score.gains, scores[0].gains, self.groups)]
-            ),
-            first=first,
-            like=tuple(_like_answers(scores_out_of_fold, self.correct)),
-            at_thresholds=tuple(_at_thresholds(scores_out_of_fold, self.correct, len(no_answer))),
-            learning_curve=self.curve,
-            warnings=(*problems, *self._problems()),
-        )
-        for problem in report.warnings:
-            warnings.warn(problem, SemcalWarning, stacklevel=4)
-        return report
-
-    def _problems(self) -> Iterator[str]:
-        n, right = len(self.correct), int(self.correct.sum())
-        if right in (0, n):
-            yield (
-                f"all {n} answers are {'correct' if right else 'wrong'}, so that {ONE_PROBABILITY}. Label "
-                "more questions, or harder and easier ones"
-            )
-        elif min(right, n - right) < FEW:
-            kind = "correct" if right < n - right else "wrong"
-            yield (
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map needs {FEW} of each: "
-                f"{ONE_PROBABILITY}. Label more questions, or harder and easier ones"
-            )
-        units = n if self.groups is None else len(np.unique(self.groups))
-        if units < FOLDS and right not in (0, n):
-            yield (
-                f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
-                f"{ONE_PROBABILITY}. Label questions of more groups"
-            )
-        if np.ptp(self.share) == 0:
-            yield (
-                f"all {n} answers have the same share ({self.share[0]:g}), which does not distinguish them. "
-                "Check that the temperature of the samples is above 0, and that they are not copies"
-            )
-
-
-def _like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
-    """Group labeled questions by score, `LIKE` or more in each group, and equal scores in one group."""
-    order = np.argsort(scores, kind="stable")
-    values, n, start = scores[order], len(order), 0
-    size = max(LIKE, -(-n // MOST_LIKE))
-    while start < n:
-        end = int(np.searchsorted(values, values[min(start + size, n) - 1], "right"))
-        end = n if n - end < size else end
-        right = int(correct[order[start:end]].sum())
-        yield LikeAnswers(float(values[start]), float(values[end - 1]), end - start, right)
-        start = end
-
-
-def _at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[AtThreshold]:
-    """Yield each threshold that answers fewer questions than the one below; "no answer" abstains."""
-    n, before = len(scores) + n_without, -1
-    for threshold in THRESHOLDS:
-        passed = scores >= threshold
-        if (answered := int(passed.sum())) not in (0, before):
-            yield AtThreshold(threshold, answered, int((1 - correct[passed]).sum()), answered / n)
-        before = answered
-
-
-def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
-    """Return the gain of p minus the gain of the share."""
-    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
-
-
-def _figures(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
-    """Return the figures of answers with probabilities p, and of wrong answers, with `wrong`."""
-    p, correct = np.concatenate([p, wrong]), np.concatenate([correct, np.zeros_like(wrong)])
-    draws = 1000 if len(p) <= MOST else 100
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)
-        values = metrics.summary(p, correct, draws=0)
-    floor = metrics.noise_floor(p, correct, metric="ace", draws=draws)
-    values |= {"ace_floor": floor.mean, "ace_floor_95": floor.quantile_95}
-    return {
-        name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES if name in values
-    }

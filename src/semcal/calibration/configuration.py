@@ -15,7 +15,7 @@ from semcal.grading.grade import grade_answer, grade_together
 from semcal.grading.rules import Grader
 from semcal.rows import AnswerKind, Row, RowsAt, as_answer_kind
 
-#: Share of the labels that is held out for a threshold.
+#: Share of the labels that is held out for a threshold, if not all of them test it.
 APART = 0.4
 
 
@@ -34,8 +34,9 @@ class CalibrationConfig:
     signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
         Statements of the model about its answer as further features (`semcal.calibration.signals`).
     risks : float or sequence of float
-        Largest allowed shares of wrong answers among the answers above a threshold. Two in five of the
-        labeled questions, in whole groups, are held out for the thresholds.
+        Largest allowed shares of wrong answers among the answers above a threshold. Fewer than 1,000 labeled
+        questions (500 if they also choose the temperature of the answer) all test the thresholds, in the
+        order of the share of samples; of more, two in five, in whole groups, are held out for this.
     delta : float
         Probability that any of the risks is exceeded.
     grader : Grader, {"rules", "exact", "letter", "nli"} or "judge:openai:URL#MODEL", optional

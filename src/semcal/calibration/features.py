@@ -206,6 +206,15 @@ class AnswerFeatures:
         return [name for name in self.values if name != self.base and stem_of(name) in falling]
 
     @property
+    def ordering(self) -> str | None:
+        """The feature that orders answers for a threshold before labels are read; larger values are surer.
+
+        It is the base; if the base never varies, as the share of one sample, it is the likelihood.
+        """
+        usable = [name for name in (self.base, "likelihood") if name in self.values]
+        return next((name for name in usable if np.ptp(self.values[name]) > 0), next(iter(usable), None))
+
+    @property
     def optional(self) -> list[str]:
         """The names of the requested features."""
         return [feature.name for feature in self.further if feature.name in self.values]
@@ -252,6 +261,11 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
         probabilities=tuple(name for name in columns if by_name[name].is_share),
         further=tuple(further),
     )
+
+
+def order_by(name: str, values: Mapping[str, Floats]) -> Floats:
+    """Return a feature (N,) as scores that are compared with a threshold; -inf if unknown."""
+    return np.nan_to_num(values[name], nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 def answered_rows(rows: RowsAt, kind: AnswerKind) -> list[AnsweredRow]:

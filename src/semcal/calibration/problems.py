@@ -29,9 +29,9 @@ LISTED = re.compile(r"\S\s*[;|]\s*\S")
 
 
 def problems_of_rows(
-    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
+    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, testing: NDArray[np.bool_]
 ) -> Iterator[str]:
-    """Yield problems of labeled rows, and of the rows that are held out (`apart`) for a threshold."""
+    """Yield problems of labeled rows, and of the rows that test a threshold (`testing`)."""
     keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
@@ -39,12 +39,11 @@ def problems_of_rows(
             f"{repeated} of {len(rows)} labeled questions occur more than once, and count as fewer. "
             "Remove the copies"
         )
-    independent = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
-    if independent < apart.sum():
+    independent = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
+    if independent < testing.sum():
         yield (
-            f"some of the {apart.sum()} held-out questions share a passage or group. One question of each "
-            f"group counts for the threshold, {independent} in all, and the threshold holds for questions of "
-            "new groups"
+            f"some of the {testing.sum()} questions that test the threshold share a passage or group. They "
+            f"count as {independent} groups, and the threshold holds for questions of new groups"
         )
     lists = [
         row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])

@@ -90,6 +90,25 @@ class AddedLabels:
 
 
 @dataclass(frozen=True)
+class MovedFrom:
+    """The calibration that was moved to new data, and its figures there beside learning from scratch."""
+
+    calibration: str  # the id
+    intercept: float  # a in a + b logit p
+    slope: float  # b
+    unmoved: Mapping[str, float | None]  # accuracy, mean_confidence, ace, … of its probabilities
+    scratch: Mapping[str, float | None]  # of maps learned from the new labels alone, out of fold
+
+    @property
+    def in_words(self) -> str:
+        """The change of the probability, in a sentence."""
+        return (
+            f"Moved from the calibration {self.calibration}: logit p became {self.intercept:.2f} + "
+            f"{self.slope:.2f} logit p."
+        )
+
+
+@dataclass(frozen=True)
 class CalibrationReport:
     """The candidates, the chosen map and its figures; calibrated figures are out of fold."""
 
@@ -111,12 +130,13 @@ class CalibrationReport:
     draws_curve: tuple[DrawsPoint, ...] = ()  # if requested; the last point is for all samples
     added: AddedLabels | None = None  # included in `n` and `apart`
     at_thresholds: tuple[AtThreshold, ...] = ()  # ascending; without a guarantee for other questions
+    moved: MovedFrom | None = None  # if a calibration was moved to new data
     base_name: str = "E-SC"  # the confidence that Base is: the share of samples, or a column of scores
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as an object of a file, without empty optional fields."""
         contents = asdict(self)
-        for name in ("draws_curve", "added", "no_answer", "no_answer_samples", "at_thresholds"):
+        for name in ("draws_curve", "added", "moved", "no_answer", "no_answer_samples", "at_thresholds"):
             if not contents[name]:
                 del contents[name]
         if self.base_name == "E-SC":
@@ -135,6 +155,8 @@ class CalibrationReport:
     @property
     def why(self) -> str:
         """The choice of the map, with its lead over the alternatives, in a sentence or two."""
+        if self.moved is not None:
+            return self.moved.in_words
         best = max(self.candidates, key=lambda candidate: candidate.above)
         if self.chosen.startswith("constant"):
             p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
@@ -160,8 +182,8 @@ class CalibrationReport:
         is_reference = any(candidate.name.startswith("none") for candidate in self.candidates)
         reference = self.base_in_words if is_reference else "one probability for all answers"
         return (
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
+            f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
+            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
         )
 
     @property
@@ -185,8 +207,9 @@ class CalibrationReport:
             half, full = halves[-1], self.learning_curve[-1]
             before, after = half.gain_above_base, full.gain_above_base
             yield (
-                f"Gain above Base: {before:+.3f} with {half.labels} labels, {after:+.3f} with "
-                f"{full.labels}; twice as many would add about {max(0.0, after - before) / 2:.3f}."
+                f"Twice as many labels would add about {max(0.0, after - before) / 2:.3f} to the gain, which "
+                f"is {before:+.3f} above the share of samples with {half.labels} labels, and {after:+.3f} "
+                f"with {full.labels}."
             )
         if fewer := self.draws_curve[:-1]:
             at_hand = self.draws_curve[-1]

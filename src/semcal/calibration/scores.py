@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal import metrics
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
-from semcal.calibration.features import ISOTONIC
+from semcal.calibration.features import ISOTONIC, order_by
+from semcal.calibration.score_column import ScoreColumn
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
 from semcal.metrics.probability_maps import (
@@ -36,8 +36,8 @@ from semcal.recalibration.records import check_enough
 if TYPE_CHECKING:
     from semcal.metrics.frequencies import Groups
 
-#: The feature of the reference: the share of examples of the second class.
-RATE = "rate"
+#: The feature of the reference, the share of examples of the second class, and the only score as an order.
+RATE, ORDER = "rate", "scaled x0"
 
 
 class ScoreCalibrator:
@@ -50,7 +50,8 @@ class ScoreCalibrator:
     ----------
     risks : float or sequence of float
         For each risk a threshold is set: at most this share of the examples at or above it is of the first
-        class. Two in five of the examples (whole groups of them) are held out for the thresholds.
+        class. One score is tested on all examples; of several, two in five of the examples (whole groups of
+        them) are held out for the thresholds.
     delta : float
         Probability that any of the risks is exceeded.
     seed : int
@@ -135,7 +136,8 @@ class ScoreCalibrator:
         check_enough(len(columns), of="to calibrate on")
         correct = codes.astype(np.float64)
         related = as_groups(groups, len(correct))
-        apart = kept_apart(len(correct), related, self.seed) if risks else np.zeros(len(correct), dtype=bool)
+        is_split = bool(risks) and columns.shape[1] > 1
+        apart = kept_apart(len(correct), related, self.seed) if is_split else np.zeros(len(correct), bool)
         self.n_features_in_ = columns.shape[1]
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -182,8 +184,9 @@ class ScoreCalibrator:
         if chosen not in by_risk:
             known = ", ".join(f"{limit:g}" for limit in by_risk) or "none"
             raise UsageError(f"risk is {shown(risk)}; the thresholds are for {known}. Fit with risks={risk}")
-        scores = self.map_.scores(features)
-        limit = by_risk[chosen].threshold
+        found, is_one = by_risk[chosen], self.n_features_in_ == 1
+        scores = order_by(ORDER, features) if is_one else self.map_.scores(features)
+        limit = found.threshold_score if is_one else found.threshold
         return np.zeros(len(scores), dtype=bool) if limit is None else scores >= limit
 
     def score(self, X: Any, y: ArrayLike) -> float:
@@ -273,29 +276,26 @@ class ScoreCalibrator:
         if np.isnan(columns).all(0).any():
             raise InputError("X has a score that is NaN for all examples; leave this column out")
         self._rate = float(correct.mean())
-        self._low, self._high = np.nanmin(columns, 0), np.nanmax(columns, 0)
-        self._is_probability = (self._low >= 0) & (self._high <= 1)
-        self._rises = [_rises(column, correct) for column in columns.T]
+        self._scores = [
+            ScoreColumn(f"x{place}").learn(column, correct) for place, column in enumerate(columns.T)
+        ]
 
     def _features(self, columns: Floats) -> dict[str, Floats]:
         """Return scores (n,) by name, as they are and scaled to [0, 1], and the share of the class."""
         features = {RATE: np.full(len(columns), self._rate)}
-        for place, column in enumerate(columns.T):
-            low, high = (0.0, 1.0) if self._is_probability[place] else (self._low[place], self._high[place])
-            scaled = np.clip((column - low) / (high - low), 0, 1) if high > low else np.zeros(len(column))
-            features[f"x{place}"] = column
-            features[f"scaled x{place}"] = scaled if self._rises[place] else 1 - scaled
+        for score, column in zip(self._scores, columns.T):
+            features |= {score.name: column, f"scaled {score.name}": score.scale(column)}
         return features
 
     def _candidates(self) -> list[MapCandidate]:
         """Return the maps that are tried, the simplest first."""
-        names = [f"x{place}" for place in range(self.n_features_in_)]
-        probabilities = tuple(name for name, is_one in zip(names, self._is_probability) if is_one)
+        names = [score.name for score in self._scores]
+        probabilities = tuple(score.name for score in self._scores if score.is_probability)
         fewest = max(PLENTY, FEW * len(names))
         logistic = MapCandidate("logistic", tuple(names), probabilities, fewest=fewest)
         if len(names) > 1:
             return [MapCandidate("none", (RATE,)), logistic]
-        is_rising_probability = bool(self._is_probability[0]) and self._rises[0]
+        is_rising_probability = self._scores[0].is_probability and not self._scores[0].falling
         return [
             MapCandidate("none", ("x0",) if is_rising_probability else (RATE,)),
             MapCandidate("beta", ("scaled x0",), fewest=FEW),
@@ -313,21 +313,16 @@ class ScoreCalibrator:
     ) -> tuple[Threshold, ...]:
         if not risks:
             return ()
-        held_out, fitted = (self.map_.scores(part_of(features, part)) for part in (apart, ~apart))
+        scores = self.map_.scores(features)
+        is_one = self.n_features_in_ == 1  # then labels chose its direction alone, and all of them test it
+        used = apart | is_one
         return set_thresholds(
-            held_out,
-            correct[apart],
+            (order_by(ORDER, features) if is_one else scores)[used],
+            correct[used],
             risks,
             self.delta,
-            fitted=(fitted, self.out_of_fold_),
-            groups=None if groups is None else groups[apart],
+            groups=None if groups is None else groups[used],
             seed=self.seed,
+            n_orderings=2 if is_one else 1,
+            shown=scores if is_one else None,
         )
-
-
-def _rises(column: Floats, correct: Floats) -> bool:
-    """Return whether higher scores (n,) go with the second class."""
-    known = ~np.isnan(column)
-    if len(set(correct[known].tolist())) < 2:
-        return True
-    return metrics.auroc(column[known], correct[known]) >= 0.5

@@ -366,6 +366,23 @@ def check_any_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> 
             raise UsageError(f"signals: no row holds {signal.name!r} for its answer. {remedy}")
 
 
+def free_signals(names: Sequence[str], answered: Sequence[Sequence[AnsweredRow]]) -> tuple[str, ...]:
+    """Return the names of further signals that all answers at each temperature already hold.
+
+    They need no call of the model, so each calibration considers them as features.
+    """
+    return tuple(
+        signal.name
+        for signal in SIGNALS.values()
+        if signal.ask is None
+        and signal.name not in names
+        and all(
+            any(item.token_scores is not None for item in answers) and all(map(signal.is_in, answers))
+            for answers in answered
+        )
+    )
+
+
 def asks_a_model(names: Sequence[str]) -> bool:
     """Return whether some signals ask the model."""
     return any(signal.ask is not None for signal in signals_named(names))

@@ -9,8 +9,8 @@ import sys
 __all__ = ["main"]
 
 
-#: numpy's products add up in another order with each number of threads; waiting threads are not to spin;
-#: what transformers has to say is said in our words.
+#: The order of sums in NumPy depends on the number of threads; waiting threads must not spin; messages of
+#: transformers are replaced by our own.
 _SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
@@ -20,24 +20,24 @@ _SETTINGS = {
 
 def main() -> None:
     """Run the command line."""
-    for name, value in _SETTINGS.items():  # before the libraries are there to read it
+    for name, value in _SETTINGS.items():  # before the libraries that read it are imported
         os.environ.setdefault(name, value)
     _replace_closed_streams()
     try:
         from semcal.cli.app import run_app
 
         run_app()
-    except KeyboardInterrupt:  # before there was a command to end
+    except KeyboardInterrupt:  # before a command has started
         sys.exit(130)
     finally:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends what Python still clears up
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the cleanup of Python
 
 
 def _replace_closed_streams() -> None:
-    """Put /dev/null where a stream was closed (<&-), as GNU's stdopen does, so that no file takes its number.
+    """Replace closed streams (<&-) by /dev/null, as GNU's stdopen does, so that no file takes their numbers.
 
-    To read from stdin, or to write to stdout, is then the system's error; messages alone are lost.
+    Reading stdin or writing stdout then fails with an error of the system; only messages are lost.
     """
     for name, flag in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:

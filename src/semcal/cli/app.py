@@ -1,4 +1,4 @@
-"""The commands of `semcal` and their exit codes: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
+"""The commands of `semcal`, with exit codes 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
 
 Command modules import heavy libraries inside their functions, so that `semcal --help` is fast.
 """
@@ -25,6 +25,7 @@ from semcal.cli import (
     ask,
     calibrate,
     console,
+    demo,
     fit,
     grid_commands,
     monitor,
@@ -40,10 +41,10 @@ from semcal.files import HALF
 from semcal.registry import load_plugins
 
 Command = Callable[..., int]
-#: Name, function and output of each command, in the order of `semcal --help`. The output is a function of
-#: the options that its parameters name.
+#: Name, function and output of each command, in the order of `semcal --help`. The parameters of the output
+#: function are names of options.
 COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
-    ("demo", grid_commands.demo, grid_commands.demo_output),
+    ("demo", demo.command, demo.output_of),
     ("ask", ask.command, output_file),
     ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),
@@ -73,7 +74,7 @@ _ADVICE = {
 
 
 class _Command(TyperCommand):
-    """A command whose help shows its options in panels; the list of commands is plain, which is faster."""
+    """A command whose help has panels of options; the list of commands is plain, which is faster."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from rich.markup import escape
@@ -89,13 +90,13 @@ class _Command(TyperCommand):
         super().format_help(ctx, formatter)
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return `--help`, in the panel of the options that all commands have."""
+        """Return `--help`, in the panel of common options."""
         option: Any = super().get_help_option(ctx)
         option.rich_help_panel = panel_of("help", "")
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take a bare `run --ray`, last or before another option, for a local cluster."""
+        """Parse a bare `run --ray`, last or before another option, as a local cluster."""
         if self.name == "run":
             following = [*args[1:], "-"]
             bare = [word == "--ray" and after.startswith("-") for word, after in zip(args, following)]
@@ -117,7 +118,7 @@ def _root(
 ) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         if sys.stdout.isatty():
-            sys.stdout.reconfigure(errors="replace")  # a locale of ASCII alone
+            sys.stdout.reconfigure(errors="replace")  # an ASCII locale
         else:  # JSON Lines are UTF-8, whatever the locale; names of files are bytes
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     if version:
@@ -220,7 +221,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         warn(f"{'terminated' if terminated else 'interrupted'}; {remains}")
         flush(sys.stdout)
         return 143 if terminated else 130
-    if isinstance(error, BrokenPipeError):  # nobody reads our output any more
+    if isinstance(error, BrokenPipeError):  # the reader of the output has ended
         flush(sys.stdout)
         return 1
     if isinstance(error, MemoryError):

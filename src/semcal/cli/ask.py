@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,15 +15,24 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
-from semcal.cli.console import as_shown, info, nli_cost
-from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions, show_first_prompt
+from semcal.cli.console import as_shown, info, nli_cost, paragraph
+from semcal.cli.row_streams import (
+    RowResults,
+    as_line,
+    checked,
+    counted,
+    open_questions,
+    open_rows,
+    show_first_prompt,
+)
 from semcal.data.question import Question
-from semcal.errors import QuestionError, RowError, UsageError
+from semcal.errors import InputError, QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Block, Stage, run_stages
+from semcal.text.columns import aligned
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration, Threshold
@@ -31,9 +41,11 @@ if TYPE_CHECKING:
 
 #: Number of questions of a file that are answered together.
 BLOCK = 256
+#: Largest number of letters of a meaning on a terminal.
+LONGEST = 48
 #: Suffixes of files of questions.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-#: Options of `SemanticUQ` that a calibration sets, as it sets the distribution and the equivalence.
+#: Options of `SemanticUQ` that a calibration sets, in addition to recalibrator and equivalence.
 SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template", "vary")
 COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
@@ -60,7 +72,7 @@ class AskOptions:
     merge_refusals: bool | None = setting(
         help="Count all refusals to answer as one meaning: false by default."
     )
-    compare: bool = Option(False, "--compare", help="Show the answer at T = 0.5 as well.")
+    compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
         None,
@@ -119,7 +131,10 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     probability. Without --model the embedded Atlas model answers, with its own calibration.
     """
     single = _single(options)
+    if options.calibration is not None and opt.holds_field_calibration(options.calibration):
+        return _ask_fields(options, server, single)
     from semcal.calibration.compatibility import equivalence_of
+    from semcal.calibration.watch import find_shift
     from semcal.uncertainty import AskStep
 
     if options.model is None:
@@ -166,11 +181,51 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
                     handle.writelines(render(row) + "\n" for row in block.rows)
             _report_costs(costs, state, several=False)
             return 0
+        found: list[float | None] = []
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
             for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
+                found += [row["confidence"] for row in block.rows if "measure" in row]
         _report_costs(costs, state, several=True)
+        if calibration is not None and (shift := find_shift(calibration, found)):
+            info(f"ask: {shift}")
+        return results.bad.exit_code()
+
+
+def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:
+    """Sample structured answers, and add the probability of each field."""
+    from semcal.calibration.fields import FieldCalibration, FieldStep
+    from semcal.fields.rows import check_to_sample
+    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
+
+    opt.required_model(options.model)
+    calibration = FieldCalibration.from_pretrained(options.calibration or "")
+    if options.m not in (None, calibration.m):
+        raise UsageError(f"--m: the calibration was learned with {calibration.m} samples. Omit --m")
+    schema = calibration.parsed
+    models = replace(opt.ModelOptions.of(options, server), equivalence=calibration.equivalence)
+    check = partial(check_to_sample, schema=schema)
+    read: Iterator[Row | InputError] = iter([Row.of(single)] if single is not None else ())
+    if single is None:
+        names = ("id", "question", "context")
+        read = open_rows(options.question, options.columns, check, fields=names, label="ask")
+    rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
+    with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
+        model = load().model
+        options = opt.structured_options(options, model, schema)
+        method, prompt = opt.open_recalibrator(model, options)
+        config = SamplingConfig(
+            calibration.m, options.seed, 1.0, options.max_new_tokens, answer_format="whole"
+        )
+        sampling = Sampling((method,), prompt, config, schema=schema.json)
+        steps = (
+            SampleStep(sampling, full=True, answer=calibration.answer_kind),
+            FieldStep(calibration),
+        )
+        with RowResults("ask", options.out, limit=options.limit) as results:
+            for block in results.blocks(rows, *steps, workers=executor, cut=BLOCK):
+                results.write(block)
         return results.bad.exit_code()
 
 
@@ -186,7 +241,7 @@ def _single(options: AskOptions) -> Question | None:
     if not text.strip():
         raise UsageError("QUESTION is empty; pass a question or a file of questions")
     if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
-        raise UsageError(f"QUESTION: there is no file {text!r}; check the path")
+        raise UsageError(f"QUESTION: the file {text!r} does not exist; check the path")
     if options.columns:
         raise UsageError("--columns requires a file of questions; omit it for one question")
     return Question(text, text, (), context)
@@ -260,11 +315,11 @@ def _ways(
 
 
 def promise(limit: Threshold) -> str:
-    """Return the promise of a threshold in a sentence; if it has none, why all abstain and what helps."""
+    """Return the promise of a threshold as a sentence, or reason and remedy if all answers abstain."""
     if limit.threshold is not None:
         return limit.sentence
     needed = limit.questions_needed
-    more = "" if needed is None else f"about {needed:,} held-out questions instead of {limit.n:,}, or "
+    more = "" if needed is None else f"about {needed:,} questions instead of {limit.n:,}, or "
     return (
         f"every answer abstains: no threshold was shown to keep at most {100 * limit.risk_limit:.3g}% of the "
         f"answers wrong; calibrate again with {more}a larger --risk, or without --risk for probabilities "
@@ -313,34 +368,44 @@ def _page(record: Json, *, titled: bool = False) -> str:
     """Return one answer as text: answer, confidence, decision and reason, then a line for each meaning."""
     raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
     calibrated = record["measure"] == "Calibrated" and not raw
-    kind = "probability" if calibrated else "share"
-    wide = min(48, max(len("(empty answer)"), *(len(_named(one["text"])) for one in record["meanings"])))
     confidence = "undefined" if (p := record["confidence"]) is None else f"{p:.2f}"
-    verdict = (
-        f"right with probability {confidence}"
+    stated = (
+        {"probability": f"{confidence} that the answer is right"}
         if calibrated
-        else f"share of samples {confidence} (no learned map was better)"
+        else {"confidence": f"{confidence}, the share of samples (no learned map was better)"}
         if raw
-        else f"share of samples {confidence} ({record['measure']}, not calibrated)"
+        else {"confidence": f"{confidence}, the share of samples ({record['measure']}, not calibrated)"}
     )
+    decision = decision_of(record)
+    lines = {
+        "answer": _named(record["answer"]),
+        **({} if record["answer"] is None else stated),
+        **({} if decision is None else {"decision": decision}),
+        "why": f"{record['explanation']}.",
+    }
+    wide = max(map(len, lines)) + 2
+    kind = "probability" if calibrated else "share"
+    meanings = [
+        ["meaning", "samples", kind],
+        *(
+            [
+                _named(meaning["text"])[:LONGEST],
+                str(len(meaning["samples"])),
+                "–" if meaning[kind] is None else f"{meaning[kind]:.2f}",
+            ]
+            for meaning in record["meanings"]
+        ),
+    ]
     method = "" if record["method"] == "T" else f", {record['method']}"
     method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
     method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
     entropy = "undefined" if record["entropy"] is None else f"{record['entropy']:.2f} nats"
-    head = _named(record["answer"]) if record["answer"] is None else f"{_named(record['answer'])}   {verdict}"
     return "\n".join(
         [
             *([Row(record).title] if titled else []),
-            head,
-            *_verdict(record),
-            f"{record['explanation']}.",
+            *(paragraph(f"{name:<{wide}}{text}", indent=" " * wide) for name, text in lines.items()),
             "",
-            f"  {'meaning':<{wide}} {'samples':>7} {kind:>11}",
-            *(
-                f"  {_named(meaning['text'])[:wide]:<{wide}} {len(meaning['samples']):>7} "
-                f"{'–' if meaning[kind] is None else format(meaning[kind], '.2f'):>11}"
-                for meaning in record["meanings"]
-            ),
+            *(f"  {line}" for line in aligned(meanings)),
             "",
             f"  {len(record['samples'])} samples{method}; semantic entropy {entropy}",
             "",
@@ -352,26 +417,30 @@ def _named(text: str | None) -> str:
     return f"({NO_ANSWER})" if text is None else text or "(empty answer)"
 
 
-def _verdict(record: Json) -> Iterator[str]:
-    """Yield the decision with its reason, if there is a threshold or no answer."""
+def decision_of(record: Mapping[str, Any]) -> str | None:
+    """Return the decision with its reason; None without a threshold."""
     share, p, threshold = "", record["confidence"], record["threshold"]
     if record["answer"] is None:
-        yield f"abstained: {NO_ANSWER} was found in most samples"
-    elif record["abstained"] and threshold is None:
-        yield "abstained: no threshold keeps the risk"
-    elif record["abstained"] and p is None:
-        yield "abstained: the confidence is undefined"
-    elif record["abstained"] is not None:
-        if record.get("map", "").startswith("constant"):
-            share, p = "share of samples ", record["score"]
-        review = record.get("decision") == "review"
-        digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
-        verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
-        line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
-        yield f"to be reviewed: {line}, but not {_strictest(record)}" if review else f"{verdict[0]}: {line}"
+        return f"abstained: {NO_ANSWER} was found in most samples"
+    if record["abstained"] is None:
+        return None
+    if record["abstained"] and threshold is None:
+        return "abstained: no threshold keeps the risk"
+    if record["abstained"] and p is None:
+        return "abstained: the confidence is undefined"
+    if record.get("map", "").startswith("constant"):
+        share, p = "share of samples ", record["score"]
+    digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
+    verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
+    line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
+    if (p < threshold) != record["abstained"]:  # a feature is compared, and p only shown
+        line = f"its score {verdict[1]} the threshold of scores, which decides; its probability is {p:.2f}"
+    if record.get("decision") == "review":
+        return f"to be reviewed: {line}, but not {_strictest(record)}"
+    return f"{verdict[0]}: {line}"
 
 
-def _strictest(record: Json) -> str:
+def _strictest(record: Mapping[str, Any]) -> str:
     band = record["thresholds"][0]
     if band["threshold"] is None:
         return f"a threshold for risk {band['risk']:g}, which has none"

@@ -16,7 +16,18 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
-from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
+from semcal.cli.console import (
+    Output,
+    info,
+    open_unfinished,
+    paragraph,
+    progress,
+    show,
+    spending,
+    terminal_width,
+    warn,
+)
+from semcal.cli.figures import ON_ACE, figure_lines
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
@@ -26,12 +37,15 @@ from semcal.files import dumps, own_files, read_rows
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork, keeping_replies
+from semcal.text.columns import aligned
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.configuration import CalibrationConfig
     from semcal.calibration.production import ProductionLabels
+    from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
+    from semcal.calibration.score_column import ScoreColumn
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import Sampler
@@ -41,7 +55,7 @@ FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
     *("answers", "clusters", "context", "group", "answer", "greedy", "correct"),
 )
-#: Columns of given answers: the answer, and whether it is correct.
+#: Columns of given answers: the answer and its correctness.
 OF_GIVEN = ("answer", "correct")
 #: Largest number of audited replies without a label that a message names.
 NAMED = 10
@@ -72,9 +86,24 @@ class CalibrateOptions:
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
         "answers abstain; may be repeated: no threshold by default.",
     )
+    schema: Path | None = opt.SCHEMA
+    document_risk: list[float] | None = Option(
+        None,
+        "--document-risk",
+        metavar="R",
+        callback=opt.shares,
+        help="With --schema: largest share of documents with a wrong field among the accepted documents.",
+    )
     delta: float | None = setting(
         callback=opt.share,
         help="Allowed probability that the limit of --risk is exceeded: 0.05 by default.",
+    )
+    from_calibration: Path | None = Option(
+        None,
+        "--from",
+        metavar="DIR",
+        help="Calibration that is moved to new data: FILE holds 30 to 200 labeled rows of the new data, with "
+        "samples or the score as in DIR.",
     )
     add: list[Path] | None = Option(
         None,
@@ -100,6 +129,13 @@ class CalibrateOptions:
         metavar="NAME[:rising|:falling]",
         help="Numeric column of the rows that is used as a feature, with the direction of its effect; may be "
         "repeated.",
+    )
+    score: str | None = Option(
+        None,
+        "--score",
+        metavar="NAME[:rising|:falling]",
+        help="Numeric column of the rows that is calibrated in place of samples: by default probability or "
+        "score, if the rows have no samples. Its direction is learned by default.",
     )
     signal: list[str] | None = Option(
         None,
@@ -158,12 +194,16 @@ class CalibrateOptions:
 
         delta = 0.05 if self.delta is None else self.delta
         features, signals = tuple(self.feature or ()), tuple(self.signal or ())
-        return CalibrationConfig(self.kind, features, signals, tuple(self.risk or ()), delta, grader)
+        return CalibrationConfig(
+            self.kind, features, signals, tuple(self.risk or ()), delta, grader, self.score
+        )
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for options that require a model to sample from, or a log of labels."""
         if self.audited and not self.add:
             raise UsageError("--audited requires the labels of a log; pass the log with --add")
+        if self.model is not None and self.score is not None:
+            raise UsageError("--score is a column of rows, and --model samples answers; omit one of them")
         if self.model is not None and not has_samples:
             return
         rejected = ["max_new_tokens", "answer_format", "fresh"]
@@ -179,6 +219,13 @@ class CalibrateOptions:
 BESIDE_ADD = {
     *("file", "out", "add", "audited", "allow_unlabeled", "risk", "delta", "equivalence", "overwrite"),
     *("json", "device", "nli_device", "dtype", "cache", "dry_run", "force"),
+}
+
+
+#: Options that are allowed beside --from.
+BESIDE_FROM = {
+    *("file", "out", "from_calibration", "risk", "delta", "grader", "equivalence", "columns", "limit"),
+    *("overwrite", "json", "device", "nli_device", "dtype", "cache", "dry_run", "seed", "answers_among"),
 }
 
 
@@ -207,14 +254,20 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 
     The model answers each question m times. The answer is the most frequent meaning, graded against the
     references. The probability is learned from its share of samples and other features, by the map with the
-    highest cross-validated gain, or from no map if none beats the share. With --risk, two in five questions
-    are held out for the threshold.
+    highest cross-validated gain; the share itself is used if no map is better. With --risk, the share of
+    samples decides whether an answer is given, and all labels test its threshold; of 1,000 labels or more,
+    40% are held out for a threshold of the probability. For rows without samples, a score is calibrated
+    (--score).
 
     Pass the directory to semcal ask or measure with --calibration. Interrupted sampling resumes with the same
     command. The samples are kept in DIR/samples.jsonl: pass that file for another risk, equivalence, grader
     or m without sampling again. With --add LOG, a calibration DIR is learned again with labels from
-    production.
+    production. With --from DIR, a calibration is moved to new data with few labels.
     """
+    if options.from_calibration is not None:
+        _check_kept(options, BESIDE_FROM, "cannot change when --from moves a calibration")
+    if options.schema is not None or _is_structured(options.file):
+        return _calibrate_fields(options, server)
     options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
@@ -223,7 +276,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         options = replace(options, grader="exact")
     models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
     with BadRows() as bad:
-        if options.model is None or has_samples:
+        if options.from_calibration is not None:
+            learning = _moved(options, models, bad, options.from_calibration)
+        elif options.model is None or has_samples:
             learning = _from_samples(options, models, bad, addition)
         else:
             learning = _from_model(options, models, bad)
@@ -243,6 +298,56 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         in_words = not options.json and sys.stdout.isatty()
         missing = {} if addition is None else {"missing_labels": addition.labels.missing}
         show(_in_words(calibration, path) if in_words else _as_json(calibration, path, missing))
+        return bad.exit_code()
+
+
+def _is_structured(file: str) -> bool:
+    """Return whether the first row of a file has a schema of its own."""
+    path = Path(file)
+    first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
+    return not isinstance(first, RowError | None) and "schema" in first.data
+
+
+def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> int:
+    """Learn the probability of the fields of structured answers from stored samples."""
+    from semcal.calibration.fields import calibrate_fields
+    from semcal.fields.rows import check_structured
+
+    if options.model is not None or options.add:
+        raise UsageError("--schema: fields are calibrated on stored samples. Omit --model and --add")
+    schema = opt.open_schema(options.schema)
+    models = opt.ModelOptions.of(options, server)
+    with BadRows() as bad:
+        check = partial(check_structured, given=schema)
+        read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate")
+        rows = list(good_rows(islice(read, options.limit), bad))
+        if options.dry_run or not rows:
+            warn(f"would calibrate on the samples of {len(rows):,} documents")
+            return bad.exit_code()
+        calibration = calibrate_fields(
+            rows,
+            opt.cluster_config(options, models.open_equivalence()),
+            schema,
+            answer=options.kind,
+            risks=sorted({*(options.risk or ())}),
+            document_risks=sorted({*(options.document_risk or ())}),
+            delta=0.05 if options.delta is None else options.delta,
+            seed=options.seed or 0,
+        )
+        path = calibration.save_pretrained(options.out)
+        in_words = not options.json and sys.stdout.isatty()
+        promises = {
+            name: [asdict(one) for one in thresholds]
+            for name, thresholds in (
+                ("thresholds", calibration.thresholds),
+                ("document_thresholds", calibration.document_thresholds),
+            )
+        }
+        show(
+            calibration.summary
+            if in_words
+            else dumps({**calibration.report, **promises, "m": calibration.m, "path": str(path)})
+        )
         return bad.exit_code()
 
 
@@ -273,11 +378,13 @@ def _is_kept(row: Row) -> bool:
 
 
 def output_of(out: Path) -> Output:
-    """Return the directory of the calibration; --overwrite replaces another calibration, and nothing else.
+    """Return the directory of the calibration; --overwrite replaces only another calibration.
 
-    A directory with nothing but kept samples was begun by this command.
+    A directory with only samples of this command counts as its own.
     """
     output, samples = folder_output(out, "calibration"), out / SAMPLES
+    if (of_fields := folder_output(out, "field-calibration")).replaceable:
+        return of_fields
     begun = out.is_dir() and own_files(out) == [samples] and holds_kept_samples(samples)
     return replace(output, begun=True) if begun else output
 
@@ -287,12 +394,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     from semcal.calibration.compatibility import equivalence_of
     from semcal.calibration.production import labels_for, read_logs
 
-    for field in fields(options):
-        usual = getattr(field.default, "default", None)
-        is_kept = field.name in BESIDE_ADD or opt.is_from_file(field.name)
-        if not is_kept and getattr(options, field.name) != usual:
-            name = option_name(field.name)
-            raise UsageError(f"{name} cannot change when --add learns a calibration again; omit it")
+    _check_kept(options, BESIDE_ADD, "cannot change when --add learns a calibration again")
     options = opt.without_settings(options, "answers_among", "equivalence", "risk", "delta")
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
@@ -316,9 +418,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         grader="rules" if grader == "RuleGrader" else grader,
         risk=options.risk or [threshold.risk_limit for threshold in thresholds] or None,
         delta=options.delta or sum(threshold.delta for threshold in thresholds) or None,
-        feature=[
-            f"{column.name}:{'falling' if column.falling else 'rising'}" for column in calibration.columns
-        ],
+        feature=_features_of(calibration),
         signal=list(calibration.signals),
     )
     if options.audited and not learned.risk:
@@ -347,6 +447,19 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     return learned, Addition(calibration, labels)
 
 
+def _features_of(calibration: Calibration) -> list[str]:
+    return [f"{column.name}:{'falling' if column.falling else 'rising'}" for column in calibration.columns]
+
+
+def _check_kept(options: CalibrateOptions, beside: set[str], why: str) -> None:
+    """Raise UsageError for an option that is not allowed `beside` --add or --from."""
+    for field in fields(options):
+        usual = getattr(field.default, "default", None)
+        is_kept = field.name in beside or opt.is_from_file(field.name)
+        if not is_kept and getattr(options, field.name) != usual:
+            raise UsageError(f"{option_name(field.name)} {why}; omit it")
+
+
 def _report_missing(labels: ProductionLabels) -> None:
     ids, further = labels.missing[:NAMED], len(labels.missing) - NAMED
     names = ", ".join(ids) + (f" and {further} more (--json lists all)" if further > 0 else "")
@@ -365,7 +478,9 @@ def _from_samples(
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
 
-    rows = _read_samples(options, bad)
+    rows, score = _read_rows(options, bad)
+    if score is not None:
+        return _from_scores(rows, score, options, models)
     origin = _origin(rows, options, models)
     if options.dry_run:
         warn(f"would calibrate on the samples of {len(rows):,} questions")
@@ -407,28 +522,94 @@ def _from_samples(
     return LearningTask(learn, cluster.judge, grader)
 
 
-def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
+def _from_scores(
+    rows: Sequence[Row], score: ScoreColumn, options: CalibrateOptions, models: opt.ModelOptions
+) -> LearningTask | None:
+    """Return the task for rows with a score; None with --dry-run."""
+    from semcal.calibration.calibrator import calibrate_scores
+    from semcal.models.equivalence import ExactMatch
+
+    for name in ("m", "temperatures", "m_curve", "equivalence", "merge_refusals"):
+        if getattr(options, name) and not opt.is_from_file(name):
+            raise UsageError(f"{option_name(name)} is of samples, and the rows hold a score; omit it")
+    if options.dry_run:
+        warn(f"would calibrate the score {score.name!r} of {len(rows):,} rows")
+        return None
+    grader = None if options.grader == "rules" else models.open_grader(options.grader)
+    learn = partial(calibrate_scores, rows, score, options.configuration(grader), seed=options.seed or 0)
+    return LearningTask(lambda **_: learn(), ExactMatch(), grader or "rules")
+
+
+def _moved(
+    options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, folder: Path
+) -> LearningTask | None:
+    """Return the task that moves a calibration; None with --dry-run."""
+    from semcal.calibration.calibrator import Calibrator
+    from semcal.calibration.compatibility import equivalence_of
+    from semcal.models.equivalence import ExactMatch
+
+    calibration = opt.open_calibration(str(folder))
+    if options.out.resolve() == folder.resolve():
+        raise UsageError(f"--out {folder} is the calibration to move; choose another directory")
+    judge: Equivalence = ExactMatch()
+    if calibration.score is None:
+        name = str(equivalence_of(calibration, options.equivalence))
+        models = replace(models, equivalence=name)
+        judge = models.open_equivalence()
+    kept = replace(
+        options,
+        answer=calibration.answer_kind,
+        score=None if calibration.score is None else calibration.score.name,
+        equivalence=calibration.equivalence,
+        feature=_features_of(calibration),
+    )
+    rows, _ = _read_rows(kept, bad)
+    if options.dry_run:
+        warn(f"would move the calibration {folder} to {len(rows):,} labeled rows")
+        return None
+    grader = None if options.grader == "rules" else models.open_grader(options.grader)
+    learn = partial(
+        Calibrator(options.configuration(grader)).move,
+        calibration,
+        [row.json for row in rows],
+        equivalence=judge if calibration.score is None else None,
+        seed=options.seed or 0,
+    )
+    return LearningTask(learn, judge, grader or "rules")
+
+
+def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
+    """Return the rows that can be used, and the column of their score; None if they hold samples."""
     from semcal.calibration.samples import check_labelled_samples
+    from semcal.calibration.score_column import check_scored, find_score
 
     further = _further_check(options)
+    read = open_rows(
+        options.file, options.columns, lambda _: None, fields=FIELDS, label="calibrate", tables=True
+    )
+    lines = list(islice(read, options.limit))
+    score = find_score([line for line in lines if isinstance(line, Row)], options.score)
 
     def check(row: Row) -> None:
-        check_labelled_samples(row, options.kind)
+        if score is None:
+            check_labelled_samples(row, options.kind)
+        else:
+            check_scored(row, score)
         further(row)
 
-    read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
-    rows = list(good_rows(islice(read, options.limit), bad))
+    rows = list(good_rows(checked(lines, check), bad))
     if not rows:
         raise InputError(
             f"{options.file}: no row can be used, since stored samples need id, question, samples and "
-            "answers; pass --model to sample answers to labeled questions"
+            "answers, and a score needs id, correct and score; pass --model to sample answers to labeled "
+            "questions"
         )
-    if options.equivalence is None and any(row.has("clusters") for row in rows):
+    if score is None and options.equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
             f"--equivalence is missing: the rows of {options.file} are already clustered, and later samples "
             "must be clustered in the same way; pass the equivalence of the rows (exact, or the NLI model)"
         )
-    return rows
+    return rows, score
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
@@ -567,58 +748,73 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
-    """Return the calibration as text: thresholds, quality of the probability, advice, graded examples."""
+    """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
-    thresholds = [one.sentence for one in calibration.all_thresholds]
-    if calibration.thresholds:
-        thresholds.append(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds))))
-    held_out = f", {report.apart:,} more held out for the threshold" if report.apart else ""
-    lines = [
-        *(thresholds or ["No threshold: semcal ask never abstains. Pass --risk to set a threshold."]),
-        report.why,
-        *report.advice[:1],
-        "",
-        f"{report.n:,} labeled questions{held_out}; {calibration.m} samples each, at each temperature",
-    ]
-    if report.no_answer_samples:
-        lines.append(
-            f"no answer: {report.no_answer_samples:,} samples, {report.no_answer:,} further questions (wrong)"
-        )
-    names = {
-        "accuracy": "accuracy",
-        "mean_confidence": "confidence",
-        "ace": "ACE",
-        "ace_floor": "noise floor",
-    }
-    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-    columns = [name for name in names if name in report.base]
-    lines.append("".join([f"{'':<12}", *(f"{names[name]:>12}" for name in columns)]))
-    at_one = [] if report.base_at_one is None else [("Base, T = 1", report.base_at_one)]
-    for label, figures in [("Base", report.base), *at_one, ("Calibrated", report.calibrated)]:
-        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
-        lines.append("".join([f"{label:<12}", *(f"{cell:>12}" for cell in cells)]))
-    lines += [
-        "Calibrated is out of fold: each fold chooses its own temperature and map. Base is the share of "
-        "samples.",
-        *([] if report.answered_at is None else [report.answered_at]),
-        "",
-    ]
-    table = {
-        "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
-        "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
-        "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
-    }
-    lines += ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
-    lines += ["These shares are of the labeled questions, out of fold; only --risk makes a promise.", ""]
-    lines.append(f"{len(calibration.examples)} of the graded answers:")
+    prose = [report.why, *([] if report.answered_at is None else [report.answered_at]), *report.advice[:1]]
+    lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
+    if report.at_thresholds:
+        table = {
+            "threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
+            "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
+            "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
+        }
+        lines += aligned([[head, *cells] for head, cells in table.items()])
+        lines += ["These shares are of the labeled questions, without a promise for others.", ""]
+    if calibration.examples:
+        lines.append("Graded answers, to check the grading:")
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
-        reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
-        lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
-    lines += ["", f"written to {path}; use it with semcal ask --calibration {path.parent}"]
-    if calibration.samples is not None and not calibration.ancestors:
-        lines.append(
-            "for another --risk, --equivalence, --grader or --m: semcal calibrate "
-            f"{path.parent / SAMPLES} … --out ANOTHER"
-        )
+        reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
+        text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
+        lines.append(paragraph(text, indent=" " * 9))
+    of_rows = calibration.provenance is None or not calibration.m
+    following = "measure ROWS" if of_rows else "ask QUESTION --model MODEL"
+    lines += ["", f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
     return "\n".join(lines)
+
+
+def as_sentence(text: str) -> str:
+    """Return a text with a capital letter and one full stop.
+
+    >>> as_sentence("no threshold")
+    'No threshold.'
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def threshold_lines(calibration: Calibration) -> list[str]:
+    """Return the promise of each threshold, and its answers to the questions that it was tested on."""
+    lines = []
+    held_out = "held-out " if calibration.report.apart else ""
+    for one in calibration.all_thresholds:
+        lines += [paragraph(as_sentence(line)) for line in (one.sentence, one.outlook) if line]
+        if one.threshold is not None:
+            counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
+            lines.append(f"Tested on {one.n:,} {held_out}questions: {counts}.")
+    if calibration.ordering is not None:
+        ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
+        lines.append(
+            paragraph(f"All {calibration.all_thresholds[0].n:,} labels test the threshold: {ordered}.")
+        )
+    if calibration.thresholds:
+        lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
+    return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
+
+
+def report_lines(report: CalibrationReport) -> list[str]:
+    """Return the figures before and after calibration, out of fold."""
+    base = report.base_in_words.removeprefix("the ")
+    at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
+    columns = {base: report.base, **at_one, "calibrated": report.calibrated}
+    if report.moved is not None:
+        columns = {base: report.base, "not moved": report.moved.unmoved, "moved": report.calibrated}
+        columns["from scratch"] = report.moved.scratch
+    n = report.n + report.no_answer
+    lines = figure_lines({name: {"n": n, **figures} for name, figures in columns.items()}, terminal_width())
+    if report.no_answer_samples:
+        without = f"{report.no_answer_samples:,} samples and {report.no_answer:,} questions have no answer"
+        lines.append(paragraph(f"{without}; these questions count as wrong."))
+    judged = "Calibrated figures are for questions that the map has not seen."
+    if report.moved is not None:
+        judged = "The moved map and the map from scratch are judged on questions that they have not seen."
+    return [*lines, paragraph(f"{judged} {ON_ACE}")]

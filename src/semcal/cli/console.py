@@ -1,16 +1,18 @@
-"""What a command writes: messages and progress on stderr, and its --out, which it checks and locks.
+"""Messages and progress on stderr, results on stdout, and checks and locks of --out.
 
-`warn` prints always (errors, bad rows, what an option asks for), `info` unless -q, `debug` with -v; `show`
-prints results. What comes from outside (answers, names, words of servers) reaches a terminal through these
-alone, without escape sequences.
+`warn` always prints (errors, bad rows, requested information), `info` prints without -q, `debug` with -v;
+`show` prints results. Untrusted text (answers, names, messages of servers) reaches a terminal only through
+these functions, which remove escape sequences.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import stat
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -25,7 +27,7 @@ from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
-#: Folders of finished work in what a command keeps.
+#: Folders of finished work in the work folder of a command.
 _WORK = ("blocks", "recalibrators")
 
 _quiet = False
@@ -34,12 +36,12 @@ _verbose = False
 
 @dataclass
 class _Running:
-    """One piece of work in progress, told the number of finished items."""
+    """One task in progress, with its number of finished items."""
 
     label: str
     show: Callable[[int], None]
     n_done: int = 0
-    outer: _Running | None = None  # whose items come before
+    outer: _Running | None = None  # the outer task, whose items come first
 
     def __call__(self, n_done: int) -> None:
         self.n_done = n_done
@@ -56,7 +58,7 @@ class _Running:
 
 
 _running: list[_Running] = []
-#: What progress says beside its label, such as what was spent.
+#: Notes after the label of progress, such as costs.
 _notes: list[Callable[[], str]] = []
 
 
@@ -78,8 +80,8 @@ def set_verbose(verbose: bool) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a line on stderr, whatever the options."""
-    with suppress(OSError, ValueError):  # a stderr that fails leaves nobody to be told
+    """Print a line on stderr, also with -q."""
+    with suppress(OSError, ValueError):  # no other place for the message
         sys.stderr.write(printable(text) + "\n")
     flush(sys.stderr)
 
@@ -97,18 +99,32 @@ def debug(text: str) -> None:
 
 
 def show(text: object = "") -> None:
-    """Print a result on stdout: on a terminal as `as_shown` makes it, elsewhere as it is."""
+    """Print a result on stdout: on a terminal as `as_shown` returns it, elsewhere unchanged."""
     sys.stdout.write(as_shown(str(text)) + "\n")
     sys.stdout.flush()
 
 
 def as_shown(text: str) -> str:
-    """Return a text with letters that do not print replaced if stdout is a terminal."""
+    """Return a text, with unprintable characters replaced if stdout is a terminal."""
     return printable(text) if sys.stdout.isatty() else text
 
 
+def terminal_width() -> int:
+    """Return the number of columns of the terminal: 80 if it is unknown."""
+    return shutil.get_terminal_size().columns
+
+
+def paragraph(text: str, *, indent: str = "") -> str:
+    """Return a text in lines that fit the terminal; all lines but the first begin with `indent`."""
+    width = min(max(40, terminal_width()), 100)
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.fill(text)
+
+
 def flush(stream: TextIO) -> int:
-    """Flush a stream; where that fails, return 1 and close it, so that Python does not try again."""
+    """Flush a stream; on failure return 1 and close it, so that Python does not try again."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -137,11 +153,11 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how much of `total` is done: a bar on a terminal, a line every few seconds elsewhere.
+    """Show progress towards `total`: a bar on a terminal, a line every few seconds elsewhere.
 
-    Yields a function that takes the number of finished items (not the increment). Nested in another of the
-    same label, its items are added to the outer ones. Commands in a pipe share a terminal, so they print
-    lines with their names instead of bars that would overwrite each other.
+    Yields a function that takes the number of finished items (not the increment). Items of nested progress
+    with the same label are added to the outer items. Commands in a pipe share a terminal, so they print lines
+    with their names instead of bars that would overwrite each other.
     """
     if _quiet or total == 0:
         yield lambda _done: None
@@ -159,13 +175,13 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def _noted(label: str) -> str:
-    """A label with the notes."""
+    """Return a label with its notes."""
     return "; ".join(filter(None, [label, *(note() for note in _notes)]))
 
 
 @contextmanager
 def successive_progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """Show one `progress` after another: yields a function that begins (label, total), or goes on with it."""
+    """Show one `progress` after another: yield a function that begins or continues (label, total)."""
     updates: dict[str, Callable[[int], None]] = {}
     with ExitStack() as current:
 
@@ -179,14 +195,14 @@ def successive_progress() -> Iterator[Callable[[str, int], Callable[[int], None]
 
 
 def _in_a_pipe() -> bool:
-    """Whether another command stands before or after this one."""
+    """Return whether another command precedes or follows this one in a pipe."""
     return any(_is_pipe(stream) for stream in (sys.stdin, sys.stdout))
 
 
 def _is_pipe(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
-    except (OSError, ValueError):  # closed, or no file at all
+    except (OSError, ValueError):  # closed, or without a file
         return False
 
 
@@ -206,7 +222,7 @@ def _lines(label: str, total: int | None) -> ProgressClock:
 
 
 def nli_cost(name: str, costs: Mapping[str, int]) -> str:
-    """How many `calls` of a model clustering took, and how many it saved of those for all ordered `pairs`."""
+    """Return the number of model `calls` for clustering, compared with all ordered `pairs`, as text."""
     calls, pairs = costs.get("calls", 0), costs.get("pairs", 0)
     text = f"{calls} NLI calls of {name}"
     return f"{text}, {pairs / calls:.1f} times fewer than for all {pairs} ordered pairs" if calls else text
@@ -214,7 +230,7 @@ def nli_cost(name: str, costs: Mapping[str, int]) -> str:
 
 @contextmanager
 def spending(label: str, **roles: object) -> Iterator[None]:
-    """Show in progress what `model`, `equivalence` and `grader` spend on servers, and say it at the end."""
+    """Show the costs of `model`, `equivalence` and `grader` on servers during progress and at the end."""
     clients: dict[Any, str] = {}
     for role, inner in roles.items():
         for part in ("judge", "equivalence", "inner"):
@@ -234,7 +250,7 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         return
 
     def note() -> str:
-        return "; ".join(spent(rate=False))  # while requests are under way there is none
+        return "; ".join(spent(rate=False))  # the rate is unknown during requests
 
     _notes.append(note)
     try:
@@ -246,52 +262,51 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         replies = getattr(roles.get("model"), "replies", None)
         if replies is not None and replies.thought:
             cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""
-            info(f"{label}: {replies.thought} answers came after thinking, which is left out{cut}")
+            info(f"{label}: {replies.thought} answers followed a thinking part, which is left out{cut}")
         if replies is not None and replies.unknown:
-            info(f"{label}: {replies.unknown} answers came without a known finish_reason")
-        for client in clients:  # now, not when they are collected: there Python ignores Ctrl-C
+            info(f"{label}: {replies.unknown} answers have no known finish_reason")
+        for client in clients:  # now, because Python ignores Ctrl-C during garbage collection
             client.close()
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a command writes to: the path of its --out, and what may happen there."""
+    """The output of a command: the path of its --out, and the permitted contents."""
 
     path: Path
-    is_folder: bool = False  # a folder, or one file
-    begun: bool = False  # this command began the folder, so it resumes there or replaces it
+    is_folder: bool = False  # whether --out is a folder
+    begun: bool = False  # this command created the folder, so it resumes there or replaces it
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
-    holds: str = "files already"  # what is in a folder that may be replaced
-    work: Path | None = None  # the folder in which finished work is kept
+    holds: str = "files"  # a name for the contents that --overwrite replaces
+    work: Path | None = None  # the folder of finished work
 
     def check(self, *, overwrite: bool) -> None:
-        """Raise UsageError if something else is there."""
+        """Raise UsageError if other files are there."""
         if not self.is_folder:
             if self.path.is_dir():
-                raise UsageError(f"--out {self.path} is a folder; name a file")
+                raise UsageError(f"--out {self.path} is a folder, expected a file. Pass another path.")
             if not overwrite:
                 refuse_existing("--out", self.path)
             return
         if os.path.lexists(self.path) and not self.path.is_dir():
-            raise UsageError(f"--out {self.path} is a file; name a folder")
+            raise UsageError(f"--out {self.path} is a file, expected a folder. Pass another path.")
         if self.begun or not self.path.is_dir() or not own_files(self.path):
             return
         if not self.replaceable:
             raise UsageError(
-                f"--out {self.path} is not empty, and this command did not write what it holds; name another"
+                f"--out {self.path} is not empty, and holds files of other commands. Pass another folder."
             )
         if not overwrite:
             raise UsageError(
-                f"--out {self.path} holds {self.holds}; name another folder, or give --overwrite to "
-                "write there"
+                f"--out {self.path} holds {self.holds}. Pass another folder, or --overwrite to replace it."
             )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from writing there while the block runs."""
+        """Keep other processes from writing to the output during the block."""
         path = self.path.absolute()
         folder, name = (path, LOCK) if self.is_folder else (path.parent, f".{path.name}{LOCK}")
-        busy = f"another process is writing to {self.path}; wait until it has ended, or name another --out"
+        busy = f"--out {self.path}: another process is writing there. Wait, or pass another --out."
         with ExitStack() as held:
             try:
                 held.enter_context(_made(folder))
@@ -308,7 +323,7 @@ class Output:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Make a folder with its parents; remove those that are empty when the block ends."""
+    """Make a folder with its parents, and remove the empty ones at the end of the block."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -321,7 +336,7 @@ def _made(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reserved(output: Output | None, *, overwrite: bool, dry_run: bool) -> Iterator[None]:
-    """Check the output before any work is done, and lock it while the block runs."""
+    """Check the output before any work is done, and lock it during the block."""
     if output is None or (is_stream(output.path) and not output.is_folder):
         yield
         return
@@ -330,39 +345,37 @@ def reserved(output: Output | None, *, overwrite: bool, dry_run: bool) -> Iterat
         yield
         return
     with output.locked():
-        output.check(overwrite=overwrite)  # another process may have finished meanwhile
+        output.check(overwrite=overwrite)  # another process may have written it meanwhile
         yield
 
 
 def output_file(out: Path | None) -> Output | None:
-    """The output of a command whose --out is one file."""
+    """Return the output of a command whose --out is one file."""
     return None if out is None else Output(out)
 
 
 def refuse_existing(option: str, path: Path) -> None:
-    """Refuse a file that exists; devices and pipes are accepted."""
+    """Reject a file that exists; devices and pipes are accepted."""
     if os.path.lexists(path) and not is_stream(path):
-        raise UsageError(
-            f"{option} {path} is there already; name another file, or give --overwrite to replace it"
-        )
+        raise UsageError(f"{option} {path} already exists. Pass another file, or --overwrite to replace it.")
 
 
 def unfinished(out: Path) -> Path:
-    """The folder beside an --out that keeps finished work until the whole is there."""
+    """Return the folder of finished work beside an --out file."""
     named = out if out.name else out.resolve()
     return named.with_name(named.name + ".unfinished")
 
 
 def open_unfinished(out: Path, settings: Mapping[str, Any], *, fresh: bool) -> UnfinishedWork:
-    """What an earlier call has left beside --out; say so where there is something."""
+    """Open the finished work of an earlier call beside --out, and print a note if there is any."""
     work = UnfinishedWork(unfinished(out), settings, fresh=fresh)
     if work.resumed:
-        info(f"resuming from what {work.folder} holds")
+        info(f"resuming from {work.folder}")
     return work
 
 
 def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
-    """Which finished work a command that was stopped has kept, and how to resume; "" if none."""
+    """Return a note on the finished work of an interrupted command and how to resume it; "" if none."""
     places = []
     if output is not None and output.work is not None and _holds_work(output.work):
         places.append(output.work)
@@ -374,7 +387,7 @@ def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
     restarting = {"fresh": "--fresh", "start": "--from"}
     without = " and ".join(name for option, name in restarting.items() if options.get(option))
     command = f"the same command without {without}" if without else "the same command"
-    return f"what is finished is kept in {' and '.join(map(str, places))}; {command} resumes from there"
+    return f"finished work is kept in {' and '.join(map(str, places))}; {command} resumes from there"
 
 
 def _holds_work(folder: Path) -> bool:

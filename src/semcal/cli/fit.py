@@ -1,4 +1,4 @@
-"""`semcal fit`: fit a temperature, or a larger recalibrator, to labelled questions."""
+"""`semcal fit`: fit a temperature, or a larger recalibrator, to labeled questions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.fit_data import FitData
     from semcal.recalibration.records import Fitted
 
-#: A candidate below this share of the best accuracy gives a warning.
+#: Choices below this share of the best accuracy cause a warning.
 WORTH = 0.8
 #: The table of all candidates beside the recalibrator.
 SELECTION = "selection.jsonl"
@@ -58,42 +58,46 @@ SELECTION = "selection.jsonl"
 class FitOptions:
     """The options of `semcal fit`."""
 
-    file: str = Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
+    file: str = Argument(metavar="FILE", help="File of labeled questions {question, answers, context?}.")
     model: str | None = opt.MODEL
-    out: Path = opt.folder_option("Directory of the recalibrator.", ...)
+    out: Path = opt.folder_option("Directory of the recalibrator to write.", ...)
     overwrite: bool = opt.OVERWRITE
-    method: str = Option("TS", help=f"Method: {', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
-    loss: str = Option("NLL", help="Loss: NLL, SS, or any (TS), the NLL of saying one of the references.")
+    method: str = Option("TS", help=f"Method: {', '.join(FITTED)}, or TS-grid (tries temperatures on FILE).")
+    loss: str = Option("NLL", help="Loss: NLL, SS, or (TS only) any, the NLL of any of the references.")
     alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
-    solver: str | None = Option(None, help="Solver: exact (TS), or sgd, the paper's gradient steps.")
+    solver: str | None = Option(
+        None, help="Solver: exact for TS, or sgd, the paper's gradient steps; exact for TS by default."
+    )
     weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
     learning_rate: float | None = setting(
-        min=0, help="Learning rate of sgd: by default the paper's, 1e-4 for TS, 1e-5 for ATS and Platt."
+        min=0, help="Learning rate of sgd: 1e-4 for TS, 1e-5 for ATS and Platt by default, as in the paper."
     )
     features: Path | None = Option(
         None,
         metavar="DIR",
         callback=opt.out_path,
-        help="Folder that keeps the hidden states for further fits.",
+        help="Folder that stores the hidden states for further fits: none by default.",
     )
     select: bool = Option(
         False,
         "--select",
-        help="Try every loss, α and weight decay. For each measure the one of the highest gain on "
-        "--validation is written to DIR/MEASURE; the table of all is DIR/selection.jsonl.",
+        help="Try every loss, α and weight decay. The best candidate on --validation for each measure is "
+        "written to DIR/MEASURE, and the table of all candidates to DIR/selection.jsonl.",
     )
     by: str | None = Option(
         None,
-        help="Rule by which --select and TS-grid choose: gain (accuracy less Brier score; by default), or "
-        "brier, the paper's rule, which prefers answers that are nearly all wrong and known to be.",
+        help="Rule of choice for --select and TS-grid: gain (accuracy minus Brier score) by default, or "
+        "brier, the paper's rule, which can prefer low accuracy with low confidence.",
     )
-    validation: str | None = Option(None, metavar="FILE", help="Labelled questions to choose on.")
-    measure: str = Option("E-SC", help="The measure whose choice is in DIR itself.")
+    validation: str | None = Option(
+        None, metavar="FILE", help="File of labeled questions for the choice of --select."
+    )
+    measure: str = Option("E-SC", help="Measure whose choice is written to DIR itself.")
     plot: Path | None = Option(
         None,
         metavar="FILE",
         callback=opt.out_path,
-        help="Draw the loss against T, or the loss of the steps (.pdf, .png, .svg).",
+        help="File for a plot of the loss against T, or of the loss by step (.pdf, .png, .svg).",
     )
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
@@ -115,22 +119,22 @@ class FitOptions:
 
     @property
     def from_samples(self) -> bool:
-        """Whether the method itself is chosen from samples."""
+        """True if the method chooses by samples of answers."""
         return self.method in FROM_SAMPLES
 
     @property
     def samples(self) -> bool:
-        """Whether answers are sampled, and one of many fits is chosen by them."""
+        """True if answers are sampled to choose among fits."""
         return self.select or self.from_samples
 
     @property
     def chosen_by(self) -> str:
-        """What a choice goes by."""
+        """The rule of choice."""
         return self.by or "gain"
 
     @property
     def exact(self) -> bool:
-        """Whether T is solved exactly."""
+        """True if T is solved exactly."""
         solvers = RECALIBRATORS[self.method].solvers
         return bool(solvers) and (self.solver or solvers[0]) == "exact"
 
@@ -147,20 +151,29 @@ class FitOptions:
         if not self.from_samples:
             check_method(self.method, self.solver, self.loss, self.alpha)
         no_steps = self.exact or self.from_samples
-        no_sgd = "is for --solver sgd; the exact solution of TS and TS-grid have none"
+        no_sgd = "requires --solver sgd; omit it for the exact solution of TS and for TS-grid"
         for is_wrong, problem in (
-            (self.select and self.from_samples, f"{self.method} chooses on FILE itself; leave --select out"),
+            (
+                self.select and self.from_samples,
+                f"--select: {self.method} already chooses on FILE; omit --select",
+            ),
             (
                 self.select and self.validation is None,
-                "--select chooses on questions of their own; give them with --validation FILE",
+                "--select requires further questions; pass them with --validation FILE",
             ),
-            (self.validation is not None and not self.select, "--validation goes with --select"),
+            (
+                self.validation is not None and not self.select,
+                "--validation requires --select; pass it, or omit --validation",
+            ),
             (self.weight_decay and no_steps, f"fit.weight_decay {no_sgd}"),
             (self.learning_rate and no_steps, f"fit.learning_rate {no_sgd}"),
-            (self.by is not None and not self.samples, "--by goes with --select or TS-grid"),
+            (
+                self.by is not None and not self.samples,
+                "--by requires --select or --method TS-grid; pass one, or omit --by",
+            ),
             (
                 self.plot is not None and self.samples,
-                "--plot draws one fit; leave --select and TS-grid out",
+                "--plot draws one fit; omit --select and TS-grid",
             ),
         ):
             if is_wrong:
@@ -173,7 +186,7 @@ class FitOptions:
                 refuse_existing("--plot", self.plot)
 
     def check_server(self, name: str) -> None:
-        """Raise UsageError for what cannot be had from a server."""
+        """Raise UsageError for options that a server does not support."""
         method = RECALIBRATORS[self.method]
         for is_wanted, option, reason in (
             (not (method.over_server or method.from_samples), self.method, "reads hidden states"),
@@ -181,17 +194,17 @@ class FitOptions:
             (self.select, "--select", "fits to hidden states"),
             (self.loss == "any", "--loss any", "fits to hidden states"),
             (self.features is not None, "--features", "keeps hidden states"),
-            (self.plot is not None, "--plot", "draws the loss at all temperatures"),
+            (self.plot is not None, "--plot", "requires the loss at all temperatures"),
         ):
             if is_wanted:
                 raise UsageError(
-                    f"{option} {reason}, and a server ({name}) gives none; leave it out: TS (exact) and "
-                    "TS-grid can be fitted over a server, and semcal calibrate needs samples alone"
+                    f"{option} {reason}, but a server ({name}) returns none. Use TS (exact) or TS-grid, "
+                    "or semcal calibrate, which needs samples only."
                 )
 
 
 def command(options: FitOptions, server: opt.ServerOptions) -> int:
-    """Fit a recalibrator to labelled questions and write it to a directory.
+    """Fit a recalibrator to labeled questions and write it to a directory.
 
     The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt (and
     TS with --solver sgd) take the paper's gradient steps on the model's hidden states. TS-grid and --select
@@ -220,25 +233,25 @@ def command(options: FitOptions, server: opt.ServerOptions) -> int:
 
 
 def output_of(out: Path) -> Output:
-    """The directory of the recalibrator; --overwrite replaces another recalibrator, and nothing else."""
+    """Return the directory of the recalibrator; --overwrite replaces only another recalibrator."""
     return folder_output(out, "recalibrator")
 
 
 def folder_output(out: Path, kind: str) -> Output:
-    """The directory of a recalibrator or calibration; --overwrite replaces one of the same kind."""
+    """Return the directory of a recalibrator or calibration; --overwrite replaces one of the same kind."""
     work = unfinished(out)
     return Output(
         out,
         is_folder=True,
         begun=(work / SETTINGS).is_file(),
         replaceable=_holds(out, kind),
-        holds=f"a {kind} already",
+        holds=f"a {kind}",
         work=work,
     )
 
 
 def _holds(folder: Path, kind: str) -> bool:
-    """Whether a folder holds one of this kind; a damaged one is to be made again."""
+    """Return whether a folder holds an object of this kind; a damaged one does not count."""
     path = folder / f"{kind}.json"
     try:
         return path.is_file() and read_object(path, remedy="").get("kind") == kind
@@ -248,7 +261,7 @@ def _holds(folder: Path, kind: str) -> bool:
 
 @dataclass(frozen=True)
 class FitWork:
-    """What is to be fitted, with the model, and the questions that it is fitted to and chosen on."""
+    """The model, and the questions for the fit and for the choice."""
 
     options: FitOptions
     models: opt.ModelOptions
@@ -260,13 +273,13 @@ class FitWork:
 
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
-        """Read the questions, keep them apart from the examples, and load the model."""
+        """Read the questions, check that no example is among them, and load the model."""
         asking = opt.prompt_config(options)
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
-        check_apart(questions, asking.few_shot, roles="a few-shot example and a question to fit on")
+        check_apart(questions, asking.few_shot, roles="a few-shot example and a question for the fit")
         validation = options.validation
         held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
-        check_apart(questions, held_out, roles="a validation question and one to fit to")
+        check_apart(questions, held_out, roles="a validation question and a question for the fit")
         models = opt.ModelOptions.of(options, server)
         model = models.open_model()
         leave_out = bad.reporter((*held_out, *questions))
@@ -283,30 +296,30 @@ class FitWork:
 
     @property
     def language_model(self) -> LanguageModel:
-        """The model; UsageError if it is a server."""
+        """The local model; UsageError if it is a server."""
         from semcal.models.protocols import with_states
 
         return with_states(self.model, "this fit reads hidden states")
 
     @property
     def over_server(self) -> bool:
-        """Whether the model is behind a server."""
+        """True if the model is behind a server."""
         return not self.model.capabilities.states
 
     @cached_property
     def equivalence(self) -> Equivalence:
-        """What decides which answers mean the same."""
+        """The equivalence of answers."""
         return self.models.open_equivalence()
 
     @property
     def sampling(self) -> Sampling:
-        """How answers are sampled."""
+        """The sampling settings."""
         from semcal.models.sample import Sampling
 
         return Sampling((), self.asking, opt.sampling_config(self.options))
 
     def key(self) -> Json:
-        """Everything that the result depends on."""
+        """Return the settings that the result depends on."""
         names = ["method", "solver", "loss", "alpha", "weight_decay", "learning_rate", "select", "by"]
         names += ["measure", "seed"]
         names += ["m", "max_new_tokens", "equivalence"] if self.options.samples else []
@@ -321,14 +334,14 @@ class FitWork:
         }
 
     def show_plan(self) -> None:
-        """Print what would be read and written; the model is loaded and not run on any question."""
+        """Print the planned work; the model is loaded, but answers no question."""
         from semcal.recalibration.fit_data import FitData
         from semcal.recalibration.records import PAPER_LOSSES
         from semcal.recalibration.select import candidate_fits
 
         options, parts, questions, under = self.options, [], self.validation, ""
         if options.from_samples:
-            questions, under = self._questions_to_sample(), f"{len(self._grid())} temperatures"
+            questions, under = self._questions_to_sample(), f"at {len(self._grid())} temperatures"
         else:
             read_by: Any = self.model
             parts.append(
@@ -338,14 +351,14 @@ class FitWork:
             )
         if options.select:
             count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
-            under = f"each of {count} candidates"
+            under = f"with each of {count} fits"
         if options.samples:
-            parts.append(f"sample {options.m} answers to each of {len(questions)} questions under {under}")
+            parts.append(f"sample {options.m} answers to each of {len(questions)} questions {under}")
         path = options.out / "recalibrator.json"
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
 
     def _reading(self, labelled: FitData) -> str:
-        """What a fit would read, in words."""
+        """Return the planned reading as text."""
         options = self.options
         if self.over_server:
             from semcal.recalibration.server_fit import plan_over_server
@@ -438,24 +451,24 @@ class FitWork:
         if grid.at_edge:
             info(
                 f"fit: the best temperature for {', '.join(grid.at_edge)} is the last of the grid; "
-                "it may lie beyond"
+                "a better one may lie outside"
             )
         sampled = {row.id for rows_of in rows.values() for row in rows_of}
         provenance = self._provenance([question for question in questions if question.id in sampled])
         return self._save(grid.recalibrators, grid.table(), provenance)
 
     def _grid(self) -> list[float]:
-        """The temperatures of TS-grid that the model can be sampled at."""
+        """Return the temperatures of TS-grid that the model supports."""
         from semcal.recalibration.select import GRID
 
         most = self.model.capabilities.max_temperature
         grid = [t for t in GRID if most is None or t <= most]
         if len(grid) < len(GRID):
-            info(f"fit: {self.model.name} is sampled at T = {most:g} at most, so the grid ends there")
+            info(f"fit: {self.model.name} supports T = {most:g} at most, so the grid ends there")
         return grid
 
     def _questions_to_sample(self, *, report: bool = False) -> Sequence[Question]:
-        """The questions of TS-grid that fit the model: a server is asked them without their answers."""
+        """Return the questions of TS-grid that fit the model; a server gets them without their answers."""
         from semcal.models.sample import check_question
         from semcal.recalibration.fit_data import FitData
         from semcal.recalibration.records import check_enough
@@ -498,28 +511,28 @@ class FitWork:
             info(f"warning: {warning}")
         tried = len({row.get("candidate", row.get("temperature")) for row in table})
         place = out / SELECTION
-        info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
+        info(f"fit: {tried} candidates on {self.model.name}; scores by measure in {place}")
         return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "recalibrator.json")}
 
     def _leave_out(self, error: QuestionError) -> None:
-        """Report a question that does not fit the model, by its line and id."""
+        """Report a question that is too long for the model, by its line and id."""
         self.bad.reporter(self.questions)(error)
 
 
 def _lost_accuracy(table: Sequence[Json], by: str) -> Iterator[str]:
-    """Warnings where what was chosen answers far less often right than another candidate."""
-    remedy = ": wrong answers of little confidence have a low Brier score; leave --by brier out"
+    """Yield a warning for each choice that is far less accurate than another candidate."""
+    remedy = ": wrong answers with low confidence have a low Brier score; omit --by brier"
     for row in filter(lambda row: row["chosen"], table):
         best = max(entry["accuracy"] for entry in table if entry["measure"] == row["measure"])
         if row["accuracy"] < WORTH * best:
             yield (
-                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
-                f"the best candidate in {best:.0%}{remedy if by == 'brier' else ''}"
+                f"the choice for {row['measure']} has accuracy {row['accuracy']:.0%}, the best candidate "
+                f"{best:.0%}{remedy if by == 'brier' else ''}"
             )
 
 
 def _remove_choices(out: Path) -> None:
-    """Remove what an older choice among fits has left in the directory, and one fit has not written."""
+    """Remove the files of an older --select from the directory."""
     from semcal.measures import MEASURES
 
     (out / SELECTION).unlink(missing_ok=True)
@@ -534,14 +547,14 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
 
     if report.get("at_bound"):
         info(
-            f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; "
-            "see that the answers belong to the questions"
+            f"fit: the loss still decreases at the bound T = {temperature_of(fitted):g}. "
+            "Check that the answers belong to the questions."
         )
     if shares := report.get("right_draws"):
         before, after = (round(share, 3) for share in shares)
         hint = "" if fitted.loss == "any" else ", or try --loss any"
-        say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 where that matters{hint}")
-        shares_at = f"{before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T"
+        say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 if that matters{hint}")
+        shares_at = f"{before:.1%} of samples match a reference at T = 1, {after:.1%} at the fitted T"
         say(f"{'fit' if say is info else 'warning'}: out of fold {shares_at} (expected){remedy}")
     return {
         "method": fitted.method,
@@ -555,21 +568,21 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
 
 
 def check_apart(labelled: Sequence[Question], further: Sequence[Question], *, roles: str) -> None:
-    """Refuse questions that are fitted to and also used otherwise; `roles` says as what.
+    """Raise UsageError if a question is used in both `roles`, which the message names.
 
-    Warn of those that share a passage or a group with one that is fitted to, or ask nearly the same.
+    Warn of further questions that share a passage or a group with labeled ones, or are near duplicates.
     """
     keys = {question_key(question) for question in labelled}
     for question in further:
         if question_key(question) in keys:
-            raise UsageError(f"{question.question!r} is {roles}; take it out of one file")
+            raise UsageError(f"{question.question!r} is {roles}. Remove it from one file.")
     ties = {tie for question in labelled for tie in group_ties(question)}
     related = [question.id for question in further if not ties.isdisjoint(group_ties(question))]
     if related:
         info(
             f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
-            "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
-            "passage or group in one file"
+            "passage or a group with questions of the fit, so their metrics are too good. Keep a passage or "
+            "group in one file."
         )
     warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": further}))
 
@@ -581,7 +594,7 @@ def _in_words(result: Json) -> str:
 
 
 def _choices_in_words(result: Json) -> str:
-    """A line for each measure: what was chosen, and its scores on the questions that it was chosen on."""
+    """Return a line for each measure: the choice, and its scores on the questions of the choice."""
     chosen = f"chosen by {result['by']}"
     heads = "".join(f" {name:>8}" for name in ("gain", "Brier", "ACE", "AUROC", "accuracy"))
     lines = [f"{'measure':<8} {chosen:<24}{heads}"]
@@ -602,7 +615,7 @@ def _fit_in_words(result: Json) -> str:
     fit, before = result["method"], "before"
     if "steps" in result:
         if temperature is not None:
-            fit += f" by sgd, T = {temperature:.4f}"
+            fit += f" by SGD, T = {temperature:.4f}"
             end = (
                 f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, "
                 f"{result['distance']:.3f} away in log T; --solver exact finds it"
@@ -612,13 +625,13 @@ def _fit_in_words(result: Json) -> str:
         fit, before = f"T = {temperature:.4f}", "at T = 1"
         if result.get("interval"):
             low, high = result["interval"]
-            fit += f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
+            fit += f" ± {result['standard_error']:.4f}, 95% interval [{low:.3f}, {high:.3f}]"
         if "route" in result:
             error = result["route_error"]
             end = f"\nfitted over the server by {result['route']}, which adds {error:.2g} to the error"
     unit = "question" if result["loss"] == "any" else "token"
     return (
         f"{fit} ({result['loss']} per {unit} {result['loss_before']:.4f} {before}, "
-        f"{result['loss_after']:.4f} now; {result['n_tokens']} tokens of {result['n_questions']} "
+        f"{result['loss_after']:.4f} after; {result['n_tokens']} tokens of {result['n_questions']} "
         f"questions){end}"
     )

@@ -1,4 +1,4 @@
-"""Commands of the grid: `demo`, `run`, `status` and `report`. They alone need `semcal.experiment`."""
+"""Commands of the grid: `run`, `status` and `report`. Only they and `demo` need `semcal.experiment`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.row_streams import ProblemLog
-from semcal.errors import MissingExtraError, UsageError
+from semcal.errors import UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from semcal.experiment.grid_settings import GridSettings
     from semcal.workers import Executor
 
-#: What processes that make a report import before they part.
+#: Modules that processes for a report import before they fork.
 REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
-#: What a report of semcal run consists of.
+#: The files of a report of semcal run.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What the models of a grid are loaded with."""
+    """Settings for loading the models of a grid."""
 
     device: str | None = None
     nli_device: str | None = None
@@ -44,7 +44,7 @@ class LoadOptions:
     api_key_file: Path | None = None
 
     def open_state(self, folder: Path) -> GridState:
-        """What a process that works holds."""
+        """Return the state of a worker."""
         from semcal.experiment.fit_steps import open_grid_state
 
         return open_grid_state(
@@ -56,125 +56,49 @@ class LoadOptions:
         )
 
 
-def _require_experiment() -> None:
-    """UsageError if the experiment was left out of this installation."""
+def require_experiment() -> None:
+    """Raise UsageError if this installation does not have the experiment."""
     if find_spec("semcal.experiment") is None:
         raise UsageError(
-            "this installation of semcal has no semcal.experiment, which runs grids; install semcal whole"
+            "semcal.experiment, which runs grids, is missing in this installation. Install all of semcal."
         )
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """The options of `semcal demo`."""
-
-    quick: bool = Option(
-        False, "--quick", help="One set of 300 questions, and nothing fitted but Calibrated: half the time."
-    )
-    out: Path | None = opt.folder_option(
-        "The run folder; by default runs/demo, with --quick runs/demo-quick."
-    )
-    overwrite: bool = opt.OVERWRITE
-    m: int = opt.SAMPLES
-    seed: int = opt.RARE_SEED
-    limit: int | None = opt.LIMIT
-    json: bool = opt.JSON
-    device: str | None = opt.DEVICE
-    nli_device: str | None = opt.NLI_DEVICE
-    dtype: str | None = opt.DTYPE
-    dry_run: bool = opt.DRY_RUN
-    fresh: bool = opt.FRESH
-    workers: int | None = opt.WORKERS
-    memory: str | None = opt.MEMORY
-
-
-def demo(options: DemoOptions) -> int:
-    """Show what calibration gains on three question sets of the embedded world, and write a report.
-
-    For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
-    from 400 labelled questions, and a temperature is fitted to 400. Ten answers to each of 300 test
-    questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
-    graded. With --quick, 400 labelled questions and 300 test questions of one set are sampled at T = 1. With
-    --limit N, N questions of each part are used. Interrupt it as you like: the same command goes on where
-    it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml (quick.yaml).
-    """
-    _require_experiment()
-    if find_spec("torch") is None:
-        raise MissingExtraError("torch", "models", "semcal demo")
-    from semcal.demo.paths import settings_file
-    from semcal.experiment.finished import forget, read_results
-    from semcal.experiment.grid_settings import read_settings
-    from semcal.experiment.report.summary import in_words
-
-    values = {
-        "sampling.m": options.m,
-        "seed": options.seed,
-        "models.0.dtype": options.dtype,
-        "memory": options.memory,
-    }
-    settings = read_settings(
-        settings_file(quick=options.quick),
-        [f"{key}={dumps(value)}" for key, value in values.items() if value is not None],
-        limit=options.limit,
-    )
-    folder = _demo_folder(options.out, quick=options.quick)
-    if options.dry_run:
-        return _plan_demo(settings, folder)
-    if options.fresh:
-        forget(folder)
-    loading = LoadOptions(options.device, options.nli_device, settings.memory)
-    with open_grid(settings, folder, options.workers, None, loading) as grid:
-        problems = grid.run()
-    results = read_results(folder)
-    show(dumps(results) if options.json else "\n".join(in_words(results)))
-    info(f"report: {folder / 'report.html'}")
-    return 1 if problems else 0
-
-
-def demo_output(out: Path | None, quick: bool) -> Output:
-    """The run folder."""
-    return _run_output(_demo_folder(out, quick=quick))
-
-
-def _run_output(folder: Path) -> Output:
-    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), work=folder)
-
-
-def _demo_folder(out: Path | None, *, quick: bool) -> Path:
-    return out or Path("runs/demo-quick" if quick else "runs/demo")
-
-
-def _plan_demo(settings: GridSettings, out: Path) -> int:
-    for dataset in settings.datasets:
-        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
-        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
-        at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
-        warn(
-            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 "
-            f"to each of {labelled} labelled questions, and {at}to each of {dataset.test} others"
-        )
-    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
-    return 0
+def run_folder(folder: Path, *, begun: bool = False) -> Output:
+    """Return the run folder as the output of a command, which resumes there if it was begun."""
+    begun = begun or (folder / "settings.yaml").is_file()
+    return Output(folder, is_folder=True, begun=begun, work=folder)
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options of `semcal run`."""
 
-    grid: Path = Argument(metavar="GRID", help="The settings of the grid: YAML, such as configs/atlas.yaml.")
-    out: Path | None = opt.folder_option("The run folder; by default runs/ and GRID's name.")
+    grid: Path = Argument(
+        metavar="GRID", help="File of the settings of the grid (YAML), such as configs/atlas.yaml."
+    )
+    out: Path | None = opt.folder_option("Run folder: runs/ with the name of GRID by default.")
     overwrite: bool = opt.OVERWRITE
     overrides: list[str] | None = Option(
-        None, "--set", metavar="A.B=C", help="Override a setting; may be given several times."
+        None, "--set", metavar="A.B=C", help="Setting that overrides the file; may be repeated."
     )
     limit: int | None = Option(
-        None, min=1, callback=opt.countable, help="At most so many questions of each part of a data set."
+        None,
+        min=1,
+        callback=opt.countable,
+        help="Largest number of questions of each part of a data set: all by default.",
     )
-    start: str | None = Option(None, "--from", metavar="STAGE", help="Do this stage and all after it again.")
+    start: str | None = Option(
+        None,
+        "--from",
+        metavar="STAGE",
+        help="First stage to run again, with all later stages: none by default.",
+    )
     ray: str | None = Option(
         None,
         metavar="[ADDRESS]",
-        help="Work on a Ray cluster: its address, auto, or (without one, last on the line) a local one.",
+        help="Ray cluster: an address, auto, or (without a value, last on the line) a local cluster; none by "
+        "default.",
     )
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
@@ -187,13 +111,13 @@ class RunOptions:
 
 
 def run(options: RunOptions) -> int:
-    """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
+    """Run models × data sets × methods × runs of a YAML file, and write tables, figures and a report.
 
     Every method is fitted on calibration questions, chosen for each measure on validation questions, and
     evaluated once on the test questions. Interrupted runs resume with the same command and give identical
-    results. Bad rows of the data are named and left out; the exit code is then 1.
+    results. Bad rows of the data are reported and left out; then the exit code is 1.
     """
-    _require_experiment()
+    require_experiment()
     from semcal.experiment.finished import forget, forget_from
     from semcal.experiment.grid_settings import read_settings
 
@@ -214,8 +138,8 @@ def run(options: RunOptions) -> int:
 
 
 def run_output(out: Path | None, grid: Path) -> Output:
-    """The run folder."""
-    return _run_output(_run_folder(out, grid))
+    """Return the run folder."""
+    return run_folder(_run_folder(out, grid))
 
 
 def _run_folder(out: Path | None, grid: Path) -> Path:
@@ -242,9 +166,9 @@ def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridSta
 def _executor(
     settings: GridSettings, folder: Path, workers: int | None, ray: str | None, loading: LoadOptions
 ) -> Iterator[tuple[Executor[GridState], GridState | None]]:
-    """This process, worker processes, or a Ray cluster; and what this process holds.
+    """Return the executor (this process, worker processes, or a Ray cluster) and the state of this process.
 
-    A process that only hands out work loads no model, and not even torch.
+    A process that only distributes work loads neither models nor PyTorch.
     """
     if ray is not None:
         from semcal.experiment.ray_executor import RayExecutor
@@ -258,7 +182,9 @@ def _executor(
         return
     limits = (model.server for model in settings.models if model.server is not None)
     if (workers or 1) > 1 and any(server.max_tokens_total or server.max_cost for server in limits):
-        raise UsageError("each worker would spend a server's whole budget; leave --workers out")
+        raise UsageError(
+            "--workers does not apply to a server with a budget, which each worker would spend; omit it"
+        )
     sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     models = opt.ModelOptions(largest, settings.equivalence, device=loading.device)
@@ -275,7 +201,7 @@ def open_grid(
     ray: str | None,
     loading: LoadOptions,
 ) -> Iterator[Grid]:
-    """A grid to be run in a folder; at the end of the block its report is written."""
+    """Yield a grid to run in a folder; the report is written at the end of the block."""
     from semcal.experiment.grid import Clock, Grid
 
     clock = Clock()
@@ -287,7 +213,7 @@ def open_grid(
         problems.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
 
     def show_progress(label: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
-        problems.flush()  # the data are read, and work begins
+        problems.flush()  # after the data are read, before the work
         return progress(label, total)
 
     with _executor(settings, folder, workers, ray, loading) as (executor, state):
@@ -317,7 +243,7 @@ def open_grid(
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
-    """Let go of the models: a report needs none."""
+    """Release the models, which a report does not need."""
     from semcal.workers import trim_memory
 
     executor.release()
@@ -327,19 +253,19 @@ def _release(executor: Executor[GridState], state: GridState | None) -> None:
 
 
 def _record(grid: Grid) -> None:
-    """Write down what was spent up to now; what is no stage's is this process's own."""
+    """Write the costs so far; costs outside of stages belong to this process."""
     in_process = sum(grid.executor.seconds.values()) if grid.executor.works_here else 0.0
     grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - in_process})
     grid.write_costs()
 
 
 def _import_report() -> None:
-    """Import what the report takes while nothing else is to be done here: 2 s less at the end."""
+    """Import the modules of the report while this process waits, which saves 2 s at the end."""
     import semcal.experiment.report.build  # noqa: F401
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
-    """Analyses, tables, figures and the page, by this machine's worker processes; methods to beware of."""
+    """Write the report with the worker processes of this machine, and warn of less accurate methods."""
     from semcal.experiment.report.build import remake
     from semcal.workers import ProcessExecutor
 
@@ -359,15 +285,15 @@ def _print_outcome(problems: Sequence[Problem], folder: Path, *, as_json: bool) 
 
 
 def status(
-    run: Path = Argument(metavar="RUN", help="A run folder, as semcal run writes it."),
+    run: Path = Argument(metavar="RUN", help="Run folder of semcal run."),
     json: bool = opt.JSON,
     verbose: bool = opt.VERBOSE,
 ) -> int:
-    """Show how many blocks of each stage are done, and name damaged ones; exit code 0 if all are done.
+    """Show the number of finished blocks of each stage, and name damaged ones; exit code 0 if all are done.
 
-    With -v also for each model and data set.
+    With -v, also for each model and data set.
     """
-    _require_experiment()
+    require_experiment()
     from semcal.experiment.finished import state_of
     from semcal.experiment.grid_plan import STAGES
 
@@ -393,28 +319,28 @@ def status(
 
 
 def report(
-    run: Path = Argument(metavar="RUN", help="A run folder, such as semcal run or semcal demo writes."),
-    out: Path | None = opt.folder_option("Where to write the report of semcal run; RUN by default."),
+    run: Path = Argument(metavar="RUN", help="Run folder of semcal run or semcal demo."),
+    out: Path | None = opt.folder_option("Folder for the report of semcal run: RUN by default."),
     overwrite: bool = opt.OVERWRITE,
     figures: bool = Option(
         False,
         "--figures",
-        help="Also write figures that the run leaves to its page (semcal demo) as PDF and PNG.",
+        help="Also write figures as PDF and PNG that are only on the page otherwise (semcal demo).",
     ),
     json: bool = opt.JSON,
 ) -> int:
-    """Make results, tables, figures and report.html of a run from its stored samples; no model is needed.
+    """Make results, tables, figures and report.html of a run from its stored samples, without a model.
 
-    Of a folder with results.json alone, the tables and figures that follow from that.
+    From a folder that only has results.json, make the tables and figures that follow from it.
     """
-    _require_experiment()
+    require_experiment()
     from semcal.experiment.finished import is_grid_run
 
     alone = not is_grid_run(run)
     if alone and not (run / "results.json").is_file():
         raise UsageError(
-            f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
-            f"--out {run}`"
+            f"{run}: expected a run folder, but settings.yaml is missing. Make one with `semcal run` or "
+            f"`semcal demo --out {run}`."
         )
     with _report_executor(run) as executor:
         from semcal.experiment.report.build import remake
@@ -429,7 +355,7 @@ def report(
 
 
 def warn_of_less_accurate(folder: Path) -> None:
-    """Name on stderr the methods that are significantly less accurate than Base."""
+    """Print the methods that are significantly less accurate than Base on stderr."""
     from semcal.experiment.finished import read_results
     from semcal.experiment.report.report_tables import less_accurate_in_words
 
@@ -438,7 +364,7 @@ def warn_of_less_accurate(folder: Path) -> None:
 
 
 def report_output(run: Path, out: Path | None) -> Output | None:
-    """The run's own folder, or one in which nothing but a report lies."""
+    """Return the run folder, or another folder that holds nothing but a report."""
     if not run.is_dir():
         return None
     out = out or run
@@ -448,9 +374,9 @@ def report_output(run: Path, out: Path | None) -> Output | None:
 
 @contextmanager
 def _report_executor(run: Path) -> Iterator[Executor[None]]:
-    """A process for each processor; they begin to import before this process does.
+    """Return an executor with one process for each processor, which start to import modules at once.
 
-    A run of one model on one data set is not shared.
+    A run of one model on one data set uses this process only.
     """
     from semcal.workers import ProcessExecutor, SerialExecutor, plan_workers
 
@@ -463,4 +389,4 @@ def _report_executor(run: Path) -> Iterator[Executor[None]]:
 
 
 def _nothing() -> None:
-    """What a process needs to have loaded for a report."""
+    """Return the state of a process for a report, which needs none."""

@@ -1,11 +1,11 @@
-"""`semcal monitor`: whether labels that came later bear out what a calibration promises."""
+"""`semcal monitor`: test the promise of a calibration with later labels; `semcal labels`: list labels."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, refuse_existing, show
+from semcal.cli.console import info, paragraph, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
 from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
@@ -24,8 +24,8 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.metrics.sequential import SequentialTest
-    from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -33,35 +33,36 @@ READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 def command(
     files: list[str] = Argument(
         metavar="FILE...",
-        help="What semcal serve --log wrote, also of several replicas, or rows (JSON Lines; - for standard "
-        "input).",
+        help="Logs of semcal serve --log, also of several replicas, or a file of rows (JSON Lines; - for "
+        "standard input).",
     ),
     risk: float | None = opt.PROMISED_RISK,
     calibration: str | None = opt.CALIBRATION,
     alpha: float = opt.ALPHA,
     audited: bool = Option(
-        False, "--audited", help="Only labels of replies that semcal serve --audit has marked."
+        False, "--audited", help="Only use labels of replies that semcal serve --audit has marked."
     ),
     plot: Path | None = Option(
         None,
         "--plot",
         metavar="FILE",
         callback=opt.out_path,
-        help="Draw the e-values label by label (.pdf, .png, .svg).",
+        help="File for a plot of the e-values label by label (.pdf, .png, .svg).",
     ),
     columns: list[str] | None = opt.COLUMNS,
     overwrite: bool = opt.OVERWRITE,
     json: bool = opt.JSON,
 ) -> int:
-    """Watch whether the promise of a calibration holds, by labels in the order in which they came.
+    """Watch whether the promise of a calibration holds, with labels in order of arrival.
 
-    Reads the log of semcal serve, or the logs of its replicas in order of time, or rows {id, confidence,
-    abstained, correct}; without correct a reply has no label yet. Prints a line a watch: risk (wrong among
-    answered, against --risk or what --calibration promises), calibration (whether of answers with probability
-    p the share p is right) and, with --calibration, questions (whether probabilities are as on its questions;
-    a warning, no alarm). The exit code is 1 if there is an alarm.
+    Reads the log of semcal serve, the logs of its replicas in order of time, or rows {id, confidence,
+    abstained, correct}, or rows with the score of --calibration; a reply without correct has no label yet.
+    Prints one line for each watch. The watch on risk compares wrong answers among answered questions with
+    --risk or the promise of --calibration. The watch on calibration tests whether the share p of answers with
+    probability p is right. With --calibration, the watch on questions compares probabilities with those of
+    its questions; it warns without an alarm. The exit code is 1 if there is an alarm.
     """
-    from semcal.serve.watch import PromiseWatch
+    from semcal.calibration.watch import PromiseWatch
 
     if plot is not None:
         from semcal.plotting import check_figure_path
@@ -76,22 +77,25 @@ def command(
     with BadRows() as bad:
         if all(file != "-" and is_database(Path(file)) for file in files):
             if columns:
-                raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
+                raise UsageError("--columns requires a file of rows; omit it for a log")
             _read_logs(list(map(Path, files)), watch, learnt, audited=audited)
         elif len(files) > 1:
             other = next(file for file in files if file == "-" or not is_database(Path(file)))
             raise UsageError(
-                f"several files must be logs of semcal serve, and {other} is none; give rows alone"
+                f"{other}: several files must all be logs of semcal serve. Pass a single file of rows."
             )
         else:
             limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
-            for row in good_rows(_open(files[0], columns), bad):
+            rows = good_rows(_open(files[0], columns, learnt), bad)
+            for row in rows if learnt is None or learnt.score is None else _measured(rows, learnt):
                 _take(row, watch, limit, labeled, audited=audited)
             if again := labeled.total() - len(labeled):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
     alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
-        info("monitor: no risk is promised, and none is watched; name it (--risk), or a calibration with one")
+        info(
+            "monitor: the risk is not watched, as none is promised; pass --risk, or a calibration with a risk"
+        )
     if plot is not None:
         from semcal.plotting import watch_figure, write_figure
 
@@ -109,7 +113,7 @@ def command(
 def _read_logs(
     paths: Sequence[Path], watch: PromiseWatch, calibration: Calibration | None, *, audited: bool
 ) -> None:
-    """Take the replies of a calibration, or of the one that answered; say what is not known without one."""
+    """Take the replies of a calibration, by default of the only one, and print missing information."""
     if calibration is None:
         info("monitor: without --calibration DIR probabilities count as exact, and no promised risk is known")
     with reading_logs(paths) as log:
@@ -118,7 +122,7 @@ def _read_logs(
         if len(ids) > 1 and calibration is None:
             raise UsageError(
                 f"{' and '.join(map(str, paths))} has replies by the calibrations {', '.join(ids)}, each "
-                "with a promise of its own; give one of them (--calibration)"
+                "with its own promise; pass one of them (--calibration)"
             )
         if others := sum(count for name, count in labels.items() if name not in ids):
             info(f"monitor: {others} labels are of replies by other calibrations, and do not count")
@@ -128,9 +132,9 @@ def _read_logs(
 def _take(
     row: Row, watch: PromiseWatch, limit: float | None, labeled: Counter[str], *, audited: bool
 ) -> None:
-    """Take a row of a file; where it names no threshold `limit` decided.
+    """Take a row of a file; without a threshold in the row, `limit` decided.
 
-    Of rows with one question, context and answer the first label counts; `labeled` holds those before.
+    For equal question, context and answer, the first label counts; `labeled` holds earlier ones.
     """
     values, marked = row.json, bool(row.json.get("audited"))
     probability, threshold = _number(values["confidence"]), _number(values.get("threshold", limit))
@@ -150,31 +154,49 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _open(file: str, columns: list[str] | None) -> Iterator[Row | InputError]:
-    """The rows of a file; those that cannot be used are errors."""
+def _measured(rows: Iterable[Row], calibration: Calibration) -> list[Row]:
+    """Return rows with a score as rows with its probability as the confidence; others are kept."""
+    from semcal.calibration.calibration import CalibrationStep
+
+    known = list(rows)
+    scores = [row for row in known if not row.has("confidence")]
+    measured = iter(CalibrationStep(calibration)(scores))
+    chosen = (row if row.has("confidence") else next(measured) for row in known)
+    return [row if row.has("confidence") else row.set(confidence=row["probability"]) for row in chosen]
+
+
+def _open(
+    file: str, columns: list[str] | None, calibration: Calibration | None = None
+) -> Iterator[Row | InputError]:
+    """Yield the rows of a file, or with a calibration of a score also rows with it; bad rows are errors."""
+    from semcal.calibration.compatibility import check_calibratable
+
     ids = set[str]()
 
     def check(row: Row) -> None:
-        _check_row(row)
+        is_score = calibration is not None and calibration.score is not None and not row.has("confidence")
+        if calibration is not None and is_score:
+            check_calibratable(row, calibration)
+        _check_row(row.set(confidence=0.5) if is_score else row)
         if row.has("id"):
             if str(row.json["id"]) in ids:
-                raise InputError("this id is in a row before; a reply has one label, the first that came")
+                raise InputError("the id occurs in an earlier row; a reply has one label. Remove one row")
             ids.add(str(row.json["id"]))
 
     return open_rows(file, columns, check, fields=READ, label="monitor")
 
 
 def _check_row(row: Row) -> None:
-    """Raise InputError unless the row says of one answer what is watched."""
+    """Raise InputError unless the row holds the watched values of one answer."""
     if not row.has("confidence"):
         raise InputError(
-            "no 'confidence' (null where the answer had none); --columns confidence=NAME for another name"
+            "'confidence': missing (null for an unknown one). Pass --columns confidence=NAME for another name"
         )
     for key in READ[1:]:
         value = row.json.get(key)
         if isinstance(value, Mapping):
             raise InputError(
-                f"{key!r} holds several measures; name the column of the answer's own: --columns "
+                f"{key!r} holds several measures. Pass the columns of the answer: --columns "
                 "confidence=probability, --columns correct=answer_correct"
             )
         if key in ("confidence", "threshold"):
@@ -185,37 +207,40 @@ def _check_row(row: Row) -> None:
             raise InputError(f"{key!r} must be true, false or null, got {shown(value)}")
 
 
-# ---- What is printed ---------------------------------------------------------------------------------------
+# ---- Output ------------------------------------------------------------------------------------------------
 
 
 def _page(watch: PromiseWatch, alpha: float) -> str:
-    """The watches as a person reads them."""
-    verdicts = {"risk": _risk, "calibration": _calibration, "questions": _questions}
-    lines = [
-        f"{name:<12} {test.n:>7} {test.e_value:>9.3g}  {verdicts[name](watch)}"
-        for name, test in watch.tests.items()
-    ]
-    chance = f"{100 * alpha:.3g} %"
-    return "\n".join(
-        [
-            f"{'watch':<12} {'labels':>7} {'e-value':>9}",
-            *lines,
-            "",
-            f"While what is watched holds, its e-value ever reaches {1 / alpha:.3g} with a chance of at most",
-            f"{chance}, if whether and when a label comes does not depend on its value.",
-            *(["What to do: docs/monitor.md."] if watch.alarm else []),
-        ]
+    """Return the watches as text: the result first, then figures and evidence of each watch."""
+    figures = {"risk": _risk, "calibration": _calibration, "questions": _questions}
+    of_labels = {name: test for name, test in watch.tests.items() if name != "questions"}
+    alarms = [name for name, test in of_labels.items() if test.alarm_at is not None]
+    result = "No alarm: the labels do not contradict the calibration so far."
+    if alarms:
+        result = f"ALARM: {' and '.join(alarms)}. Read docs/monitor.md."
+    elif not any(test.n for test in of_labels.values()):
+        result = "No alarm: there are no labels yet."
+    lines = [result, ""]
+    for name, test in watch.tests.items():
+        unit = "replies" if name == "questions" else "labels"
+        evidence = f"e-value {test.e_value:.3g} after {test.n:,} {unit}"
+        lines.append(paragraph(f"{name:<13}{figures[name](watch)}; {evidence}", indent=" " * 13))
+    never = (
+        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, its e-value ever gets there with "
+        f"a probability of at most {100 * alpha:.3g}%, provided that the time of a label does not depend on "
+        "its value."
     )
+    return "\n".join([*lines, "", paragraph(never)])
 
 
 def _risk(watch: PromiseWatch) -> str:
     test = watch.tests["risk"]
     risks = [watch.risk] if watch.risk is not None else [risk for _, risk in watch.risks]
-    promised = " and ".join(f"{100 * risk:.3g} %" for risk in risks) + " promised"
+    promised = "at most " + " and ".join(f"{100 * risk:.3g}%" for risk in risks) + " promised"
     if not test.n:
         return f"no labels of answered replies; {promised}"
     wrong = round(test.groups["answered"].outcome_sum)
-    share = f"{wrong} of {test.n} answered are wrong ({100 * wrong / test.n:.3g} %), {promised}"
+    share = f"{wrong:,} of {test.n:,} answers are wrong ({100 * wrong / test.n:.3g}%), {promised}"
     return f"{_verdict(test)}; {share}"
 
 
@@ -224,49 +249,55 @@ def _calibration(watch: PromiseWatch) -> str:
     if not test.n:
         return "no labels of replies with a probability"
     labels = next(iter(test.groups.values()))  # of all replies
-    said, right = 100 * labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
-    text = f"{_verdict(test)}; {said:.3g} % said to be right, {right:.3g} % are"
+    stated, right = labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
+    text = f"{_verdict(test)}; the mean probability is {stated:.3f}, and {right:.3g}% are right"
     where = test.strongest if test.notice_at is not None and " to " in test.strongest else None
-    return text if where is None else f"{text}; most at p {where}"
+    return text if where is None else f"{text}; the largest gap is at probabilities {where}"
 
 
 def _questions(watch: PromiseWatch) -> str:
     test = watch.tests["questions"]
     if test.alarm_at is not None:
-        return f"look different from reply {test.alarm_at} on; label some"
-    return "look like those of the calibration"
+        return f"different from the questions of the calibration since reply {test.alarm_at:,}; label some"
+    return "similar to the questions of the calibration"
 
 
 def _verdict(test: SequentialTest) -> str:
     if test.alarm_at is not None:
-        return f"ALARM at label {test.alarm_at}"
-    return "holds so far" if test.notice_at is None else f"notice at label {test.notice_at}: it may not hold"
+        return f"ALARM at label {test.alarm_at:,}"
+    if test.notice_at is None:
+        return "holds so far"
+    return f"notice at label {test.notice_at:,}: the promise may not hold"
 
 
 # ---- Labels
 
 
 def labels(
-    file: str = Argument(metavar="LOG", help="The log that semcal serve --log wrote."),
-    id: list[str] | None = Option(None, "--id", metavar="ID", help="Only labels of this reply; repeatable."),
-    key: str | None = Option(None, "--key", metavar="HASH", help="Only labels by this key, as it is listed."),
-    since: datetime | None = Option(None, "--since", help="Only labels from this time on (UTC)."),
-    until: datetime | None = Option(None, "--until", help="Only labels before this time (UTC)."),
-    strike: bool = Option(False, "--strike", help="Strike the chosen labels: they count no more."),
-    restore: bool = Option(False, "--restore", help="Restore the chosen labels that were struck."),
+    file: str = Argument(metavar="LOG", help="Log of semcal serve --log."),
+    id: list[str] | None = Option(
+        None, "--id", metavar="ID", help="Choose labels of this reply; may be repeated."
+    ),
+    key: str | None = Option(
+        None, "--key", metavar="HASH", help="Choose labels of this key, as in the list."
+    ),
+    since: datetime | None = Option(None, "--since", help="Choose labels at or after this time (UTC)."),
+    until: datetime | None = Option(None, "--until", help="Choose labels before this time (UTC)."),
+    strike: bool = Option(False, "--strike", help="Strike the chosen labels, so that they no longer count."),
+    restore: bool = Option(False, "--restore", help="Restore the chosen struck labels."),
     json: bool = opt.JSON,
 ) -> int:
-    """List the labels of a log, or strike some, as of a key that was misused.
+    """List the labels of a log, or strike some, such as those of a misused key.
 
-    Of equal answers to equal questions the first label that is not struck counts; "conflicts" marks those of
-    which another one says otherwise. Choose labels by --id, --key, --since and --until. A server that runs
-    takes struck labels out of its watch at the next label, or at the next reply during an alarm.
+    For equal answers to equal questions, the first label that is not struck counts; "conflicts" marks labels
+    with an opposite verdict. Choose labels with --id, --key, --since and --until. A running server removes
+    struck labels from its watch at the next label, or at the next reply during an alarm.
     """
     if strike and restore:
-        raise UsageError("--strike and --restore do opposite things; give one of them")
+        raise UsageError("--strike and --restore exclude each other; pass one of them")
     if strike and id is None and key is None and since is None and until is None:
-        raise UsageError("--strike needs to know which labels: give --id, --key, --since or --until")
-    ReplyLog(Path(file), read_only=True).close()  # there must be one already
+        raise UsageError("--strike requires a choice of labels; pass --id, --key, --since or --until")
+    ReplyLog(Path(file), read_only=True).close()  # the log must exist
     start = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
     end = math.inf if until is None else until.replace(tzinfo=UTC).timestamp()
     choice = LabelChoice(id, key, start, end)
@@ -280,7 +311,7 @@ def labels(
 
 
 def _line(label: LoggedLabel) -> str:
-    """A label as people read it."""
+    """Return a label as one line of text."""
     at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
     state = "struck" if label.struck else "counts" if label.counts else "does not count"
     conflict = ", conflicts" if label.conflicts else ""

@@ -1,4 +1,4 @@
-"""The options that commands share, each defined once, and the models, workers and graders that they name.
+"""The shared options of commands, each defined once, and functions that open models, workers and graders.
 
 Used as `from semcal.cli import options as opt`.
 """
@@ -33,6 +33,8 @@ from semcal.cli.config_file import (
 )
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
+from semcal.files import dumps, read_object
+from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from semcal.calibration.calibration import Calibration
     from semcal.data.question import Question
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
     from semcal.models.clustering import ClusterConfig
@@ -62,12 +65,15 @@ ATLAS = "atlas"
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
+#: The system message for structured answers, and the usual limit of their tokens.
+STRUCTURED = "Answer with one JSON object that is valid under the schema, and with nothing else."
+STRUCTURED_TOKENS = 512
 #: The placeholder of an option's value in help, by its type.
 _PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def out_path(path: Path | None) -> Path | None:
-    """Reject an output path if neither its folder nor the folder above exists: it is misspelled."""
+    """Reject an output path if neither its folder nor the folder above exists, which hints at a typo."""
     if path is not None and not path.parent.exists() and not path.parent.parent.exists():
         reason = f"neither {path.parent} nor {path.parent.parent} exists"
         remedy = f"check the path, or create the folder first (mkdir -p {path.parent})"
@@ -141,7 +147,7 @@ TIMEOUT = Option(
     120.0, "--timeout", metavar="SECONDS", help="Largest duration of one attempt of a request, in seconds."
 )
 OVERWRITE = Option(False, "--overwrite", help="Replace existing files at --out; rejected by default.")
-JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
+JSON = Option(False, "--json", help="Print results as JSON, one object per line.")
 QUIET = Option(
     False, "-q", "--quiet", help="Print only errors and bad rows on stderr: no progress, notes or warnings."
 )
@@ -209,6 +215,12 @@ ANSWER = Option(
     metavar="KIND",
     help="Answer whose probability is computed: modal, the most frequent meaning (by default); greedy, the "
     "answer at T = 0; or given, the column 'answer' of the row.",
+)
+SCHEMA = Option(
+    None,
+    "--schema",
+    metavar="FILE",
+    help="JSON Schema of structured answers: samples are JSON documents, and each field gets a confidence.",
 )
 GRADER = Option(
     "rules",
@@ -414,7 +426,7 @@ def _common(
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The models that the options name, and the settings to load them; a call loads the state of a worker."""
+    """The models of the options, with the settings to load them; a call loads the state of a worker."""
 
     model: str | None = None
     equivalence: str | None = None
@@ -443,7 +455,7 @@ class ModelOptions:
 
     @property
     def has_server(self) -> bool:
-        """Whether one of the models is behind a server."""
+        """True if one of the models is behind a server."""
         return names_a_server(self.model) or names_a_server(self.equivalence)
 
     def open_model(self) -> Sampler:
@@ -499,11 +511,11 @@ def among_labels(equivalence: str | None, labels: str | None) -> str | None:
 
 
 def report_invalid(label: str, equivalence: str, costs: Mapping[str, int]) -> None:
-    """Print how many samples are none of the labels of --answers-among."""
+    """Print the number of samples that match none of the labels of --answers-among."""
     if equivalence.startswith(AMONG):
         labels = equivalence.removeprefix(AMONG).replace(",", ", ")
         count, total = costs["invalid"], costs["draws"]
-        info(f"{label}: {count:,} of {total:,} samples are none of {labels}; they count as no answer")
+        info(f"{label}: {count:,} of {total:,} samples do not match any of {labels}; they count as no answer")
 
 
 def equivalence_name(name: str | None) -> str:
@@ -514,7 +526,7 @@ def equivalence_name(name: str | None) -> str:
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Return the size of the models' weights in bytes; None if a model is not on this disk."""
+    """Return the size of the models' weights in bytes, None if a model is not on this disk."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.workers import on_disk
 
@@ -528,7 +540,7 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
 
 
 def is_here(model: str) -> bool:
-    """Return whether a model needs no download: it is on this disk (also as a GGUF), or on a server."""
+    """Return whether a model needs no download, because it is on this disk (also as GGUF) or a server."""
     from semcal.hub_names import LANGUAGE_MODEL, locate
 
     try:
@@ -558,6 +570,37 @@ def open_calibration(name: str) -> Calibration:
         from semcal.calibration.calibration import Calibration
 
         return Calibration.from_pretrained(name)
+
+
+def holds_field_calibration(name: str) -> bool:
+    """Return whether a directory holds a calibration of the fields of structured answers."""
+    return (Path(name) / FIELD_CALIBRATION.file).is_file()
+
+
+def open_schema(path: Path | None) -> Schema | None:
+    """Load the JSON Schema of a file, and check it."""
+    from semcal.fields.schema import parse_schema
+
+    if path is None:
+        return None
+    if not path.is_file():
+        raise UsageError(f"--schema: {path} does not exist. Pass a file with a JSON Schema")
+    return parse_schema(read_object(path, remedy="pass a file with a JSON Schema to --schema"))
+
+
+def structured_options(options: _Options, model: Sampler, schema: Schema | None) -> _Options:
+    """Return the options with a prompt and a token limit for structured answers, unless the user gave some.
+
+    A local model reads the schema in the prompt.
+    """
+    if schema is None:
+        return options
+    system, template, limit = _named(options, "system", "template", "max_new_tokens")
+    if system is None and template is None:
+        is_local = model.capabilities.answers_a_request is None
+        system = STRUCTURED + (f" The schema is:\n{dumps(dict(schema.json))}" if is_local else "")
+    changed = {"answer_format": "whole", "max_new_tokens": limit or STRUCTURED_TOKENS, "system": system}
+    return replace(options, **changed)
 
 
 def prompt_config(options: object) -> PromptConfig:
@@ -604,7 +647,7 @@ def open_recalibrator(model: Sampler, options: object) -> tuple[AnyRecalibrator,
 
 
 def _named(options: object, *names: str) -> list[Any]:
-    """Return the values of these options; None for an option that the command does not have."""
+    """Return the values of these options, None for options that the command does not have."""
     return [getattr(options, name, None) for name in names]
 
 
@@ -612,7 +655,7 @@ def show_prompt(model: Sampler, prompt_config: PromptConfig, questions: Iterable
     """Print the prompt of the first question; InputError if there is no question."""
     first = next(iter(questions), None)
     if first is None:
-        raise InputError("--show-prompt: there is no question; pass a question or a file with one")
+        raise InputError("--show-prompt: the question is missing; pass a question or a file with one")
     (prompt,) = prompt_config.prompts(model, [first])
     show(model.prompt_text(prompt))
 

@@ -1,11 +1,10 @@
-"""Commands that read rows and write them: `sample`, `import`, `cluster`, `measure`, `grade` and `metrics`."""
+"""Commands that read and write rows: `sample`, `import`, `cluster`, `measure`, `grade` and `metrics`."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,17 +16,19 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import (
     Output,
-    as_shown,
     debug,
     info,
     nli_cost,
     open_unfinished,
+    paragraph,
     progress,
     show,
     spending,
+    terminal_width,
     unfinished,
     warn,
 )
+from semcal.cli.figures import ON_ACE, figure_lines, slice_lines
 from semcal.cli.row_streams import (
     BadRows,
     RowResults,
@@ -39,7 +40,7 @@ from semcal.cli.row_streams import (
     open_rows,
     show_first_prompt,
 )
-from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
+from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
@@ -48,8 +49,7 @@ from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_
 from semcal.steps import Step
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
@@ -58,9 +58,9 @@ MEASURED = ("id", "clusters", "log_likelihoods")
 GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
 AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group")
 ASSESSED = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
-#: Rows that are clustered together.
+#: Number of rows in a block for clustering.
 BLOCK = 256
-#: From so many questions on, draws that are all alike are warned of.
+#: Minimum number of questions for the warning of identical samples.
 FEWEST = 5
 
 CommandRow = dict[str, Any]
@@ -85,6 +85,7 @@ class SampleOptions:
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
+    schema: Path | None = opt.SCHEMA
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -100,14 +101,14 @@ class SampleOptions:
 def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """Sample answers to questions, with their likelihoods.
 
-    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
-    with their tokens and log-probabilities, samples (the answers in them; null if there is none) and
-    log_likelihoods (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood
-    of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
+    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds generations
+    with their tokens and log-probabilities, samples (the answers in them; null for no answer) and
+    log_likelihoods (length-normalized, natural logarithm). --answer greedy or given adds the log-likelihood
+    of that answer. With --out, an interrupted command resumes and gives identical results.
     """
     opt.required_model(options.model)
-    models, config = opt.ModelOptions.of(options, server), opt.sampling_config(options)
-    read, total = counted(options.file, open_questions(options.file, options.columns, label="sample"))
+    models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
+    read, total = counted(options.file, read_to_sample(options, schema, "sample"))
     if options.show_prompt:
         language_model = models.open_model()
         return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
@@ -119,8 +120,11 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
         language_model = load().model
         from semcal.models.sample import SampleStep, check_question
 
+        options = opt.structured_options(options, language_model, schema)
         method, asking = opt.open_recalibrator(language_model, options)
-        sampling = Sampling((method,), asking, config)
+        sampling = Sampling(
+            (method,), asking, opt.sampling_config(options), schema=None if schema is None else schema.json
+        )
         kind = as_answer_kind(options.answer or "modal")
         step = SampleStep(sampling, full=True, answer=kind)
         made_by = {
@@ -154,17 +158,27 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
+def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) -> Iterator[Row | InputError]:
+    """Read questions; the references of structured answers are objects, and checked."""
+    if schema is None:
+        return open_questions(options.file, options.columns, label=label)
+    from semcal.fields.rows import check_to_sample
+
+    check = partial(check_to_sample, schema=schema)
+    return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
+
+
 def sample_output(out: Path | None) -> Output | None:
-    """What the command writes to, and where it keeps finished blocks."""
+    """Return the output of the command and the folder of its finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
 
 
 def _plan_sampling(
-    read: Iterator[Row | RowError],
+    read: Iterator[Row | InputError],
     models: opt.ModelOptions,
     options: SampleOptions,
 ) -> int:
-    """Print how many answers sampling would take, and if the model can be had what they take."""
+    """Print the planned number of answers and, if the model is available, the tokens and the time."""
     m = options.m
     with BadRows() as bad:
         questions = [row.to_question() for row in good_rows(read, bad)]
@@ -173,7 +187,7 @@ def _plan_sampling(
             try:
                 model = models.open_model()
             except (ModelError, ServerError) as error:
-                warn(f"tokens and time are not known: {error}")
+                warn(f"tokens and time are unknown: {error}")
                 return bad.exit_code()
             method, asking = opt.open_recalibrator(model, options)
             sampling = Sampling((method,), asking, opt.sampling_config(options))
@@ -185,26 +199,29 @@ def _plan_sampling(
 class ImportOptions:
     """The options of `semcal import`."""
 
-    format: str = Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")
-    file: str = Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output.")
+    format: str = Argument(metavar="FORMAT", help="Format of the file: lm-eval, inspect or openai-batch.")
+    file: str = Argument(
+        metavar="FILE",
+        help="File to import: samples_*.jsonl, an .eval or .json log, or the output of a batch.",
+    )
     requests: str | None = Option(
-        None, metavar="FILE", help="The requests of an OpenAI batch, which hold questions and settings."
+        None, metavar="FILE", help="File of the requests of an OpenAI batch (questions and settings)."
     )
     questions: str | None = Option(
-        None, metavar="FILE", help="Questions {id?, question, answers}, by id or text."
+        None, metavar="FILE", help="File of questions {id?, question, answers}, matched by id or text."
     )
     answer: str | None = Option(
         None,
         metavar="KIND",
-        help="Also the log's own answer: given ('answer', and 'correct' where the log says so), or greedy "
-        "('greedy', a batch's q#greedy).",
+        help="Also import the answer of the log: given ('answer', and 'correct' if known), or greedy "
+        "('greedy', q#greedy of a batch): none by default.",
     )
     answer_format: str | None = Option(
         None,
         "--answer-format",
         metavar="FORMAT",
-        help="How the answer in a reply is found: by default as the log has extracted it, else by auto; or "
-        "as of semcal sample.",
+        help="Rule that finds the answer in a reply, as in semcal sample: by default the answer that the log "
+        "extracted, else auto.",
     )
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -212,11 +229,12 @@ class ImportOptions:
 
 
 def import_rows(options: ImportOptions) -> int:
-    """Turn sampled answers that another program recorded into rows for semcal cluster.
+    """Turn the samples of another program's log into rows for semcal cluster.
 
-    Writes {id, question, answers, generations, samples}; samples are answers, as of semcal sample. Adds
-    log_likelihoods only where the file says at which T and how they were computed. With --answer given also
-    rows {id, question, answers, answer, correct} of answers without draws, for calibrate --answer given.
+    Writes {id, question, answers, generations, samples}; samples hold answers, as in semcal sample.
+    log_likelihoods are added only if the file states T and the method of computation. --answer given adds
+    rows {id, question, answers, answer, correct} of answers without samples, for semcal calibrate --answer
+    given.
     """
     from semcal.data.recorded import FORMATS, read_recorded
     from semcal.models.clustering import check_clusterable
@@ -255,8 +273,8 @@ def import_rows(options: ImportOptions) -> int:
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
     if several == repeated >= FEWEST:
         info(
-            f"import: all draws of each of {repeated} questions are the same text, and every confidence is "
-            "1; were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
+            f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
+            "that they were not sampled at T = 0 or with one seed (lm-eval: --model_args seed=-1)."
         )
     return code
 
@@ -270,6 +288,7 @@ class ClusterOptions:
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
+    schema: Path | None = opt.SCHEMA
     cache: Path | None = opt.CACHE
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
@@ -280,40 +299,51 @@ class ClusterOptions:
 
 
 def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
-    """Group the sampled answers of each question by meaning.
+    """Cluster the sampled answers of each question by meaning.
 
-    Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and
-    clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
-    temperatures (temperatures: [number], one a sample) are grouped apart.
+    Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and clusters:
+    lists of sample indices, in the order of first appearance of the meanings. Samples at several temperatures
+    (temperatures: [number], one for each sample) are clustered separately.
     """
     from semcal.calibration.problems import suggest_labels
+    from semcal.fields.rows import StructuredStep, check_structured, checked_by_kind, cluster_fields
     from semcal.models.clustering import ClusterStep, check_clusterable
 
+    schema = opt.open_schema(options.schema)
+    check = checked_by_kind(check_clusterable, partial(check_structured, given=schema), schema)
     equivalence = opt.equivalence_name(opt.among_labels(options.equivalence, options.answers_among))
     options = replace(options, equivalence=equivalence)
-    read = open_rows(
-        options.file, options.columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True
-    )
+    read = open_rows(options.file, options.columns, check, fields=CLUSTERED, label="cluster", tables=True)
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
     costs = Counter[str]()
     references: list[list[str]] = []
     with opt.open_workers("cluster", models, options.workers, n_blocks) as (executor, load):
         with RowResults("cluster", options.out, limit=options.limit) as results:
-            step = ClusterStep(options.linkage, options.merge_refusals)
-            for block in results.blocks(rows, step, workers=executor, cut=BLOCK):
+            of_fields = partial(cluster_fields, linkage=options.linkage, schema=schema)
+            flat = ClusterStep(options.linkage, options.merge_refusals)
+            for block in results.blocks(
+                rows, StructuredStep(flat, of_fields, schema), workers=executor, cut=BLOCK
+            ):
                 results.write(block)
                 costs.update(block.costs)
-                references += [row.answers for row in block.rows if row.is_labelled]
+                references += [row.answers for row in block.rows if row.is_labelled and not row.has("fields")]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
     opt.report_invalid("cluster", equivalence_name, costs)
     if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
         info(f"cluster: {suggestion}")
+    if costs["documents"]:
+        info(
+            f"cluster: {costs['invalid_documents']} of {costs['documents']} samples hold no document that is "
+            "valid under the schema"
+        )
     if costs["none"]:
-        info(f"cluster: {costs['none']} of {costs['draws']} samples have no answer: one meaning a question")
+        info(
+            f"cluster: {costs['none']} of {costs['draws']} samples have no answer; they count as one meaning"
+        )
     if not needs_no_model(equivalence_name):
-        cached = f", {costs['hits']} of them known from {options.cache}" if options.cache else ""
+        cached = f", {costs['hits']} of them from the cache {options.cache}" if options.cache else ""
         info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
     return code
 
@@ -337,17 +367,23 @@ def measure(options: MeasureCommandOptions) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
-    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
-    With --calibration also answer, the probability that it is right, threshold and abstained; the answer is
-    what the calibration was learnt for, which --answer names.
+    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods, only E-SC is
+    computed. --calibration adds answer, the probability that it is right, threshold and abstained. The
+    calibration determines the kind of answer; --answer checks it. A calibration of a score reads rows with
+    that score, and adds the probability alone.
     """
+    from semcal.calibration.watch import MOST_OBSERVED, find_shift
+    from semcal.fields.rows import StructuredStep, check_has_fields, checked_by_kind
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
 
+    if options.calibration is not None and opt.holds_field_calibration(options.calibration):
+        return _measure_fields(options)
     fields: tuple[str, ...] = MEASURED
     check, at = check_measurable, "T = 1 (or else the first)"
     step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
     untold: set[tuple[bool, bool]] = set()
+    scored = False
     if options.calibration is not None:
         from semcal.calibration import calibration as calibrations
         from semcal.calibration import compatibility
@@ -361,15 +397,17 @@ def measure(options: MeasureCommandOptions) -> int:
         fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
-        if chosen.answer_kind != "modal":
+        if scored := chosen.score is not None:
+            untold.clear()
+        elif chosen.answer_kind != "modal":
             judge = as_equivalence(compatibility.equivalence_of(chosen))
             compatibility.check_equivalence(chosen, judge)
         step = calibrations.CalibrationStep(chosen, options.t_alpha, options.g_alpha, judge)
     elif options.answer is not None:
-        raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
+        raise UsageError("--answer requires a calibration; pass --calibration DIR, or omit it")
 
     def check_once(row: Row) -> None:
-        """Say once of rows that tell equally much of their origin what cannot be checked."""
+        """Check the row, and print each note on unknown origins once."""
         check(row)
         for told in untold & {(bool(row.get("sampled_by")), bool(row.get("clustered_by")))}:
             text = compatibility.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
@@ -379,26 +417,55 @@ def measure(options: MeasureCommandOptions) -> int:
 
     unlikely: list[str] = []
     mixed: list[str] = []
+    found: list[float | None] = []  # probabilities
     without: list[str] = []
-    rows = open_rows(options.file, options.columns, check_once, fields=fields, label="measure", tables=True)
+    by_kind = check_once if options.calibration is not None else checked_by_kind(check_once, check_has_fields)
+    step = StructuredStep(step, lambda rows, _: rows)  # the shares of fields are their confidences
+    rows = open_rows(options.file, options.columns, by_kind, fields=fields, label="measure", tables=True)
     with RowResults("measure", options.out, limit=options.limit) as results:
         for block in results.blocks(rows, step, cut=2048):
             results.write(block)
-            unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
-            mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
-            tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in block.rows]
-            without += [shown(row["id"]) for row, top in zip(block.rows, tops) if not row.has_answer(top)]
+            if options.calibration is not None and len(found) < MOST_OBSERVED:
+                found += [row["probability"] for row in block.rows if not row.has("fields")]
+            if scored:
+                continue
+            flat = [row for row in block.rows if not row.has("fields")]
+            unlikely += [shown(row["id"]) for row in flat if len(row.measured.confidence) == 1]
+            mixed += [shown(row["id"]) for row in flat if len(set(row.temperatures or ())) > 1]
+            tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in flat]
+            without += [shown(row["id"]) for row, top in zip(flat, tops) if not row.has_answer(top)]
     code = results.bad.exit_code()
+    if options.calibration is not None and (shift := find_shift(chosen, found)):
+        info(f"measure: {shift}")
     if unlikely:
         rows_have = "row has" if len(unlikely) == 1 else "rows have"
         ids = listed(unlikely)
         info(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
     if mixed:
-        info(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
+        info(f"measure: samples at several temperatures (ids {listed(mixed)}); those at {at} are measured")
     if without:
         ids = f"{len(without)} (ids {listed(without)})"
         info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")
     return code
+
+
+def _measure_fields(options: MeasureCommandOptions) -> int:
+    """Add the probabilities of a calibration of fields to structured answers."""
+    from semcal.calibration.fields import FieldCalibration, FieldStep
+    from semcal.fields.rows import check_structured
+    from semcal.inputs import as_equivalence
+    from semcal.models.clustering import ClusterConfig
+
+    calibration = FieldCalibration.from_pretrained(options.calibration or "")
+    if (options.answer or calibration.answer_kind) != calibration.answer_kind:
+        raise UsageError(f"--answer: the calibration is for {calibration.answer_kind} answers; omit --answer")
+    cluster = ClusterConfig(as_equivalence(calibration.equivalence), calibration.linkage)
+    check = partial(check_structured, given=calibration.parsed)
+    rows = open_rows(options.file, options.columns, check, fields=("id", "samples"), label="measure")
+    with RowResults("measure", options.out, limit=options.limit) as results:
+        for block in results.blocks(rows, FieldStep(calibration, cluster), cut=256):
+            results.write(block)
+    return results.bad.exit_code()
 
 
 @dataclass(frozen=True)
@@ -407,14 +474,15 @@ class GradeOptions:
 
     file: str = opt.ROWS
     grader: str = opt.GRADER
-    rouge: bool = Option(False, "--rouge", help="Also accept ROUGE-L > 0.3.")
+    rouge: bool = Option(False, "--rouge", help="Also accept answers with ROUGE-L > 0.3.")
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
     audit: bool = Option(
         False,
         "--audit",
-        help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
+        help="Compare the grader with people, in rows {prediction, answers, human: true or false}.",
     )
+    schema: Path | None = opt.SCHEMA
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
@@ -425,15 +493,28 @@ class GradeOptions:
 
 
 def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
-    """Say whether answers are right, and by which rule.
+    """Grade answers, and state the rule that decided.
 
-    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
-    with samples, clusters and top_cluster: the most frequent wording of the top cluster of each measure.
-    Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
-    With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
-    95 % intervals; answers to one question (or of one context or group) are resampled together.
+    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be correct), or with
+    samples, clusters and top_cluster: then the most frequent wording of the top cluster of each measure is
+    graded. Adds correct and rule, by measure for clusters, and answer_correct after measure --calibration.
+    --audit prints the agreement of the grader with people, Cohen's kappa and the confusion matrix, with 95%
+    intervals. Answers to one question (or of one context or group) are resampled together.
     """
+    from semcal.fields.rows import (
+        StructuredStep,
+        check_has_fields,
+        check_structured,
+        checked_by_kind,
+        grade_fields,
+    )
     from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
+
+    schema = opt.open_schema(options.schema)
+
+    def check_fields(row: Row) -> None:
+        check_has_fields(row)
+        check_structured(row, schema)
 
     nli = options.equivalence if options.grader == "nli" else "exact"
     settings = server.settings(nli, options.grader.removeprefix("judge:"))
@@ -444,9 +525,13 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
         if options.audit:
             read = open_rows(options.file, options.columns, check_auditable, fields=AUDITED, label="grade")
             return _audit(read, chosen, options)
-        rows = open_rows(options.file, options.columns, check_gradable, fields=GRADED, label="grade")
+        check = checked_by_kind(check_gradable, check_fields, schema)
+        rows = open_rows(options.file, options.columns, check, fields=GRADED, label="grade")
+        step = StructuredStep(
+            GradeStep(chosen), lambda rows, _: [grade_fields(row, schema) for row in rows], schema
+        )
         with RowResults("grade", options.out, limit=options.limit) as results:
-            for block in results.blocks(rows, GradeStep(chosen)):
+            for block in results.blocks(rows, step):
                 results.write(block)
         return results.bad.exit_code()
 
@@ -456,7 +541,7 @@ def _audit(
     grader: Grader,
     options: GradeOptions,
 ) -> int:
-    """Compare a grader with people's labels, and print how far they agree."""
+    """Compare a grader with the labels of people, and print the agreement."""
     from semcal.grading.grade import audit, judge_rows
 
     with BadRows() as bad, progress("grade", options.limit) as update:
@@ -464,12 +549,12 @@ def _audit(
         judgements = judge_rows(audited, grader)
         update(len(judgements))
     agreement = audit(judgements, seed=options.seed)
-    _show_or_write(
-        [{"grader": options.grader, **agreement}],
-        [{"measure": options.grader, **agreement}],
-        options.out,
-        as_json=options.json,
-    )
+    lines = [{"grader": options.grader, **agreement}]
+
+    def show_table() -> None:
+        show("\n".join(figure_lines({options.grader: agreement}, terminal_width(), every=True)))
+
+    _show_or_write(lines, options.out, as_json=options.json, show_table=show_table)
     return bad.exit_code()
 
 
@@ -478,16 +563,16 @@ class MetricsOptions:
     """The options of `semcal metrics`."""
 
     file: str = opt.ROWS
-    measure: list[str] | None = Option(None, help="Only this measure; may be repeated.")
-    bins: int = Option(15, min=1, callback=opt.countable, help="Bins of ECE and ACE.")
-    ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions.")
+    measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated: all by default.")
+    bins: int = Option(15, min=1, callback=opt.countable, help="Number of bins of ECE and ACE.")
+    ci: bool = Option(False, "--ci", help="Add standard errors and 95% intervals over questions.")
     risk: float | None = opt.RISK
     delta: float = opt.DELTA
     by: str | None = Option(
         None,
         "--by",
         metavar="COLUMN",
-        help="Also whether it holds for the rows of each value of this column.",
+        help="Column whose values define slices, which are tested separately: none by default.",
     )
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
@@ -497,16 +582,22 @@ class MetricsOptions:
     json: bool = opt.JSON
 
 
-def metrics(options: MetricsOptions) -> int:
+def metrics(
+    options: MetricsOptions,
+    verbose: bool = Option(
+        False, "-v", "--verbose", help="Show all metrics in the table: the main ones by default."
+    ),
+) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
-    Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
-    probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
-    is null. Rows that are null under a measure do not count for it; their number is printed. With --by
-    also whether the confidences, and the promise of a threshold (--risk, or that of the rows), hold for
-    the rows of each value of a column, such as a category or a language; the number of values is allowed for.
+    Reads rows {confidence, correct}, or both by measure as semcal grade writes them. A calibrated probability
+    of the answer (probability, answer_correct) is the measure Calibrated. Undefined values are null. Rows
+    with a null measure do not count for it; their number is printed. --by tests whether the confidences, and
+    the promise of a threshold (--risk, or that of the rows), hold for the rows of each value of a column,
+    such as a category or a language; the tests are corrected for the number of values.
     """
     from semcal.data.question import several
+    from semcal.fields.rows import check_has_fields, checked_by_kind, item_rows
     from semcal.measuring import assess, check_assessable, scores_by_measure, slice_of
 
     def check(row: Row) -> None:
@@ -514,17 +605,18 @@ def metrics(options: MetricsOptions) -> int:
         if options.by is not None:
             slice_of(row, options.by)
 
+    by_kind = checked_by_kind(check, check_has_fields)
     rows = islice(
-        open_rows(options.file, options.columns, check, fields=ASSESSED, label="metrics"), options.limit
+        open_rows(options.file, options.columns, by_kind, fields=ASSESSED, label="metrics"), options.limit
     )
     with BadRows() as bad:
-        kept = list(good_rows(rows, bad))
+        kept = list(item_rows(list(good_rows(rows, bad))))
     if options.by is not None and kept and not any(row.has(options.by) for row in kept):
-        raise UsageError(f"--by {options.by}: no row has such a column; there are {', '.join(kept[0].json)}")
+        raise UsageError(f"--by {options.by}: no row has this column. Pass one of {', '.join(kept[0].json)}")
     by_measure = scores_by_measure(kept, options.measure, by=options.by)
     if not by_measure:
         raise InputError(
-            f"no row of {options.file} holds confidence and correct; run `semcal measure` and `semcal grade`"
+            f"{options.file}: no row has confidence and correct. Run `semcal measure` and `semcal grade`"
         )
     for name, scores in by_measure.items():
         if scores.undefined:
@@ -545,120 +637,38 @@ def metrics(options: MetricsOptions) -> int:
     if options.risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in by_measure.values()):
-            info("metrics: of questions that share a passage or group, which are not independent, one counts")
-    _show_or_write(results, results, options.out, as_json=options.json)
+            info("metrics: questions that share a passage or group are not independent; one of them counts")
+    _show_or_write(
+        results,
+        options.out,
+        as_json=options.json,
+        show_table=partial(show_metrics, results, by=options.by, every=verbose),
+    )
     return bad.exit_code()
 
 
 def _show_or_write(
-    lines: list[CommandRow], columns: list[CommandRow], out: Path | None, *, as_json: bool
+    lines: list[CommandRow], out: Path | None, *, as_json: bool, show_table: Callable[[], None]
 ) -> None:
-    """Print results as a table for people, or write them as lines of JSON."""
+    """Print a table for people, or write lines of JSON."""
     if not as_json and out is None and sys.stdout.isatty():
-        show_metrics(columns)
+        show_table()
         return
     with writing(out) as handle:
         handle.writelines(dumps(line) + "\n" for line in lines)
 
 
-def show_metrics(results: list[CommandRow]) -> None:
-    """Print metrics for people; a result's `measure` is the head of its column."""
-    from rich.console import Console
-
-    console = Console()
-    tables = metrics_tables(results, console.width) + [slice_table(one) for one in results if "by" in one]
-    for number, table in enumerate(tables):
-        console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)
-    for result in results:
+def show_metrics(results: list[CommandRow], *, by: str | None = None, every: bool = False) -> None:
+    """Print metrics for people: thresholds, then a table with a column for each measure, then slices."""
+    named = {str(result.get("measure", "value")): result for result in results}
+    for name, result in named.items():
         if "risk" in result:
-            sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
-            show(sentence)
-
-
-def _shown(value: Any) -> str:
-    if value is None or value != value:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    if isinstance(value, list):
-        return "[" + ", ".join("–" if item is None else f"{item:.3f}" for item in value) + "]"
-    return str(value)
-
-
-def metrics_tables(results: list[CommandRow], width: int) -> list[Table]:
-    """Metrics down, measures across: as many tables as it takes for each to fit a width of characters."""
-    rows = _rows(max(results, key=len))
-    cells = [[_metric(result, *row) for row in rows] for result in results]
-    names = [key if inner is None else f"{key} {inner}" for key, inner in rows]
-    heads = [str(result.get("measure", "value")) for result in results]
-    first = max(map(len, ["metric", *names]))
-    widths = [max(map(len, [head, *column])) + 1 for head, column in zip(heads, cells)]
-    tables, part = [], [0]
-    for number in range(1, len(results) + 1):
-        if number < len(results) and first + sum(widths[i] for i in [*part, number]) <= width:
-            part.append(number)
-        else:
-            tables.append(_table(names, [heads[i] for i in part], [cells[i] for i in part]))
-            part = [number]
-    return tables
-
-
-#: What a table of slices shows of each, by its head.
-OF_SLICES = {"n": "n", "said": "mean_confidence", "right": "accuracy", "said − right": "excess"}
-OF_SLICES |= {"95 %": "excess_interval", "ACE": "ace", "by chance": "ace_floor", "holds": "calibrated"}
-OF_ANSWERED = {"answered": "answered", "wrong": "risk", "95 % of wrong": "risk_interval", "kept": "kept"}
-
-
-def slice_table(result: CommandRow) -> Table:
-    """What holds in each slice, a line each; "?" where there are too few questions to say."""
-    parts = result["by"]
-    heads = OF_SLICES | (OF_ANSWERED if any(part["answered"] is not None for part in parts) else {})
-    verdicts = {True: "yes", False: "NO", None: "?"}
-    columns = [
-        [verdicts[part[key]] if key in ("calibrated", "kept") else _rounded(part[key]) for part in parts]
-        for key in heads.values()
-    ]
-    return _table(
-        [part["value"] for part in parts], list(heads), columns, first=result.get("measure", "value")
-    )
-
-
-def _rounded(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_short, value))}]"
-    return str(value) if isinstance(value, int) else _short(value)
-
-
-def _rows(result: CommandRow) -> list[tuple[str, str | None]]:
-    """The metrics, and of those that are mappings each key."""
-    return [
-        (key, inner)
-        for key, value in result.items()
-        if key not in ("measure", "se", "interval", "risk", "by")
-        for inner in (value if isinstance(value, dict) else (None,))
-    ]
-
-
-def _metric(result: CommandRow, key: str, inner: str | None) -> str:
-    """A value, with its standard error and interval where there are some: 0.0940 ±.0150 [.064, .124]."""
-    value = result.get(key) if inner is None else (result.get(key) or {}).get(inner)
-    error, interval = (result.get(kind, {}).get(key) for kind in ("se", "interval"))
-    if inner is not None or interval is None:
-        return _shown(value)
-    return f"{_shown(value)} ± {_short(error)} [{_short(interval[0])}, {_short(interval[1])}]"
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None or value != value else re.sub(r"^(-?)0\.", r"\1.", f"{value:.3f}")
-
-
-def _table(names: list[str], heads: list[str], columns: list[list[str]], first: str = "metric") -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, head in enumerate([first, *heads]):
-        table.add_column(Text(as_shown(head)), justify="right" if number else "left", overflow="fold")
-    for row in zip(names, *columns):
-        table.add_row(*(Text(as_shown(cell)) for cell in row))
-    return table
+            show(": ".join([name] * ("measure" in result) + [result["risk"]["sentence"]]))
+    if any("risk" in result for result in results):
+        show()
+    show("\n".join(figure_lines(named, terminal_width(), every=every)))
+    for name, result in named.items():
+        if "by" in result:
+            show("\n".join(["", *([name] if len(named) > 1 else []), *slice_lines(result, by or "value")]))
+    if not every:
+        show("\n" + paragraph(f"{ON_ACE} Pass -v for all metrics."))

@@ -1,4 +1,4 @@
-"""Read the questions and rows of a command, report bad ones, and work on good ones in blocks."""
+"""Read the questions and rows of a command, report bad rows, and process good rows in blocks."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from semcal.models.prompting import PromptConfig
     from semcal.models.protocols import Sampler
 
-#: Runs of lines, and ids, that a message about many rows names.
+#: Number of line ranges, and of ids, in a message about many rows.
 NAMED = 3
-#: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
+#: The variable parts of messages of one kind. A quoted word may be the name of a column, which is fixed.
 _VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
 
 _Item = TypeVar("_Item")
 
 
 def as_line(row: Row) -> str:
-    """The row as a line of a file."""
+    """Return the row as a line of a file."""
     return dumps(row.json)
 
 
 def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Row | RowError]:
-    """Read questions as rows; `columns` is the option."""
+    """Read questions as rows; `columns` is the value of --columns."""
     questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
     return (item if isinstance(item, RowError) else Row.of(item) for item in questions)
 
 
 def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | None]:
-    """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
+    """Return the items of a file with their number; the items of a stream come without a number."""
     path = find_source(file)
-    if not os.path.isfile(path):  # noqa: PTH113 - a name that is too long is no file, and no error yet
+    if not os.path.isfile(path):  # noqa: PTH113 - no error for a name that is too long
         return items, None
     in_memory = list(items)
     return iter(in_memory), len(in_memory)
@@ -58,7 +58,7 @@ def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | N
 def read_labelled(
     file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None = None
 ) -> list[Question]:
-    """Read all questions with reference answers of a file, and report those that cannot be used."""
+    """Read all questions with reference answers of a file, and report invalid ones."""
     try:
         return load_questions(
             file,
@@ -81,9 +81,9 @@ def open_rows(
     label: str,
     tables: bool = False,
 ) -> Iterator[Row | InputError]:
-    """Read the rows of a command that knows `fields`; those that `check` refuses become errors.
+    """Read the rows of a command with these `fields`; rows that `check` rejects become errors.
 
-    With `tables` CSV, TSV and Parquet are read too: a list stands in a cell as JSON, and rows without an `id`
+    With `tables`, CSV, TSV and Parquet files are read too: cells hold lists as JSON, and rows without an `id`
     are numbered.
     """
     file = str(find_source(file))
@@ -102,7 +102,7 @@ def open_rows(
 
 
 def _row(line: JsonLine | RowError, number: int | None) -> Row | InputError:
-    """A line of a file as a row; one of a table has lists in its cells, and a number for want of an id."""
+    """Return a line of a file as a row; in tables, cells hold lists, and missing ids are numbered."""
     from semcal.inputs import listed_cells
 
     if isinstance(line, RowError):
@@ -120,13 +120,12 @@ def _note_of(label: str) -> Callable[[str], None]:
 
 
 def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:
-    """Make the log-likelihoods of a row null where one of them is, and say so."""
+    """Set the log-likelihoods of a row to null if one of them is unknown, and report it."""
     with ProblemLog() as notes:
         for row in rows:
             if isinstance(row, Row) and isinstance(values := row.json.get("log_likelihoods"), list):
-                texts = row.json.get("samples") or [""] * len(
-                    values
-                )  # of null, no answer, nothing is unknown
+                # a sample without an answer (null) has no likelihood, so nothing is unknown
+                texts = row.json.get("samples") or [""] * len(values)
                 if unknown := sum(value is None and text is not None for value, text in zip(values, texts)):
                     reason = f"{unknown} of {len(values)} log-likelihoods unknown (null): all become null"
                     notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
@@ -137,7 +136,7 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
 
 
 def checked(rows: Iterable[Row | InputError], check: Callable[[Row], object]) -> Iterator[Row | InputError]:
-    """Replace each row that `check` refuses (InputError) by its error, before blocks are cut."""
+    """Replace rows that `check` rejects (InputError) by their errors, before rows are cut into blocks."""
     for row in rows:
         if isinstance(row, Row):
             try:
@@ -166,10 +165,9 @@ def show_first_prompt(model: Sampler, asking: PromptConfig, rows: Iterable[Row |
 
 
 class RowResults:
-    """Where the rows of a command go, block by block: to `out`, which appears whole or not at all, or stdout.
+    """The output of a command: rows go block by block to the file `out`, or to stdout.
 
-    `limit` counts bad rows as well, which are reported; `total` is how many rows there are, where that is
-    known; `render` writes a row as text.
+    `limit` counts bad rows as well; `total` is the number of rows, if known; `render` turns a row into text.
     """
 
     def __init__(
@@ -211,10 +209,10 @@ class RowResults:
         revisions: Json | None = None,
         store: Store | None = None,
     ) -> Iterator[BlockOutcome]:
-        """Run steps on the good rows (`run_stages`, by default in this process); the outcomes are to `write`.
+        """Run steps on the good rows (`run_stages`, by default in this process), and yield the outcomes.
 
-        `cut` is a number of rows, or cuts them into blocks. `store` keeps what is finished, which depends on
-        the `revisions` of models.
+        `cut` is a number of rows, or a function that cuts rows into blocks. `store` holds finished blocks,
+        which depend on the `revisions` of models.
         """
         stage, good = Stage(steps, revisions or {}), good_rows(islice(rows, self._limit), self.bad)
         return run_stages(
@@ -236,9 +234,9 @@ class RowResults:
 
 
 class ProblemLog:
-    """Prints problems of rows on stderr; consecutive ones of one kind make one line.
+    """Print problems of rows on stderr, with consecutive problems of one kind in one line.
 
-    A kind that comes again later is only counted, and printed once more at the end (`close`).
+    If a kind occurs again later, it is counted, and printed once more at the end (`close`).
     """
 
     def __init__(self) -> None:
@@ -260,7 +258,7 @@ class ProblemLog:
         row_id: str | int | None = None,
         where: str = "",
     ) -> None:
-        """Take up a problem of a row, or of a question that has no line."""
+        """Add a problem of a row, or of a question without a line."""
         kind = where, _pattern(reason, row_id)
         if kind != self._pending:
             self.flush()
@@ -270,7 +268,7 @@ class ProblemLog:
         self._kinds[kind].add(line, last, row_id)
 
     def flush(self) -> None:
-        """Print the kind that was held back to be grouped."""
+        """Print the problems that wait for others of their kind."""
         if self._pending is not None:
             kind = self._kinds[self._pending]
             warn(str(kind))
@@ -278,7 +276,7 @@ class ProblemLog:
             self._pending = None
 
     def close(self) -> None:
-        """Print everything that is not printed yet."""
+        """Print all remaining problems."""
         self.flush()
         for kind in self._kinds.values():
             if kind.count:
@@ -287,7 +285,7 @@ class ProblemLog:
 
 
 class BadRows(ProblemLog):
-    """Counts rows that cannot be used, and prints why on stderr."""
+    """A count of rows that cannot be used, with their reasons on stderr."""
 
     count = 0
 
@@ -302,16 +300,16 @@ class BadRows(ProblemLog):
             self.add(str(error))
 
     def reporter(self, questions: Iterable[Question]) -> Callable[[QuestionError], None]:
-        """What reports the errors of some questions with their lines."""
+        """Return a function that reports errors of these questions with their lines."""
         by_id = {question.id: question for question in questions}
         return lambda error: self.report(by_id[error.question_id].error(error.reason))
 
     def exit_code(self) -> int:
-        """0 when every row was good, else 1 with a count on stderr."""
+        """Return 0 if every row was good, else 1 with a count on stderr."""
         self.close()
         if self.count:
             rows = "row was" if self.count == 1 else "rows were"
-            warn(f"{self.count} bad {rows} left out; the rest is done")
+            warn(f"{self.count} bad {rows} left out; the others are done")
         return 1 if self.count else 0
 
 
@@ -321,9 +319,9 @@ class _Kind:
 
     where: str
     reason: str
-    before: int = 0  # how many were printed already
+    before: int = 0  # number of problems that are printed already
     count: int = 0
-    runs: list[list[int]] = field(default_factory=list)  # first and last line of consecutive ones
+    runs: list[list[int]] = field(default_factory=list)  # first and last line of each run
     ids: list[str] = field(default_factory=list)
 
     def add(self, first: int | None, last: int | None, row_id: str | int | None) -> None:
@@ -356,14 +354,14 @@ class _Kind:
 
 
 def _pattern(reason: str, row_id: str | int | None) -> str:
-    """What problems of one kind have in common: the reason without id, numbers and what was got."""
+    """Return the common part of problems of one kind: the reason without id, numbers and values."""
     text = reason.partition(", got ")[0]
     text = text if row_id is None else text.replace(shown(row_id), "")
     return _VALUES.sub(lambda match: match[0] if match[0][1:-1].isidentifier() else "", text)
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and … where there are more.
+    """Return the first names, and … if there are more.
 
     >>> listed(["'a'", "'b'", "'c'", "'d'"])
     "'a', 'b', 'c', …"

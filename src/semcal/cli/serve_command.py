@@ -1,4 +1,4 @@
-"""`semcal serve`: answers with calibrated probabilities behind the interface of OpenAI's chat completions."""
+"""`semcal serve`: answers with calibrated probabilities behind OpenAI's interface of chat completions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from typer import Option
 
@@ -27,54 +27,64 @@ from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.watch import PromiseWatch
     from semcal.serve.configuration import ServeSettings
     from semcal.serve.service import Service
-    from semcal.serve.watch import PromiseWatch
     from semcal.uncertainty import SemanticUQ
 
-#: Examples of each of two sets on the page, and rows that are read for them.
+#: Number of examples of each of two sets on the page, and of rows to choose them from.
 EXAMPLES, READ = 3, 50
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The options of `semcal serve`; each may stand in SEMCAL_SERVE_NAME as well."""
+    """The options of `semcal serve`; the variable SEMCAL_SERVE_NAME also sets each of them."""
 
     model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     fallback: str | None = Option(
         None,
         metavar="MODEL",
-        help="A stronger model, which is asked if the answer is below the threshold; named as --model is.",
+        help="Stronger model for questions whose answer is below the threshold, in the form of --model: none "
+        "by default.",
     )
     fallback_calibration: str | None = Option(
-        None, "--fallback-calibration", metavar="DIR", help="The calibration of the stronger model."
+        None, "--fallback-calibration", metavar="DIR", help="Calibration of the stronger model."
     )
-    host: str | None = Option(None, help="Address to listen on: 127.0.0.1 by default; others need a key.")
-    port: int | None = Option(None, help="Port to listen on: 8000 by default; 0 takes a free one.")
+    host: str | None = Option(None, help="Address of the server: 127.0.0.1 by default; others require a key.")
+    port: int | None = Option(None, help="Port of the server: 8000 by default; 0 for a free port.")
     keys: Path | None = Option(
-        None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
+        None,
+        "--keys",
+        metavar="FILE",
+        help="File of the keys of clients, one per line: SEMCAL_SERVE_KEYS by default.",
     )
     label_keys: Path | None = Option(
         None,
         "--label-keys",
         metavar="FILE",
-        help="Keys for labels: only these may send labels, and nothing else; else SEMCAL_SERVE_LABEL_KEYS.",
+        help="File of keys that are required for labels and allow nothing else: SEMCAL_SERVE_LABEL_KEYS by "
+        "default.",
     )
-    log: Path | None = Option(None, "--log", metavar="FILE", help="Log of replies and labels (SQLite).")
+    log: Path | None = Option(
+        None,
+        "--log",
+        metavar="FILE",
+        help="File for the log of replies and labels (SQLite): none by default.",
+    )
     label_log: Path | None = Option(
         None,
         "--label-log",
         metavar="FILE",
-        help="A second log, which replicas on one machine share; each of them then takes the labels of all.",
+        help="Second log, shared by replicas on one machine; each replica accepts labels for all of them.",
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
-    log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
+    log_texts: bool = Option(False, "--log-texts", help="Log questions and samples as well.")
     show_backend_errors: bool = setting(
-        False, help="Send clients the texts of the errors of the model server: false by default."
+        False, help="Send the error texts of the model server to clients: false by default."
     )
     audit: float | None = Option(
-        None, metavar="SHARE", help="Share of the replies to mark for labelling, such as 0.05."
+        None, metavar="SHARE", help="Share of replies to mark for labels, such as 0.05: none by default."
     )
     abstain: str | None = Option(
         None,
@@ -85,27 +95,32 @@ class ServeOptions:
     )
     uncovered: str | None = Option(
         None,
-        help="Requests that the calibration does not cover: refuse (by default), or answer, without a "
-        "probability.",
+        help="Reaction to requests that the calibration does not cover: refuse (by default), or answer "
+        "without a probability.",
     )
     on_alarm: str | None = Option(
         None,
         "--on-alarm",
-        help="During an alarm of the watch: abstain (by default), or flag, in /ready alone.",
+        help="Reaction to an alarm of the watch: abstain (by default), or flag (only in /ready).",
     )
     cors: list[str] | None = Option(
-        None, "--cors", metavar="ORIGIN", help="Origin of pages that may ask; may be repeated."
+        None, "--cors", metavar="ORIGIN", help="Origin of web pages that may send requests; may be repeated."
     )
-    queue: int | None = setting(help="Largest number of questions that wait: 1000 by default.")
+    queue: int | None = setting(help="Largest number of waiting questions: 1000 by default.")
     request_timeout: float | None = Option(
-        None, "--request-timeout", metavar="SECONDS", help="Seconds that a request may take: 120 by default."
+        None,
+        "--request-timeout",
+        metavar="SECONDS",
+        help="Time limit of a request, in seconds: 120 by default.",
     )
-    grace: float | None = setting(help="Seconds that running requests have after SIGTERM: 120 by default.")
+    grace: float | None = setting(
+        help="Time limit of running requests after SIGTERM, in seconds: 120 by default."
+    )
     read_timeout: float | None = setting(
-        help="Seconds that the head of a request may take to come, and then its body: 30 by default."
+        help="Time limit for receiving the head of a request, and its body, in seconds: 30 by default."
     )
     max_connections: int | None = setting(
-        help="Largest number of connections: 1000 by default, and at most half of the files that may be open "
+        help="Largest number of connections: 1000 by default, and at most half of the limit of open files "
         "(ulimit -n)."
     )
     max_connections_per_address: int | None = setting(
@@ -118,12 +133,14 @@ class ServeOptions:
     )
     equivalence: str | None = opt.EQUIVALENCE
     answer_format: str | None = setting(
-        help="The rule that reads answers: that of the calibration by default."
+        help="Rule that finds the answer in a generation: the rule of the calibration by default."
     )
-    few_shot: Path | None = setting(help="Answered questions that stand before each question.")
+    few_shot: Path | None = setting(
+        help="File of answered questions that precede each question: those of the calibration by default."
+    )
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
-    seed: int | None = setting(min=0, help="Random seed, as of semcal ask: 0 by default.")
+    seed: int | None = setting(min=0, help="Random seed, as in semcal ask: 0 by default.")
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     device: str | None = opt.DEVICE
@@ -133,10 +150,10 @@ class ServeOptions:
 
 
 def command(options: ServeOptions, server: opt.ServerOptions) -> int:
-    """Answer the chat completions of OpenAI's clients, with the probability that an answer is right.
+    """Answer chat completions of OpenAI's clients, with the probability that an answer is right.
 
-    The reply's object semcal says how likely the answer is right, and whether to abstain; what the
-    calibration does not cover is refused. Without --model the embedded Atlas model answers.
+    The object semcal in the reply holds the probability and the decision to abstain. Requests that the
+    calibration does not cover are rejected. Without --model, the embedded Atlas model answers.
     """
     try:
         from semcal.serve.endpoints import HttpServer, listening
@@ -154,18 +171,20 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
         limits = web_server.limits
-        info(f"serve: at most {limits.total} connections, {limits.per_address} of them from one address")
+        info(
+            f"serve: accepts up to {limits.total} connections, {limits.per_address} of them from one address"
+        )
         web_server.answer(bound)
     if service.n_given_up:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
         sys.stderr.flush()
-        os._exit(0)  # without the pass under way
-    info("serve: stopped; what was asked is answered")
+        os._exit(0)  # without the questions in work
+    info("serve: stopped; all requests are answered")
     return 0
 
 
 def _settings(options: ServeOptions) -> ServeSettings:
-    """What the server is told; what was not given is as it is by default."""
+    """Return the settings of the server; omitted options keep their defaults."""
     from semcal.serve.configuration import LABEL_KEYS, ServeSettings, read_keys
 
     names = {field.name for field in fields(ServeSettings)} - {"keys", "label_keys"}
@@ -176,31 +195,43 @@ def _settings(options: ServeOptions) -> ServeSettings:
 
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
-    """The model with its calibration."""
+    """Return the model with its calibration."""
+    from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
 
     if options.model is None and options.calibration is None:
-        info("serve: the embedded model of an invented world answers; name yours with --model")
+        info(
+            "serve: the embedded model, which knows a fictional world, answers; pass your model with --model"
+        )
         options = replace(options, model=opt.ATLAS, calibration=opt.ATLAS)
-    if options.model is None or options.calibration is None:
+    calibration = None if options.calibration is None else opt.open_calibration(options.calibration)
+    score = None if calibration is None else calibration.score
+    if score is not None and (options.model or options.fallback):
         raise UsageError(
-            "give --model and --calibration: a probability is that of one model; `semcal calibrate "
-            "LABELLED --model MODEL --out DIR` learns it"
+            f"--model: the calibration is of the score {score.name!r}, which requests bring; omit it"
+        )
+    if calibration is None or options.calibration is None or (options.model is None and score is None):
+        raise UsageError(
+            "--model and --calibration require each other, since a calibration holds for one model. Run "
+            "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
     if options.log is None and (options.audit or options.label_log):
         option = "--audit" if options.audit else "--label-log"
-        raise UsageError(f"{option} is of labels, which need --log FILE; give that as well")
+        raise UsageError(f"{option} requires a log of replies; pass --log FILE")
     if options.log and options.label_log and options.log.resolve() == options.label_log.resolve():
         raise UsageError(
-            f"--label-log {options.label_log} is the --log as well; give each replica a --log of its own"
+            f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
         )
     log = None if options.log is None else ReplyLog(options.log)
     label_log = None if options.label_log is None else ReplyLog(options.label_log)
-    if log is not None and label_log is not None:  # which may lack what this log holds already
+    if log is not None and label_log is not None:  # which may lack rows of this log
         label_log.take_over(log.path)
-    calibration = opt.open_calibration(options.calibration)
     prompt = {"few_shot": options.few_shot, "system": options.system, "template": options.template}
-    uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
+    uq = (
+        cast("SemanticUQ", ScoreSource(calibration))
+        if score is not None
+        else _with_calibration(options, server, calibration, options.fallback, **prompt)
+    )
     for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
@@ -225,25 +256,25 @@ def _with_calibration(
     other: str | None,
     **prompt: Any,
 ) -> SemanticUQ:
-    """The model of the options, as it is asked with a calibration, without what is for the `other` alone."""
+    """Return the model of the options with the settings of a calibration, without those for the `other`."""
     from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
     is_served = options.model is not None and names_a_server(options.model)
-    others = () if is_served or other is None else (other,)  # not two hosts: a key is for one
+    others = () if is_served or other is None else (other,)  # one host only, because a key is for one host
     equivalence = str(equivalence_of(calibration, options.equivalence))
     models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)
     # A small model waits for its threads more than it computes, but for the second one while others are
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
-    as_option(options.seed or 0, "--seed", "a whole number from 0 on", low=-1, whole=True)
+    as_option(options.seed or 0, "--seed", "a whole number of 0 or more", low=-1, whole=True)
     prompt |= {"seed": options.seed or 0, "force": options.force, "answer_format": options.answer_format}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
 
 
 def _examples(calibration: str) -> list[str]:
-    """Some questions that a calibration was learnt from, for the page; none where it keeps none."""
+    """Return some questions of a calibration for the page, if it has kept them."""
     if calibration == opt.ATLAS:
         from semcal.demo.questions import load_set
 
@@ -257,30 +288,32 @@ def _examples(calibration: str) -> list[str]:
 
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:
-    """The stronger model with its calibration, whose prompt it is asked with; None where there is none."""
+    """Return the stronger model with the prompt of its calibration, None if there is none."""
     if options.fallback is None and options.fallback_calibration is None:
         return None
     if options.fallback is None or options.fallback_calibration is None:
-        raise UsageError("--fallback MODEL and --fallback-calibration DIR go together; give both")
+        raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
     second = replace(options, model=options.fallback, equivalence=None, answer_format=None)
     return _with_calibration(second, server, calibration, options.model)
 
 
 def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
-    """The watch on the promise, with what the log holds already of the calibration's own replies."""
-    from semcal.serve.watch import PromiseWatch
+    """Return the watch on the promise, with the labels in the log of the calibration's own replies."""
+    from semcal.calibration.watch import PromiseWatch
 
     watch = PromiseWatch.of(calibration)
     watch.read(log, (calibration.id,))
+    if watch.shift is not None:
+        info(f"serve: {watch.shift}")
     if watch.alarm:
-        info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")
+        info(f"serve: the labels in {log.path} raise an alarm; docs/monitor.md lists remedies")
     return watch
 
 
 @contextmanager
 def _logging_to_stderr() -> Iterator[None]:
-    """Write the log of requests to stderr, a line of JSON each; none with -q."""
+    """Write the log of requests to stderr, one JSON object per line; none with -q."""
     logger, handler = logging.getLogger("semcal.serve"), logging.StreamHandler(sys.stderr)
     logger.addHandler(handler)
     logger.setLevel(logging.ERROR if is_quiet() else logging.INFO)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from semcal.recalibration.records import Fitted
     from semcal.servers.protocol import ServerProfile
 
-#: How servers stop to cut draws that every request asks for in full.
+#: The remedy against truncation of the distribution, by server.
 UNCUT = {
     "vLLM": "start vLLM with --generation-config vllm",
-    "Ollama": "put PARAMETER top_k 1000000, top_p 1 and min_p 0 into the Modelfile",
+    "Ollama": "set PARAMETER top_k 1000000, top_p 1 and min_p 0 in the Modelfile",
 }
-#: An answer's samples, unless --m says otherwise.
+#: Default number of samples for each question.
 DRAWS = 10
-#: Facts that only PyTorch knows, which takes seconds to load.
+#: Placeholder for facts that only PyTorch knows, which takes seconds to load.
 UNKNOWN = "not looked up; see semcal env -v"
 SNIPPET = """\
 {origin}
@@ -46,18 +46,19 @@ def probe(
     url: str = Argument(
         "openai:",
         metavar="URL",
-        help="http://127.0.0.1:8000/v1, #NAME for a model; else OPENAI_BASE_URL.",
+        help="Address of the server, such as http://127.0.0.1:8000/v1, and #NAME for a model: the variable "
+        "OPENAI_BASE_URL by default.",
     ),
-    fresh: bool = Option(False, "--fresh", help="Ask again what was found out before."),
+    fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
     api_key_file: Path | None = opt.API_KEY_FILE,
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:
-    """Find out what a model server does, by some dozens of small requests.
+    """Find out the capabilities of a model server with a few dozen small requests.
 
-    Prints what the server does and what follows: which measures and fits it allows, and what to change where
-    something is missing. What is found is kept, and asked again when the server's version changes; after a
-    change of its options, ask with --fresh. The API key is taken from SEMCAL_API_KEY or --api-key-file.
+    Prints the capabilities and their consequences: available measures and fits, and remedies for missing
+    capabilities. The profile is stored, and made again when the server's version changes; after a change of
+    its options, pass --fresh. The API key is read from SEMCAL_API_KEY or --api-key-file.
     """
     from semcal.servers.client import ServerClient
     from semcal.servers.probing import stored_profile
@@ -84,53 +85,56 @@ def _for_people(json: bool) -> bool:
 
 
 def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
-    """What the server does: a name and a text each."""
+    """Yield the name and a description of each capability of the server."""
     length, most = profile.max_length, profile.max_n
     yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
     differ = ", which differ" if profile.choices_differ else ", which are all the same"
     yield "answers to a request (n)", f"up to {most}{differ}" if most > 1 else "one; n is ignored or refused"
     yield "seed", "gives the same answer again" if profile.seed else "does not give the same answer again"
     at = {
-        "raw": "raw: at T = 1, whatever T is",
+        "raw": "raw: at T = 1 for every T",
         "scaled": "at T",
-        "masked": "at T, of what truncation leaves",
+        "masked": "at T, after truncation",
     }
     log_probs = at[profile.log_probs] if profile.log_probs else "none"
-    yield "log-probabilities of draws", log_probs + ("; at T on request" if profile.scaled_on_request else "")
+    yield (
+        "log-probabilities of samples",
+        log_probs + ("; at T on request" if profile.scaled_on_request else ""),
+    )
     listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
     yield "alternatives of a token", listed if profile.top_log_probs else "none"
     chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
-    yield "tokens that a request names", f"scored, by {' or '.join(chosen)}" if chosen else "not scored"
+    yield "tokens named in a request", f"scored, by {' or '.join(chosen)}" if chosen else "not scored"
     yield (
         "tokens of the prompt",
         f"scored, by {profile.scores_prompt}" if profile.scores_prompt else "not scored",
     )
-    yield "token ids as a prompt", "taken" if profile.token_ids_in else "not taken"
-    yield "token ids of draws", "told" if profile.token_ids_out else "not told"
-    yield "end of turn", "has a log-probability" if profile.end_included else "no log-probability was seen"
+    yield "token ids as a prompt", "accepted" if profile.token_ids_in else "not accepted"
+    yield "token ids of samples", "returned" if profile.token_ids_out else "not returned"
+    yield "end of turn", "has a log-probability" if profile.end_included else "has no log-probability"
     cached = {True: "yes", False: "no", None: "unknown"}
     yield "prompts are cached", cached[profile.prefix_cached]
-    yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else "not seen"
+    yield "truncation of samples", f"found: {profile.truncated_to}" if profile.truncated_to else "not found"
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield "every request states", stated or "nothing: the server refuses what switches truncation off"
+    yield "every request states", stated or "nothing: the server rejects options that switch truncation off"
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
-    """What follows for semcal, with the remedy for what is missing."""
+    """Yield the consequences for semcal, with the remedy for each missing capability."""
     from semcal.servers.sampler import choose_route, reading_at, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
         accepted = "record the cut with --config server.allow_truncation=true"
-        yield "sampling", f"refused, for draws are cut; {remedy}, or {accepted}"
+        yield "sampling", f"rejected, because the distribution is truncated; {remedy}, or {accepted}"
     else:
         requests = ceil(DRAWS / profile.together)
         yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
     cut = (
-        "; of answers that are cut with --config server.tokenizer=DIR"
+        "; for truncated answers with --config server.tokenizer=DIR"
         if at_one and profile.token_ids_in
         else ""
     )
@@ -155,14 +159,14 @@ def export(
     format: str = Option(
         "temperature",
         "--format",
-        help="temperature (JSON, the default) or logits-processor (Python).",
+        help="Format: temperature (JSON; by default) or logits-processor (Python).",
     ),
     json: bool = opt.JSON,
 ) -> int:
-    """Print a fitted temperature for the program that runs the model.
+    """Print a fitted temperature for another program that runs the model.
 
-    The default output is JSON: T and the model, prompt and data that T was fitted on. The alternative is a
-    script for transformers. The page "Export" of the documentation lists the settings of each server.
+    The default output is JSON: T, and the model, prompt and data of the fit. The alternative is a script for
+    transformers. The page "Export" of the documentation lists the settings of each server.
     """
     from semcal.recalibration.files import from_pretrained
     from semcal.recalibration.recalibrators import single_temperature, solver_of
@@ -172,8 +176,8 @@ def export(
     temperature = single_temperature(fitted)
     _warn_of_steps(fitted)
     belonging = (
-        f"T = {temperature:g} belongs to {provenance.model} (revision {provenance.revision}) and to the "
-        "prompt that it was fitted with; nothing else may divide the logits"
+        f"T = {temperature:g} is valid for {provenance.model} (revision {provenance.revision}) with the "
+        "prompt of the fit; nothing else may divide the logits"
     )
     if format == "logits-processor":
         comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
@@ -189,20 +193,20 @@ def export(
 
 
 def _warn_of_steps(fitted: Fitted) -> None:
-    """Say so if T was reached by gradient steps and is not the optimum."""
+    """Print a warning if T comes from gradient steps and is not the optimum."""
     steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
     if steps is not None and temperature is not None:
         info(
-            f"warning: T = {temperature:g} is what {steps.steps} gradient steps reached, "
-            f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
-            f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
+            f"warning: T = {temperature:g} after {steps.steps} gradient steps is "
+            f"{steps.distance(temperature):.3g} in log T away from the optimum of its loss, "
+            f"{steps.exact_temperature:g}. Run `semcal fit` without --solver sgd for the optimum."
         )
 
 
 def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
-    """Print versions, devices and folders, for a bug report.
+    """Print versions, devices and folders for a bug report.
 
-    With -v PyTorch is loaded, and its threads and GPUs are printed too.
+    With -v, PyTorch is loaded, and its threads and GPUs are printed too.
     """
     from semcal.demo.paths import language_model_dir, nli_model_dir
     from semcal.installation import environment
@@ -228,7 +232,7 @@ def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
 
 
 def _devices() -> dict[str, object]:
-    """What PyTorch says of this machine."""
+    """Return the threads and devices of PyTorch."""
     with loading():
         import torch
 

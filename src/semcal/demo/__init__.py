@@ -1,1 +1,1 @@
-"""The embedded world, Atlas: its questions as data and its small weights, both made by `tools/atlas`."""
+"""The embedded world Atlas: questions as data, and small weights, both made by `tools/atlas`."""

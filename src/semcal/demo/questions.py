@@ -1,6 +1,6 @@
 """The question sets of Atlas: trivia, rare and reading, each in parts with disjoint facts.
 
-`tools/atlas` in the repository generates the files that are read here.
+`tools/atlas` in the repository generates the files.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SETS = tuple(PARTS)
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """One set of questions; no two of them, in whatever part, ask for the same fact.
+    """One set of questions; no two questions of all parts ask for the same fact.
 
-    The first reference of a question is in a drawn form; its `extra` names the relation and, closed book, how
-    often and how truly the fact is told.
+    The form of the first reference is random. The `extra` of a question names the relation and, closed book,
+    the frequency and the truth of the fact in the training text.
     """
 
     name: str
-    open_book: bool  # whether every question brings a passage
+    open_book: bool  # whether every question has a passage
     few_shot: tuple[Question, ...]
     calibration_train: tuple[Question, ...]
     validation: tuple[Question, ...]
@@ -51,7 +51,7 @@ def load_set(name: str) -> QuestionSet:
     Raises
     ------
     UsageError
-        If there is no such set.
+        If the name is unknown.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def load_set(name: str) -> QuestionSet:
     (4, 2000, 500, 500)
     """
     if name not in SETS:
-        raise UsageError(f"no question set {name!r} in Atlas: use one of {', '.join(SETS)}")
+        raise UsageError(f"unknown question set {name!r} of Atlas. Use one of {', '.join(SETS)}.")
     lines = Path(__file__).with_name(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     questions = map(_question, lines)
     parts = (tuple(islice(questions, size)) for size in PARTS[name].values())

@@ -1,1 +1,1 @@
-"""Runs: settings, store, evaluation of methods on data sets."""
+"""Runs of the paper's grid: settings, blocks, analyses and the report."""

@@ -1,7 +1,7 @@
 """Steps of a grid from questions to rows with calibrated probabilities.
 
-Answers are drawn by the step of `semcal.models.sample` and clustered by that of `semcal.models.clustering`.
-Rows are told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
+The steps of `semcal.models.sample` and `semcal.models.clustering` sample and cluster answers. Rows are
+identified by (candidate, run, m, id), and every step keeps their order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def cut_to_counts(rows: Rows, m: int) -> list[Row]:
-    """Cut rows to their first m draws, and those with `counts` to each of these as well.
+    """Cut rows to their first m samples, and rows with `counts` also to each of these numbers.
 
     >>> row = Row({"id": "1", "counts": [1, 3], "samples": ["a", "b", "c"], "log_likelihoods": [-1, -2, -3]})
     >>> [cut.samples for cut in cut_to_counts([row], 2)]
@@ -48,19 +48,19 @@ def cut_to_counts(rows: Rows, m: int) -> list[Row]:
 
 
 def _answered(rows: list[Row]) -> list[Row]:
-    """The rows; ServerError if a server answered none of the questions: such a block is not to be kept."""
+    """Return the rows; ServerError if a server answered no question, so that the block is not stored."""
     failures = list(failures_of(rows).values())
     if failures and len(failures) == len({row.id for row in rows}):
         raise ServerError(
-            f"the server answered none of {len(failures)} questions asked together, first {failures[0]}; run "
-            "the same command again, which goes on here, or take such questions out of the data"
+            f"the server answered none of {len(failures)} questions of a block, first {failures[0]}. Run the "
+            "same command again to resume, or remove these questions from the data."
         )
     return rows
 
 
 @dataclass(frozen=True)
 class SamplePasses(Step):
-    """Answers of several passes of the model, behind each other."""
+    """Step that samples the answers of several passes of the model, one after another."""
 
     name: ClassVar[str] = "sample"
     needs: ClassVar[tuple[str, ...]] = ("model",)
@@ -72,7 +72,7 @@ class SamplePasses(Step):
 
 @dataclass(frozen=True)
 class GreedyPass:
-    """The greedy answers ("greedy") and those of 4 beams ("beam") under one recalibrator."""
+    """The greedy answers ("greedy") and those of 4 beams ("beam") with one recalibrator."""
 
     source: RecalibratorSource
     run: int
@@ -81,7 +81,7 @@ class GreedyPass:
 
 @dataclass(frozen=True)
 class GreedyStep(Step):
-    """The most likely answers, token by token and by 4 beams, and whether they are right."""
+    """Step that decodes the most likely answers, token by token and with 4 beams, and grades them."""
 
     name: ClassVar[str] = "greedy"
     needs: ClassVar[tuple[str, ...]] = ("model",)
@@ -114,7 +114,7 @@ class GreedyStep(Step):
 
 
 def members_of(row: Row, grading: Grading, seed: int) -> Members | None:
-    """Return the choice of the members of a cluster that are graded; None to grade the given answer."""
+    """Return the rule that chooses the graded members of a cluster, None to grade the answer."""
     if grading.choice == "given":
         return None
     likely = row.log_likelihoods if grading.choice == "likeliest" else None
@@ -128,15 +128,15 @@ def members_of(row: Row, grading: Grading, seed: int) -> Members | None:
 
 @dataclass(frozen=True)
 class GradeMeaningsStep(Step):
-    """Every cluster of each row graded by rules."""
+    """Step that grades every cluster of each row by rules."""
 
     name: ClassVar[str] = "grade"
     needs: ClassVar[tuple[str, ...]] = ()
     grading: Grading
-    seeds: tuple[int, ...]  # one a run
+    seeds: tuple[int, ...]  # one for each run
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
-        """Grade: `correct` and `rule` of each cluster."""
+        """Return the rows with `correct` and `rule` of each cluster."""
         grader, graded = self.grading.grader(), []
         for row in rows:
             members = members_of(row, self.grading, self.seeds[row["run"]])
@@ -148,7 +148,7 @@ class GradeMeaningsStep(Step):
 
 @dataclass(frozen=True)
 class EntailmentStep(Step):
-    """What each measure puts first graded by entailment: one verdict a measure, in `correct_nli`."""
+    """Step that grades the answer of each measure by entailment: one verdict each, in `correct_nli`."""
 
     name: ClassVar[str] = "nli"
     needs: ClassVar[tuple[str, ...]] = ("equivalence",)
@@ -177,13 +177,13 @@ LOSSES = ("NLL", "SS")
 
 @dataclass(frozen=True)
 class SelectStep(Step):
-    """What is chosen, from all losses and from each alone, at each number of draws; and all scores."""
+    """Step that chooses candidates at each number of samples, from all losses and from each loss alone."""
 
     name: ClassVar[str] = "select"
     needs: ClassVar[tuple[str, ...]] = ()
     candidates: Mapping[str, Sequence[Candidate]]  # by method
     m: int
-    counts: tuple[int, ...]  # further numbers of draws
+    counts: tuple[int, ...]  # further numbers of samples
     measure_alphas: tuple[float, ...]
     by: str
     bins: int
@@ -224,7 +224,7 @@ class SelectStep(Step):
         )
 
     def _graded(self, rows: Rows) -> dict[int, Graded]:
-        """Number of draws → the rows under each candidate."""
+        """Return number of samples → the rows of each candidate."""
         groups: dict[tuple[int, str], list[Row]] = {}
         for row in rows:
             groups.setdefault((row["m"], row["candidate"]), []).append(row)
@@ -249,15 +249,17 @@ def _choices(selections: Mapping[str, Selection]) -> Choices:
 
 @dataclass(frozen=True)
 class GridMeasureStep(Step):
-    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws.
+    """Step that measures blocks of test questions in groups by candidate, run and number of samples.
 
-    Among the rows are those of greedy and beam answers, which have a `kind`.
+    The rows of greedy and beam answers have a `kind`.
     """
 
     name: ClassVar[str] = "measure"
     needs: ClassVar[tuple[str, ...]] = ()
     measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
-    measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
+    measure_alphas_at: Mapping[
+        str, Mapping[str, Sequence[float]]
+    ]  # the parameters at other numbers of samples
     model: str
     dataset: str
     ties: str = "likelier"
@@ -278,7 +280,7 @@ class GridMeasureStep(Step):
         return finished
 
     def _finished(self, row: Row, greedy: Mapping[tuple[str, str, int, str], Json]) -> Row:
-        """A finished row; its greedy answer is Base's where the method keeps the argmax."""
+        """Return a finished row; its greedy answer is Base's if the method keeps the argmax."""
         name, run, id = row["candidate"], row["run"], row["id"]
 
         def answer(kind: str) -> Json | None:
@@ -309,12 +311,12 @@ class GridMeasureStep(Step):
 
 @dataclass(frozen=True)
 class CalibrateStep(Step):
-    """The probability that Base's answer is right, learnt from labelled questions; kept in the run folder."""
+    """Step that learns the probability that Base's answer is correct, and stores it in the run folder."""
 
     name: ClassVar[str] = "calibrate"
     needs: ClassVar[tuple[str, ...]] = ("model",)
     m: int
-    temperatures: Mapping[str, float]  # of the candidates whose draws are read; those of the answer first
+    temperatures: Mapping[str, float]  # temperatures of the candidates; that of the answer first
     settings: Calibrating
     grading: Grading
     clustering: ClusteringSettings
@@ -325,10 +327,10 @@ class CalibrateStep(Step):
     asking: PromptConfig
     dataset: str
     max_new_tokens: int
-    folder: str  # where the calibration is kept, relative to the run folder
+    folder: str  # folder of the calibration, relative to the run folder
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
-        """Learn from the first of the questions."""
+        """Learn from the first questions."""
         from semcal.calibration.calibrator import calibrate_rows
         from semcal.calibration.configuration import CalibrationConfig
         from semcal.calibration.samples import SamplesOrigin
@@ -346,14 +348,16 @@ class CalibrateStep(Step):
             revision=self.revision,
             prompt=self.asking.describe(),
             prompt_hash=self.prompt_hash,
-            data=f"{self.dataset}, labelled questions of the run",
+            data=f"{self.dataset}, labeled questions of the run",
             data_hash=data_hash(questions),
             n_questions=len(questions),
             seed=self.seed,
             versions=versions(),
         )
         ties = self.clustering.ties
-        with warnings.catch_warnings():  # of few questions the grid has warned; the rest is in the report
+        with (
+            warnings.catch_warnings()
+        ):  # the grid has warned of few questions; the report has the other warnings
             warnings.simplefilter("ignore", SemcalWarning)
             calibration = calibrate_rows(
                 {
@@ -367,7 +371,7 @@ class CalibrateStep(Step):
                     grader=self.grading.grader(),
                 ),
                 seed=self.seed,
-                fixed_temperature=True,  # Calibrated gives Base's answers
+                fixed_temperature=True,  # Calibrated has Base's answers
                 origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
             )
         calibration.save_pretrained(models.folder / self.folder)
@@ -387,16 +391,16 @@ class CalibrateStep(Step):
 
 @dataclass(frozen=True)
 class ApplyStep(Step):
-    """Base's answers to test questions in one wording, and the probability that each is right.
+    """Step that returns Base's test answers in one wording, with the probability that each is correct.
 
-    Rows are finished ones, run after run, each at the temperature of the answer first.
+    Rows are finished rows, run after run; the temperature of the answer comes first.
     """
 
     name: ClassVar[str] = "apply"
     needs: ClassVar[tuple[str, ...]] = ()
-    folder: str  # of the calibration, relative to the run folder
-    learned: str  # hash of what was learned
-    temperatures: Mapping[str, float]  # of the candidates
+    folder: str  # folder of the calibration, relative to the run folder
+    learned: str  # hash of the calibration
+    temperatures: Mapping[str, float]  # temperatures of the candidates
     grading: Grading
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
@@ -419,5 +423,5 @@ def _decided(row: Row, decided: CalibratedAnswer, grader: Grader) -> Row:
     grade = grade_texts(grader, row["question"], [decided.text], row["answers"])
     share = len(row["clusters"][decided.meaning]) / len(row["samples"])
     stored = asdict(decided)
-    del stored["features"]  # which the row's samples tell
+    del stored["features"]  # known from the samples of the row
     return Row({"id": row["id"], **stored, "share": share, "correct": grade.correct})

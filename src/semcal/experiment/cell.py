@@ -1,7 +1,7 @@
-"""One model on one data set: its fits, what is chosen on validation, and the rows of the test questions.
+"""One model on one data set: fits, choices on validation questions, and rows of test questions.
 
-A cell says which stages (`steps.run_stages`) are run, on what, and in which order; their steps are in
-`fit_steps` and `answer_steps`.
+A cell defines the stages (`steps.run_stages`), their inputs and their order; their steps are in `fit_steps`
+and `answer_steps`.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ from semcal.steps import Block, RecalibratorSource, Stage, Step, run_stages
 from semcal.store import Store, digest, write_if_new
 from semcal.workers import Executor
 
-#: The a of T-SC and G-SC where nothing chose one.
+#: Default parameters of T-SC and G-SC.
 DEFAULT_ALPHA = 0.5
-#: What the time of a fit is counted towards begins so.
+#: Beginning of the name for the costs of a fit.
 FIT = "fit "
-#: Stage → the keys that it adds to the rows that it is given; other stages make rows of their own.
+#: Stage → the keys that it adds to its input rows; other stages make new rows.
 ADDS = {
     "sample": ("id", "candidate", "run", "counts", FAILED, *PER_SAMPLE),
     "cluster": ("id", "normal_forms", "clusters"),
@@ -86,7 +86,7 @@ ADDS = {
 
 
 def fit_label(model: str, method: str) -> str:
-    """What the time of a fit is counted towards."""
+    """Return the name for the costs of a fit."""
     return f"{FIT}{method} {model}"
 
 
@@ -97,21 +97,23 @@ class GridCell:
     settings: GridSettings
     model: Model
     parts: Parts
-    identities: Identities  # what the models say of themselves
-    store: Store  # in the run folder
+    identities: Identities  # identities of the models
+    store: Store  # store of the run folder
     executor: Executor[Any]
-    on_block: Callable[[Block, int], None] = lambda *_: None  # as of `run_stages`
-    priority: int = 0  # of its jobs
-    not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
-    problems: list[Problem] = field(default_factory=list)  # questions that do not fit, or a server failed at
-    prompt: str = ""  # that of the first test question
-    fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # by candidate and run
+    on_block: Callable[[Block, int], None] = lambda *_: None  # as in `run_stages`
+    priority: int = 0  # priority of its jobs
+    not_served: Sequence[str] = ()  # methods and extras of the run that the model does not support
+    problems: list[Problem] = field(
+        default_factory=list
+    )  # questions that are too long, or that a server did not answer
+    prompt: str = ""  # prompt of the first test question
+    fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # fits by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
-    ends: list[tuple[int, int, int]] = field(default_factory=list)  # counts of `count_ends`
+    ends: list[tuple[int, int, int]] = field(default_factory=list)  # numbers of `count_ends`
 
     @property
     def names(self) -> tuple[str, str]:
-        """The model and the data set."""
+        """The names of the model and the data set."""
         return self.model.name, self.parts.name
 
     @property
@@ -121,12 +123,12 @@ class GridCell:
 
     @cached_property
     def asking(self) -> PromptConfig:
-        """The prompt of the data set."""
+        """The prompt settings of the data set."""
         return PromptConfig(tuple(map(essentials, self.parts.few_shot)))
 
     @cached_property
     def calibration(self) -> CalibrationSource:
-        """The calibration questions, and where their features lie."""
+        """The source of calibration questions and their features."""
         return CalibrationSource(
             self.asking,
             questions=f"{SCRATCH}/questions/{slug(self.parts.name)}.jsonl",
@@ -137,28 +139,28 @@ class GridCell:
 
     @property
     def answer_format(self) -> AnswerFormat:
-        """The rule that reads an answer in a generation."""
+        """The rule that finds the answer in a generation."""
         return AnswerFormat(self.settings.sampling.answer_format)
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest generation."""
+        """The maximum length of generations."""
         return self.settings.max_new_tokens(open_book=self.parts.open_book)
 
     @property
     def temperature(self) -> float | None:
-        """T of TS with NLL; None where it is not fitted."""
+        """The temperature of TS with NLL, None if it is not fitted."""
         fit = self.fitted.get(("TS NLL", 0))
         return None if fit is None else fit.temperature
 
     def questions(self, part: str) -> tuple[Question, ...]:
-        """The questions of a part that fit the model."""
+        """Return the questions of a part that fit the model."""
         return tuple(q for q in self.parts.part(part) if (part, q.id) not in self.left_out)
 
     def asked(self, part: str, first: int | None = None) -> list[list[Row]]:
-        """The questions of a part, or its first, as blocks of rows.
+        """Return the questions of a part, or its first questions, as blocks of rows.
 
-        They are cut by place in the data; what does not fit the model is left out.
+        Blocks are cut by place in the data, and then questions that do not fit the model are left out.
         """
         size, questions = self.settings.block, self.parts.part(part)[:first]
         blocks = (
@@ -168,7 +170,7 @@ class GridCell:
         return [block for block in blocks if block]
 
     def stage(self, step: Step, *, files: tuple[Path, ...] = (), counted_as: str = "") -> Stage:
-        """A stage of one step, with the revisions of the models that it needs."""
+        """Return a stage of one step, with the revisions of its models."""
         revisions: dict[str, object] = {}
         if "model" in step.needs:
             revisions["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
@@ -179,14 +181,14 @@ class GridCell:
         return Stage((step,), revisions, ADDS.get(step.name, ()), files, models, counted_as)
 
     def block(self, stage: Stage, rows: Sequence[Row], part: str, place: int | str) -> Block:
-        """A block with its label: rows of a part of the questions, at a place in it."""
+        """Return a block with its label: rows of a part of the questions, at a place in it."""
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return Block(stage, rows, label)
 
     def run(self, part: str, blocks: Iterable[Block]) -> list[list[Row]]:
         """Find or make the rows of each block.
 
-        Questions that a server failed to answer are left out from here on.
+        Questions that a server did not answer are left out of later blocks.
         """
         found = []
         for outcome in run_stages(
@@ -206,12 +208,12 @@ class GridCell:
     def run_on(
         self, part: str, step: Step, blocks: Iterable[Sequence[Row]], *, files: tuple[Path, ...] = ()
     ) -> list[list[Row]]:
-        """Find or make what a step gives of each block of a part."""
+        """Find or make the result of a step for each block of a part."""
         stage = self.stage(step, files=files)
         return self.run(part, [self.block(stage, rows, part, n) for n, rows in enumerate(blocks)])
 
     def source(self, name: str, run: int = 0) -> RecalibratorSource:
-        """A recalibrator as steps are given it: the fit of a run, where runs have fits of their own."""
+        """Return the source of a recalibrator: the fit of this run, if runs have separate fits."""
         if name in grid_temperatures():
             return RecalibratorSource(name, grid_temperatures()[name])
         fit = self.fitted.get((name, run)) or self.fitted.get((name, 0))
@@ -222,7 +224,7 @@ class GridCell:
     def sample_pass(
         self, sources: Sequence[RecalibratorSource], runs: Sequence[int] = (0,), counts: tuple[int, ...] = ()
     ) -> SampleStep:
-        """Candidates and runs that share a pass of the model, with draws for these numbers of them."""
+        """Return candidates and runs that share a pass of the model, with these numbers of samples."""
         settings, sampling = self.settings, self.settings.sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
@@ -237,7 +239,7 @@ class GridCell:
         )
 
     def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[list[Row]]:
-        """Draw and cluster answers to the questions of a part, or to its first."""
+        """Sample and cluster answers to the questions of a part, or to its first questions."""
         sampled = self.run_on(part, SamplePasses(tuple(passes)), self.asked(part, first))
         self.ends.append(count_ends(chain.from_iterable(sampled)))
         m, settings = self.settings.sampling.m, self.settings.clustering
@@ -249,7 +251,7 @@ class GridCell:
         return self.run_on(part, GradeMeaningsStep(self.settings.grading, self.settings.seeds), blocks)
 
 
-# ---- The first half: check the questions, fit every candidate, and see what the fits do
+# ---- The first half: check the questions, fit every candidate, and diagnose the fits
 
 
 def prepare(cell: GridCell) -> None:
@@ -279,14 +281,14 @@ def _check(cell: GridCell) -> None:
 
 
 def _features_block(cell: GridCell) -> Block:
-    """The model reads the calibration questions."""
+    """Return the block in which the model reads the calibration questions."""
     files = (cell.root / cell.calibration.features / "manifest.json",)
     stage = cell.stage(FeaturesStep(cell.calibration), files=files)
     return cell.block(stage, (), "calibration_train", 0)
 
 
 def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
-    """Let the model read the calibration questions, unless these blocks are all there; return whether."""
+    """Let the model read the calibration questions unless these blocks exist; return whether it did."""
     is_needed = not all(block.is_in(cell.store) for block in blocks)
     if is_needed:
         cell.run("calibration_train", [_features_block(cell)])
@@ -294,7 +296,7 @@ def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
 
 
 def _fit(cell: GridCell, fits: Sequence[CandidateFit]) -> None:
-    """Do the fits that are not done, or whose recalibrators are not there any more."""
+    """Do the missing fits."""
     blocks = [_fit_block(cell, fit) for fit in fits]
     _read_for(cell, blocks)
     for row in chain.from_iterable(cell.run("calibration_train", blocks)):
@@ -321,7 +323,7 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
 
 
 def diagnose(cell: GridCell) -> list[Json]:
-    """What each candidate does to the tokens of validation answers, with what its fit says of it."""
+    """Return the effects of each candidate on the tokens of validation answers, with the data of its fit."""
     trained = [name for name, method in FITTED.items() if "exact" not in method.solvers]
     _fit(cell, fits_of(cell.settings, trained))
     candidates = {
@@ -345,7 +347,7 @@ def diagnose(cell: GridCell) -> list[Json]:
 
 
 def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> Json:
-    """An entry of `fits` in the file of selections."""
+    """Return an entry of `fits` for the file of selections."""
     name, fit = candidate.name, cell.fitted.get((candidate.name, 0))
     return {
         "candidate": name,
@@ -359,13 +361,13 @@ def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> 
     }
 
 
-# ---- The second half: what is chosen on validation, then the rows of the test questions
+# ---- The second half: choices on validation, then the rows of the test questions
 
 
 def answer(cell: GridCell, temperatures: Mapping[str, float]) -> None:
-    """Fit, choose on validation, ask the test questions, and write rows and selection of a prepared cell.
+    """Choose on validation questions, answer the test questions, and write the rows and the selection.
 
-    `temperatures` are those of other data sets, to be tried here.
+    `temperatures` are those of other data sets, which are also used here.
     """
     fits = diagnose(cell)
     unasked = nothing_to_choose(cell.settings)
@@ -389,12 +391,12 @@ def answer(cell: GridCell, temperatures: Mapping[str, float]) -> None:
 def _selection(
     cell: GridCell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[Json]
 ) -> Json:
-    """What stands in the file of selections."""
+    """Return the content of the file of selections."""
     groups = several(map(group_ties, cell.questions("test")))
     temperature_of = {**known_temperatures(), **{fit["candidate"]: fit["temperature"] for fit in fits}}
 
     def described(choices: Choices) -> Json:
-        """Choices by method and measure, each with its one temperature; null where it has none."""
+        """Return choices by method and measure, each with its temperature, null if it has none."""
         return {
             method: {
                 measure: {**choice.model_dump(), "temperature": temperature_of.get(choice.candidate)}
@@ -425,7 +427,7 @@ def _selection(
 
 
 def _with_refits(cell: GridCell, fit: Json) -> Json:
-    """A fit with the temperature of each run, where runs fit anew."""
+    """Return a fit with the temperature of each run, if runs have separate fits."""
     of_run = {
         run: refitted.temperature for (name, run), refitted in cell.fitted.items() if name == fit["candidate"]
     }
@@ -434,14 +436,14 @@ def _with_refits(cell: GridCell, fit: Json) -> Json:
 
 
 def _validation_pass(cell: GridCell) -> SampleStep:
-    """What the validation questions are asked: every candidate."""
+    """Return the pass of the validation questions, with every candidate."""
     candidates = candidates_of(cell.settings).values()
     names = dict.fromkeys(candidate.name for tried in candidates for candidate in tried)
     return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
 
 
 def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
-    """Grade the clustered answers to the validation questions under every candidate, and choose."""
+    """Grade the answers to the validation questions for every candidate, and choose."""
     settings = cell.settings
     step = SelectStep(
         candidates_of(settings),
@@ -458,7 +460,7 @@ def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
 
 
 def _names(*choices: Choices) -> list[str]:
-    """The candidates among some choices by method and measure, each once."""
+    """Return the distinct candidates of choices by method and measure."""
     names = (
         choice.candidate for part in choices for of_method in part.values() for choice in of_method.values()
     )
@@ -466,11 +468,11 @@ def _names(*choices: Choices) -> list[str]:
 
 
 def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> list[SampleStep]:
-    """What the test questions are asked: groups of candidates and runs that share a pass of the model.
+    """Return the passes of the test questions: groups of candidates and runs that share a pass of the model.
 
-    The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws,
-    and those that are chosen at other numbers beside them; all other rows have m draws. Runs that fit anew
-    have passes of their own.
+    In the first runs, the candidates of the methods get more samples for comparisons of numbers of samples,
+    with the candidates that are chosen at other numbers. All other rows have m samples. Runs with separate
+    fits have separate passes.
     """
     settings = cell.settings
     main = _names(selected.methods, *selected.by_draws.values())
@@ -500,11 +502,11 @@ def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> l
 
 
 Files = dict[str, list[list[Row]]]
-"""File → its rows, a list a block."""
+"""File → its rows, one list for each block."""
 
 
 def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep]) -> Files:
-    """Sample, cluster, grade and measure the test questions with what was chosen on validation."""
+    """Sample, cluster, grade and measure the test questions with the chosen candidates."""
     greedy = _greedy(cell, passes)
     graded = cell.graded("test", cell.answered("test", passes))
     names = {source.name for sample_pass in passes for source in sample_pass.sources}
@@ -533,13 +535,13 @@ def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep])
 
 
 def _equal_parts(rows: list[Row], count: int) -> list[list[Row]]:
-    """So many parts of rows, of one length."""
+    """Return `count` parts of rows, of equal length."""
     size = len(rows) // count
     return [rows[place * size : (place + 1) * size] for place in range(count)]
 
 
 def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[list[Row]]:
-    """Greedy and beam answers; methods that keep the argmax share Base's."""
+    """Return greedy and beam answers; methods that keep the argmax share Base's."""
     settings, base = cell.settings, RecalibratorSource("Base")
     beams = settings.grading.vanilla == "beam"
     kinds = ("greedy",) + ("beam",) * (beams or settings.extras.beams)
@@ -557,7 +559,7 @@ def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[list[Row]]:
 
 
 def _alphas(selected: Selected, names: Iterable[str]) -> dict[str, list[float]]:
-    """Candidate → the a of T-SC and of G-SC: as chosen with it, or else as its method chose."""
+    """Return candidate → the parameters of T-SC and G-SC, as chosen with it or else by its method."""
     alphas: dict[str, list[float]] = {}
     for name in sorted(names):
         method = name.partition(" ")[0]
@@ -574,14 +576,14 @@ def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
     return DEFAULT_ALPHA if alpha is None else alpha
 
 
-# ---- The method Calibrated: learnt from labelled questions, applied to Base's answers of every run
+# ---- The method Calibrated: learned from labeled questions, applied to Base's answers of every run
 
 
 def _labelled(cell: GridCell, validation: list[list[Row]]) -> list[list[Row]]:
-    """list[Row] of the labelled questions, answered and clustered.
+    """Return the labeled questions, answered and clustered.
 
     They are those of `validation`, if these questions are asked anyway, and then the first of
-    calibration-train, which Base alone is asked.
+    calibration-train, which only Base answers.
     """
     more = labelled_beside(cell.settings, len(cell.questions("validation")) if validation else 0)
     if not more:
@@ -592,9 +594,9 @@ def _labelled(cell: GridCell, validation: list[list[Row]]) -> list[list[Row]]:
 def _calibrated_rows(
     cell: GridCell, labelled: Sequence[list[Row]], files: Mapping[str, Sequence[list[Row]]], *, with_se: bool
 ) -> Files:
-    """Learn a calibration once, and give Base's test answers of every run their probabilities.
+    """Learn a calibration once, and compute the probabilities of Base's test answers of every run.
 
-    `with_se`: the labelled questions were also drawn at the temperature of SE.
+    `with_se`: the labeled questions also have samples at the temperature of SE.
     """
     settings, known, identities = cell.settings, known_temperatures(), cell.identities
     temperatures = {name: known[name] for name in ("Base", *["SE"] * with_se)}

@@ -1,6 +1,6 @@
-"""The run folder of a grid: where things lie in it, how far it is, and a finished run read back from it.
+"""The run folder of a grid: its paths, its state, and a finished run.
 
-Analyses, tables, figures and the page know a run through `FinishedRun` alone, so no model is needed for them.
+Analyses, tables, figures and the page use only `FinishedRun`, so they need no model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCRATCH = "work"
 
 
 def recalibrator_folder(model: str, dataset: str, candidate: str, run: int = 0) -> str:
-    """Where a recalibrator lies; refits of further runs lie inside that of the first.
+    """Return the folder of a recalibrator; refits of later runs are inside the folder of the first run.
 
     >>> recalibrator_folder("llama", "trivia", "TS NLL")
     'recalibrators/llama/trivia/TS_NLL'
@@ -54,22 +54,22 @@ def recalibrator_folder(model: str, dataset: str, candidate: str, run: int = 0) 
 
 
 def calibration_folder(model: str, dataset: str) -> str:
-    """Where the calibration of one model and data set lies, as `semcal ask --calibration` takes it."""
+    """Return the calibration folder of a model and data set, for `semcal ask --calibration`."""
     return f"calibrations/{slug(model)}/{slug(dataset)}"
 
 
 def calibrated_path(model: str, dataset: str, run: int) -> str:
-    """Where the test answers of a run with their calibrated probabilities lie."""
+    """Return the file of the test answers of a run with their calibrated probabilities."""
     return f"{calibration_folder(model, dataset)}/run{run}.jsonl"
 
 
 def selection_path(model: str, dataset: str) -> str:
-    """Where the choice for one model and data set lies."""
+    """Return the file of the choices for a model and data set."""
     return f"selection/{slug(model)}/{slug(dataset)}.json"
 
 
 def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | None = None) -> str:
-    """Where the rows of a candidate lie: at m draws, or at another number of them.
+    """Return the file of the rows of a candidate with m samples, or with another `count`.
 
     >>> rows_path("llama", "trivia", "TS SS 0.1", 2, 25)
     'samples/llama/trivia/TS_SS_0.1/run2.n25.jsonl'
@@ -80,20 +80,20 @@ def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | N
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run is."""
+    """The progress of a run."""
 
-    done: dict[tuple[str, str], Counter[str]]  # blocks that are there, by (model, data set) and stage
-    expected: dict[tuple[str, str], Counter[str]]  # blocks that there will be
-    rows: int  # cells whose rows are written
-    damaged: tuple[str, ...]  # what is wrong with the blocks that cannot be used
+    done: dict[tuple[str, str], Counter[str]]  # finished blocks by (model, data set) and stage
+    expected: dict[tuple[str, str], Counter[str]]  # planned blocks
+    rows: int  # cells with written rows
+    damaged: tuple[str, ...]  # errors of damaged blocks
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing or damaged."""
+        """True if nothing is missing or damaged."""
         return not self.damaged and self.rows == len(self.expected) and not any(self.missing().values())
 
     def missing(self) -> Counter[str]:
-        """Blocks that are not there, by stage, in the order of the stages."""
+        """Number of missing blocks by stage, in the order of the stages."""
         missing: Counter[str] = Counter()
         for cell, expected in self.expected.items():
             for stage in STAGES:
@@ -101,28 +101,25 @@ class RunState:
         return missing
 
     def total(self, stage: str) -> int:
-        """Blocks that a stage has in all."""
+        """Return the planned number of blocks of a stage."""
         return sum(expected[stage] for expected in self.expected.values())
 
 
 def settings_in(folder: Path) -> GridSettings:
-    """The settings of a run folder; UsageError where it is none."""
+    """Return the settings of a run folder; UsageError for another folder."""
     if not (folder / FILE).is_file():
-        raise UsageError(f"{folder} is no run folder: it has no {FILE}; make one with `semcal run CONFIG`")
+        raise UsageError(f"{folder}: {FILE} is missing. Pass a run folder, or run `semcal run CONFIG`.")
     return read_settings(folder / FILE)
 
 
 def blocks_in(folder: Path) -> Iterator[Path]:
-    """The blocks of a run folder, stage by stage."""
+    """Yield the blocks of a run folder, stage by stage."""
     for stage in STAGES:
         yield from sorted((folder / "blocks" / stage).glob("*.jsonl"))
 
 
 def state_of(folder: Path) -> RunState:
-    """Read every block of a run folder, and say what is missing.
-
-    UsageError if it is no run folder.
-    """
+    """Read all blocks of a run folder, and return its state; UsageError for another folder."""
     settings = settings_in(folder)
     path = folder / QUESTIONS
     remedy = "delete it and run the same command again"
@@ -155,9 +152,9 @@ def state_of(folder: Path) -> RunState:
 
 
 def forget_from(folder: Path, stage: str) -> None:
-    """Remove the blocks of a stage and of those after it; NLI verdicts stay.
+    """Remove the blocks of a stage and of later stages; NLI verdicts stay.
 
-    UsageError if there is no such stage.
+    UsageError if the stage is unknown.
     """
     check_name(stage, (*STAGES, "rows"), what="stage")
     stages = STAGES[STAGES.index(stage) :] if stage in STAGES else ()
@@ -169,17 +166,17 @@ def forget_from(folder: Path, stage: str) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Remove a run folder of ours, and nothing else."""
+    """Clear a run folder; UsageError for another folder."""
     if (folder / FILE).is_file():
         clear_folder(folder)
     elif folder.exists() and own_files(folder):
-        raise UsageError(f"{folder} is no run folder (it has no {FILE}), so --fresh leaves it alone")
+        raise UsageError(f"--fresh: {folder} is not a run folder ({FILE} is missing). Pass another --out.")
 
 
 StoredRows = list[dict[str, Any]]
 ModelDataset = tuple[str, str]
 
-#: What every row of a sample file holds.
+#: The keys of every row of a sample file.
 ROW_KEYS = frozenset(
     {
         "id",
@@ -199,7 +196,7 @@ ROW_KEYS = frozenset(
 )
 #: The schema of results.json.
 RESULTS_SCHEMA = 4
-AGAIN = "run `semcal run` again, which makes what is missing"
+AGAIN = "run `semcal run` again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,12 +206,12 @@ class FinishedRun:
     folder: Path
     settings: Json  # the content of settings.yaml
     selections: Mapping[ModelDataset, Json] = field(repr=False)  # of (model, data set): under selection/
-    part: ModelDataset | None = None  # what is looked at, where that is one of `pairs`; everything by default
-    has_rows: bool = True  # or else only results.json is kept
+    part: ModelDataset | None = None  # a single pair to look at; all pairs by default
+    has_rows: bool = True  # false if only results.json exists
 
     @property
     def preset(self) -> str:
-        """The preset that the settings came from."""
+        """The preset of the settings."""
         return str(self.settings["preset"])
 
     @property
@@ -234,9 +231,9 @@ class FinishedRun:
 
     @property
     def methods(self) -> list[str]:
-        """The methods that asked test questions of what is looked at, in the order of the settings.
+        """The methods with test answers of the pairs, in the order of the settings.
 
-        All but Calibrated, and but those that no model of these can serve.
+        Calibrated, and methods that none of the models supports, are left out.
         """
         served = [self.selections[pair]["methods"] for pair in self.pairs]
         names = self.settings["methods"]
@@ -244,12 +241,12 @@ class FinishedRun:
 
     @property
     def calibrated(self) -> bool:
-        """Whether Calibrated is among the methods."""
+        """True if Calibrated is among the methods."""
         return CALIBRATED in self.settings["methods"]
 
     @cached_property
     def measures(self) -> list[str]:
-        """The measures that some selection that is looked at chose for all methods, in the paper's order."""
+        """The measures that a selection of the pairs has for all methods, in the paper's order."""
         choices_of_pairs = [self.selections[pair]["methods"].values() for pair in self.pairs]
         return [
             name
@@ -259,7 +256,7 @@ class FinishedRun:
 
     @property
     def left_out(self) -> dict[str, list[str]]:
-        """Model → the methods and extras that it cannot serve, where there are some."""
+        """Model → the methods and extras that it does not support."""
         left_out = {model: self.selections[model, self.datasets[0]].get("left_out") for model in self.models}
         return {model: list(names) for model, names in left_out.items() if names}
 
@@ -271,55 +268,56 @@ class FinishedRun:
 
     @property
     def runs(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return int(self.settings["runs"]["count"])
 
     @property
     def m(self) -> int:
-        """Draws per question."""
+        """The number of samples per question."""
         return int(self.settings["sampling"]["m"])
 
     @property
     def bins(self) -> int:
-        """Bins of ACE and ECE."""
+        """The number of bins of ACE and ECE."""
         return int(self.settings["evaluation"]["bins"])
 
     @property
     def resamples(self) -> int:
-        """Bootstrap resamples of the questions."""
+        """The number of bootstrap resamples of the questions."""
         return int(self.settings["evaluation"]["resamples"])
 
     @property
     def pairs(self) -> list[ModelDataset]:
-        """Every (model, data set) that is looked at, the data sets of one model together."""
+        """The (model, data set) pairs, with the data sets of one model together."""
         if self.part is not None:
             return [self.part]
         return [(model, dataset) for model in self.models for dataset in self.datasets]
 
     def parts(self) -> list[FinishedRun]:
-        """The run once for each of its pairs, of which alone it then shows something."""
+        """Return the run for each of its pairs alone."""
         return [replace(self, part=pair) for pair in self.pairs]
 
     @property
     def problems(self) -> int:
-        """How many rows of the data were refused."""
+        """The number of rejected rows of the data."""
         return len(self.refused())
 
     def refused(self) -> StoredRows:
-        """The rows of the data that were refused: {dataset, line, reason}."""
+        """Return the rejected rows of the data: {dataset, line, reason}."""
         path = self.folder / "problems.jsonl"
         return _rows(path) if path.exists() else []
 
     def open_book(self, dataset: str) -> bool:
-        """Whether the questions of a data set have a passage."""
+        """Return whether the questions of a data set have a passage."""
         return bool(self.selections[self.models[0], dataset]["open_book"])
 
     def choice(
         self, model: str, dataset: str, method: str, measure: str, *, draws: int | None = None
     ) -> Json:
-        """What a method uses for a measure: its candidate, that one's settings, and measure_alpha.
+        """Return the choice of a method for a measure: candidate, its settings, and measure_alpha.
 
-        With `draws` what it uses at so many; as chosen at m, unless candidates were chosen there as well.
+        With `draws`, return the choice at this number of samples; that at m unless candidates were chosen
+        there.
         """
         selection = self.selections[model, dataset]
         methods = selection.get("by_draws", {}).get(str(draws), selection["methods"])
@@ -329,16 +327,15 @@ class FinishedRun:
     def samples_path(
         self, model: str, dataset: str, candidate: str, run: int, *, draws: int | None = None
     ) -> Path:
-        """Where rows lie; with `draws`, those of another number of draws than m."""
+        """Return the file of rows; with `draws`, of another number of samples than m."""
         return self.folder / rows_path(model, dataset, candidate, run, None if draws == self.m else draws)
 
     def rows(
         self, model: str, dataset: str, candidate: str, run: int = 0, *, draws: int | None = None
     ) -> StoredRows:
-        """Read the test rows of one candidate and run, in the data set's order; `draws` if not m (figure 6).
+        """Read the test rows of a candidate and run, in the data set's order; `draws` if not m (figure 6).
 
-        StoreError if the file is missing, damaged, or holds another number of questions than the selection
-        says.
+        StoreError if the file is missing or damaged, or its number of questions differs from the selection.
         """
         path = self.samples_path(model, dataset, candidate, run, draws=draws)
         if not path.is_file():
@@ -356,17 +353,17 @@ class FinishedRun:
         return rows
 
     def calibration(self, model: str, dataset: str) -> Json:
-        """The content of the calibration of a model on a data set; StoreError if missing or damaged."""
+        """Return the content of the calibration of a model and data set; StoreError if missing or damaged."""
         path = self.folder / calibration_folder(model, dataset) / "calibration.json"
         if not path.is_file():
             raise StoreError(f"{path} is missing: {AGAIN}")
         return read_object(path, remedy=f"delete it and {AGAIN}")
 
     def calibrated_rows(self, model: str, dataset: str, run: int = 0) -> StoredRows:
-        """The test answers of a run with their calibrated probabilities, in the data set's order.
+        """Return the test answers of a run with their calibrated probabilities, in the data set's order.
 
-        {id, text, meaning, probability, probabilities, abstained, share, correct}: Base's answers in their
-        commonest wording, and whether this is right. Raises as `rows`.
+        Rows {id, text, meaning, probability, probabilities, abstained, share, correct} hold Base's answers in
+        their most frequent wording, and their correctness. Errors are those of `rows`.
         """
         path = self.folder / calibrated_path(model, dataset, run)
         expected = self.selections[model, dataset]["sizes"]["test"]
@@ -376,26 +373,26 @@ class FinishedRun:
         return rows
 
     def draws_of(self, model: str, dataset: str, candidate: str, run: int = 0) -> list[int]:
-        """The numbers of draws for which there are rows of a candidate and run, ascending."""
+        """Return the numbers of samples with rows of a candidate and run, ascending."""
         folder = self.samples_path(model, dataset, candidate, run).parent
         matches = [re.fullmatch(rf"run{run}(?:\.n(\d+))?\.jsonl", path.name) for path in folder.glob("run*")]
         return sorted(int(match[1] or self.m) for match in matches if match)
 
 
 def is_grid_run(folder: Path) -> bool:
-    """Whether a folder is that of a run of the grid (and not, say, that of `semcal demo`)."""
+    """Return whether a folder holds a run of the grid (and not, for example, of `semcal demo`)."""
     return (folder / "settings.yaml").is_file()
 
 
 def read_finished(folder: Path) -> FinishedRun:
-    """Read settings and selections of a run folder; rows are read when they are asked for.
+    """Read settings and selections of a run folder; rows are read later.
 
-    InputError if there is no settings.yaml: not the folder of a run. StoreError if the settings or a
-    selection are missing or damaged; the message names the file.
+    InputError if settings.yaml is missing. StoreError, which names the file, if the settings or a selection
+    are missing or damaged.
     """
     folder = Path(folder)
     if not is_grid_run(folder):
-        raise InputError(f"no settings.yaml in {folder}: give a folder that `semcal run` has made")
+        raise InputError(f"{folder}: settings.yaml is missing. Pass a folder of `semcal run`.")
     settings = _settings(folder / "settings.yaml")
     run = FinishedRun(folder, settings, {})
     return FinishedRun(folder, settings, {pair: _selection(run, *pair) for pair in run.pairs})
@@ -433,7 +430,7 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
 
 
 def _rows(path: Path) -> StoredRows:
-    """The rows of a file, by a parser twice as fast unless one is unusual, and to be read with all checks."""
+    """Read the rows of a file with a fast parser, and with all checks if a row is unusual."""
     lines = path.read_bytes().splitlines()
     if all(line.count(b"[") + line.count(b"{") <= DEEPEST for line in lines):
         with suppress(ValueError):
@@ -451,11 +448,11 @@ def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_results(folder: Path) -> Json:
-    """The content of results.json; StoreError if it is missing, damaged or of another schema."""
+    """Return the content of results.json; StoreError if missing, damaged or of another schema."""
     path = folder / "results.json"
     if not path.is_file():
-        raise StoreError(f"{path} is missing: `semcal report {folder}` makes it")
-    remedy = f"`semcal report {folder}` makes it again"
+        raise StoreError(f"{path} is missing: run `semcal report {folder}`")
+    remedy = f"run `semcal report {folder}`"
     results = read_object(path, remedy=remedy)
     if results.get("schema") != RESULTS_SCHEMA:
         raise StoreError(f"{path} has schema {results.get('schema')!r}, expected {RESULTS_SCHEMA}: {remedy}")
@@ -463,7 +460,7 @@ def read_results(folder: Path) -> Json:
 
 
 def run_of_results(results: Json, folder: Path) -> FinishedRun:
-    """The run whose results.json alone is kept: its names and numbers, without rows."""
+    """Return the run of a folder that only has results.json: its names and numbers, without rows."""
     settings = {key: results[key] for key in ("preset", "seed", "methods")}
     settings |= {kind: [{"name": name} for name in results[kind]] for kind in ("models", "datasets")}
     settings |= {"runs": {"count": results["runs"]}, "sampling": {"m": results["m"]}}
@@ -473,6 +470,6 @@ def run_of_results(results: Json, folder: Path) -> FinishedRun:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """What is recorded of versions, machine and times; empty where nothing is, StoreError if damaged."""
+    """Return the recorded versions, machine and times; empty if there is no record, StoreError if damaged."""
     path = folder / "environment.json"
     return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}

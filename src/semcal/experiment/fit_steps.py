@@ -1,8 +1,8 @@
-"""Steps of a grid on calibration questions: what a model can read, features, fits, and their effects.
+"""Steps of a grid on calibration questions: checks, features, fits, and their effects on tokens.
 
-And what a worker of a grid holds for them: models, recalibrators and features, each loaded when a step needs
-it. What recalibrators do to the tokens of reference answers (paper, section 5: why the expressive ones lose)
-is read from stored features in one pass over the logits, whatever the number of recalibrators.
+`GridState` is the state of a worker: models, recalibrators and features, each loaded when a step needs it.
+The effects of recalibrators on the tokens of reference answers (paper, section 5) are computed from stored
+features in one pass over the logits for all recalibrators.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ if TYPE_CHECKING:
     from semcal.recalibration.fit_data import FitData
 
 Bools = NDArray[np.bool_]
-#: Logits that exist at once, per recalibrator.
+#: Maximum number of logits in memory, per recalibrator.
 CHUNK = 4_000_000
 
-# ---- What a worker holds
+# ---- The state of a worker
 
 
 @dataclass(frozen=True)
 class CalibrationSource:
-    """The calibration questions of a data set, and where their features lie (relative to the run folder)."""
+    """The calibration questions of a data set, and the folder of their features in the run folder."""
 
     asking: PromptConfig
     questions: str
     features: str
     data_hash: str
-    whole: bool  # whether the states of all tokens are kept
+    whole: bool  # whether the states of all tokens are stored
 
     def key(self) -> Json:
-        """What the features depend on beside the model."""
+        """Return the settings that the features depend on, except the model."""
         return {"whole": self.whole, "data_hash": self.data_hash}
 
 
 @dataclass
 class CalibrationTables:
-    """Labelled questions as one model reads them, with their features and log-partition table."""
+    """Labeled questions as a model reads them, with their features and log-partition table."""
 
     source: CalibrationSource
     labelled: FitData
@@ -79,10 +79,10 @@ class CalibrationTables:
 
 
 class GridState(WorkerState):
-    """One language model at a time, and one set of features; a job says by `choose` which models it needs.
+    """One language model and one set of features at a time; jobs select their models with `choose`.
 
-    Recalibrators and calibration questions are read from the run folder `folder`; `load_model` and
-    `load_equivalence` give the language model of a `Model` and the equivalence of a name.
+    Recalibrators and calibration questions are read from the run folder `folder`. `load_model` and
+    `load_equivalence` return the language model of a `Model` and the equivalence of a name.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class GridState(WorkerState):
         self._fitted: dict[str, AnyRecalibrator] = {}
 
     def choose(self, models: tuple[Model, str]) -> None:
-        """Take up the model and the equivalence of the next job; each is loaded when it is used."""
+        """Select the model and the equivalence of the next job; each is loaded on first use."""
         (model, equivalence), self._chosen = self._chosen, models
         if models[0] != model:
             self._clear_model()
@@ -107,7 +107,7 @@ class GridState(WorkerState):
 
     @property
     def model(self) -> Sampler:
-        """The language model that was chosen, or a server."""
+        """The selected language model, or a server."""
         if self._language_model is None:
             assert self._chosen[0] is not None
             self._language_model = self._load_model(self._chosen[0])
@@ -115,13 +115,13 @@ class GridState(WorkerState):
 
     @property
     def equivalence(self) -> Equivalence:
-        """The equivalence that was chosen."""
+        """The selected equivalence."""
         if self._equivalence is None:
             self._equivalence = self._load_equivalence(self._chosen[1])
         return self._equivalence
 
     def clear(self) -> None:
-        """Hold nothing any more; what is needed again is loaded again."""
+        """Release everything; it is loaded again on demand."""
         self._equivalence = None
         self._clear_model()
 
@@ -133,10 +133,7 @@ class GridState(WorkerState):
         gc.collect()
 
     def recalibrator(self, source: RecalibratorSource) -> AnyRecalibrator:
-        """Return the recalibrator that a source stands for.
-
-        StoreError if what lies in the run folder is damaged or another one.
-        """
+        """Return the recalibrator of a source; StoreError if the stored one is damaged or differs."""
         if source.temperature is not None:
             return Temperature(source.temperature)
         if source.folder is None or source.fingerprint is None:
@@ -145,16 +142,16 @@ class GridState(WorkerState):
             recalibrator, _ = from_pretrained(self.folder / source.folder)
             if fingerprint(recalibrator) != source.fingerprint:
                 raise StoreError(
-                    f"{self.folder / source.folder} holds another recalibrator than the one that this run "
-                    "was made with; delete the folder blocks/fit and run the same command again"
+                    f"{self.folder / source.folder} holds another recalibrator than this run's. Delete the "
+                    "folder blocks/fit, and run the same command again."
                 )
             self._fitted[source.fingerprint] = recalibrator
         return self._fitted[source.fingerprint]
 
     def calibration(self, source: CalibrationSource) -> CalibrationTables:
-        """The calibration questions; their features are made where they are not there yet.
+        """Return the calibration questions; missing features are computed.
 
-        Questions that do not fit the model are left out, which the check has reported.
+        Questions that do not fit the model are left out; the check has reported them.
         """
         from semcal.recalibration.fit_data import FitData, fit_features
 
@@ -170,7 +167,7 @@ class GridState(WorkerState):
         return known
 
     def table(self, source: CalibrationSource) -> LogPartitionTable:
-        """The log-partition table of the features, for fits by gradient steps."""
+        """Return the log-partition table of the features, for fits by gradient steps."""
         from semcal.recalibration.exact_solver import tabulate
 
         calibration = self.calibration(source)
@@ -187,13 +184,13 @@ def open_grid_state(
     memory: str | int | None = None,
     api_key_file: Path | None = None,
 ) -> GridState:
-    """A state that loads models by their names; NLI verdicts are shared through a file in the run folder.
+    """Return a state that loads models by name; a file in the run folder shares NLI verdicts.
 
-    `memory` is what keys and values of a batch may take, such as "2GB".
+    `memory` is the limit for keys and values of a batch, such as "2GB".
     """
     from semcal.servers.sampler import load_server
 
-    for module in ("fit_data", "exact_solver"):  # now, so that it counts as no job's time
+    for module in ("fit_data", "exact_solver"):  # now, so that no job's time includes it
         import_module(f"semcal.recalibration.{module}")
 
     def load(model: Model) -> Sampler:
@@ -208,22 +205,22 @@ def open_grid_state(
     return GridState(Path(folder), load, partial(load_equivalence, device=nli_device or device, cache=cache))
 
 
-# ---- What models say of themselves, and what they can read
+# ---- Identities of models, and checks of questions
 
 
 class Identities(BaseModel):
-    """What the models of a cell say of themselves."""
+    """The identities of the models of a cell."""
 
     model_config = ConfigDict(frozen=True)
 
     revision: str
     equivalence: tuple[str, str]  # name and revision
-    prompts: dict[str, str]  # hash of how the questions of a data set are asked
+    prompts: dict[str, str]  # hash of the prompt of a data set
 
 
 @dataclass(frozen=True)
 class IdentifyStep(Step):
-    """Revisions of the models, and hashes of the prompts of all data sets."""
+    """Step that returns the revisions of the models, and the hashes of the prompts of all data sets."""
 
     name: ClassVar[str] = "identify"
     needs: ClassVar[tuple[str, ...]] = ("model", "equivalence")
@@ -241,9 +238,9 @@ class IdentifyStep(Step):
 
 @dataclass(frozen=True)
 class CheckStep(Step):
-    """The prompt of the first test question, and every question that the model cannot be asked.
+    """Step that returns the prompt of the first test question, and all questions that the model cannot read.
 
-    The rows say to which `part` of the data each belongs.
+    Each row names its `part` of the data.
     """
 
     name: ClassVar[str] = "check"
@@ -265,20 +262,20 @@ class CheckStep(Step):
         return [Row({"prompt": self._written(model, first[0]) if first else ""}), *refused]
 
     def _unreadable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
-        """Questions that do not fit with one of their answers, or a drawn one, behind them."""
+        """Yield questions that do not fit with one of their answers, or with a sampled answer."""
         model, longest = models.language_model, tuple(range(self.max_new_tokens))
         read, errors = self.asking.read(model, questions)
         answers = [[*answers, longest] for *_, answers in read]
         return errors + model.invalid_prompts([prompt for _, prompt, _ in read], answers)
 
     def _unaskable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
-        """Questions that a server cannot be asked, as far as is known beforehand."""
+        """Yield questions that a server cannot answer, as far as is known beforehand."""
         prompts = self.asking.prompts(models.model, questions)
         request = SampleRequest(prompts, [Base()], max_new_tokens=self.max_new_tokens)
         return models.model.invalid_prompts_for_sampling(request)
 
     def _written(self, model: Sampler, question: Question) -> str:
-        """A prompt with its special tokens written out; as plain text where there is no tokenizer."""
+        """Return a prompt with its special tokens, or as plain text if there is no tokenizer."""
         tokenizer = getattr(model, "tokenizer", None)
         if tokenizer is None:
             return plain_text(self.asking.chat(question))
@@ -291,7 +288,7 @@ class CheckStep(Step):
 
 @dataclass(frozen=True)
 class FeaturesStep(Step):
-    """The model reads the calibration questions, into the folder for features."""
+    """Step in which the model reads the calibration questions into the folder of features."""
 
     name: ClassVar[str] = "features"
     needs: ClassVar[tuple[str, ...]] = ("model",)
@@ -304,13 +301,13 @@ class FeaturesStep(Step):
 
 
 class KeptFit(BaseModel):
-    """A candidate that was fitted and kept."""
+    """A fitted and stored candidate."""
 
     model_config = ConfigDict(frozen=True)
 
     candidate: str
     run: int
-    folder: str  # relative to the run folder
+    folder: str  # folder, relative to the run folder
     fingerprint: str
     temperature: float | None
     at_bound: bool | None
@@ -320,7 +317,7 @@ class KeptFit(BaseModel):
 
 @dataclass(frozen=True)
 class FitStep(Step):
-    """Candidates of one method, fitted and kept in the run folder; a row for each."""
+    """Step that fits and stores the candidates of one method, one row for each."""
 
     name: ClassVar[str] = "fit"
     needs: ClassVar[tuple[str, ...]] = ("model",)
@@ -331,7 +328,7 @@ class FitStep(Step):
     batch_size: int
     warm_up: float
     seed: int
-    folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
+    folders: Mapping[str, str]  # candidate → its folder, relative to the run folder
 
     def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
         from semcal.recalibration.exact_solver import mean_loss_of
@@ -392,18 +389,18 @@ def _parameter_count(recalibrator: AnyRecalibrator) -> int:
     return RECALIBRATORS[recalibrator.method].parameters
 
 
-# ---- What fits do to the tokens of answers
+# ---- Effects of fits on the tokens of answers
 
 
 @dataclass(frozen=True)
 class DiagnoseStep(Step):
-    """What each candidate does to the tokens of the answers to the validation questions, its rows."""
+    """Step that computes the effects of each candidate on the tokens of validation answers."""
 
     name: ClassVar[str] = "diagnose"
     needs: ClassVar[tuple[str, ...]] = ("model",)
     source: CalibrationSource
     recalibrators: tuple[RecalibratorSource, ...]
-    unfitted: tuple[str, ...]  # those of them that no fit has scored on the calibration answers
+    unfitted: tuple[str, ...]  # candidates that no fit has scored on the calibration answers
 
     def __call__(self, rows: Sequence[Row], models: GridState, *_: object) -> list[Row]:
         from semcal.recalibration.exact_solver import mean_loss_of
@@ -437,25 +434,24 @@ class DiagnoseStep(Step):
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:
-    """What one recalibrator does at the N tokens of the reference answers."""
+    """The effects of one recalibrator on the N tokens of the reference answers."""
 
     nll: Floats  # (N,) −log p of each token, nats
-    top_changed: Bools  # (N,) whether another token is now the most likely
-    order_changed: Bools  # (N,) whether the ten most likely tokens are others or in another order
-    weights: Floats  # (N,) the references of a question count equally and add up to one
+    top_changed: Bools  # (N,) whether the most likely token changed
+    order_changed: Bools  # (N,) whether the ten most likely tokens or their order changed
+    weights: Floats  # (N,) weights; the references of a question have equal weights, with sum 1
 
     @property
     def mean_nll(self) -> float:
-        """Mean over tokens, as the fit weighs them."""
+        """Mean over tokens, with the weights of the fit."""
         return float(np.average(self.nll, weights=self.weights))
 
 
 def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tensor, Tensor]:
-    """Where a map of logits (or log-probabilities) (N, V) changes which tokens are the most likely.
+    """Find changes of the most likely tokens under a map of logits (or log-probabilities) (N, V).
 
-    Returns (N,) bool twice: another token is the most likely; the `top` most likely are others or in another
-    order. Ties are no change, neither new nor dissolved ones: an order is changed where two tokens stand the
-    other way round.
+    Return two arrays (N,) of bool: the most likely token changes; the `top` most likely tokens or their order
+    change. New or dissolved ties are not changes: an order changes if two tokens swap places.
     """
     count = min(top, before.shape[1])
     order = before.topk(count, dim=1).indices
@@ -469,10 +465,10 @@ def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tens
 def token_effects(
     model: LanguageModel, features: FitFeatures, recalibrators: Mapping[str, AnyRecalibrator]
 ) -> dict[str, TokenEffects]:
-    """What each recalibrator, by name, does to the reference answers' tokens.
+    """Return the effects of each recalibrator, by name, on the tokens of the reference answers.
 
-    `features` are of whole sequences where there is an ATS among the recalibrators; of the model only its
-    head is used.
+    `features` must be of whole sequences if there is an ATS among the recalibrators; only the head of the
+    model is used.
     """
     import torch
 

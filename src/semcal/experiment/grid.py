@@ -1,4 +1,4 @@
-"""The grid in a run folder: every model on every data set, block by block, resumable at any moment."""
+"""The grid in a run folder: every model on every data set, block by block, resumable at any time."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from semcal.steps import Block, Stage, StageJob
 from semcal.store import Store, write_if_new
 from semcal.workers import Executor
 
-#: Packages whose versions decide the last digits, or more.
+#: Packages whose versions change the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
 class Clock:
-    """CPU seconds by stage, of this process and those that work for it, and seconds in all."""
+    """CPU seconds by stage, of this process and its workers, and elapsed seconds."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}  # of CPU, in the order in which they were first counted
+        self.seconds: dict[str, float] = {}  # CPU seconds, in the order of first use
         self._begun = time.perf_counter()
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the clock was created."""
         return time.perf_counter() - self._begun
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the CPU time of this process inside the block towards `name`."""
+        """Add the CPU time of this process during the block to the stage `name`."""
         start = time.process_time()
         try:
             yield
@@ -63,12 +63,12 @@ class Clock:
             self.add({name: time.process_time() - start})
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Count CPU time that was spent elsewhere."""
+        """Add CPU time of other processes."""
         for name, more in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + more
 
     def table(self) -> list[str]:
-        """A line for each stage: its CPU seconds, and its share of all of them; the largest first."""
+        """Return a line for each stage, the largest first: its CPU seconds and its share of the total."""
         total = sum(self.seconds.values()) or 1.0
         ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
         return [f"{name:<18} {spent:7.1f} s {spent / total:5.0%}" for name, spent in ranked]
@@ -76,22 +76,24 @@ class Clock:
 
 @dataclass
 class Grid:
-    """One run folder in the making; finished blocks in it are used again."""
+    """One run folder in progress; its finished blocks are reused."""
 
-    settings: GridSettings  # resolved
+    settings: GridSettings  # with all defaults
     folder: Path
-    executor: Executor[GridState]  # its workers hold a `GridState` of the folder
-    progress: ProgressFactory  # (label, total) → context manager of a function of the number of blocks done
-    on_problem: Callable[[Problem], None] = lambda _: None  # is told of each problem as it is found
+    executor: Executor[GridState]  # executor whose workers have a `GridState` of the folder
+    progress: (
+        ProgressFactory  # (label, total) → context manager of a function of the number of finished blocks
+    )
+    on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
-    while_starting: Callable[[], object] = lambda: None  # is called while the first job waits for its worker
+    while_starting: Callable[[], object] = lambda: None  # called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
 
     def run(self) -> list[Problem]:
-        """Do what is not done yet; return the rows of the data, and questions, that were refused.
+        """Do the remaining work; return the rejected rows of the data and the rejected questions.
 
         UsageError if the folder holds a run with other settings. StoreError if a block is damaged, or the
-        data are not those that the folder was begun with.
+        data differ from those at the start of the run.
         """
         claim_folder(self.folder, self.settings)
         self._check_versions()
@@ -112,7 +114,7 @@ class Grid:
             on_block = BlockProgress(update, expected, self.executor.elapsed, self.made)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, on_block)
-                note_block(update)  # the model is here, and the first blocks begin
+                note_block(update)  # the model is loaded, and the first blocks begin
                 for functions in _schedule(cells):
                     self.executor.run_together(functions)
                 refused = [problem for cell in cells for problem in cell.problems]
@@ -127,15 +129,18 @@ class Grid:
         return problems
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
-        """Refuse too few questions to fit to before a model is loaded, and warn of few."""
+        """Reject data sets with too few questions before a model is loaded, and warn of few."""
         for parts in sets if set(FITTED) & set(self.settings.methods) else ():
-            count, of = len(parts.calibration_train), f"to fit to in {parts.name} (calibration_train)"
+            count, of = len(parts.calibration_train), f"for fits in {parts.name} (calibration_train)"
             check_enough(count, of=of)
             warn_if_few(count, of=of)
         for parts in sets if CALIBRATED in self.settings.methods else ():
             unasked = nothing_to_choose(self.settings)
             available = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
-            count, of = min(self.settings.calibrated.questions, available), f"to calibrate on in {parts.name}"
+            count, of = (
+                min(self.settings.calibrated.questions, available),
+                f"for the calibration in {parts.name}",
+            )
             check_enough(count, of=of)
             warn_if_few(count, of=of)
 
@@ -143,14 +148,14 @@ class Grid:
         for model in self.settings.models:
             if gone := self.settings.left_out(model):
                 warnings.warn(
-                    f"{model.name} is behind a server, which gives no states, logits or beams; left out for "
+                    f"{model.name} is behind a server, which has no states, logits or beams; left out for "
                     f"it: {', '.join(gone)}",
                     SemcalWarning,
                     stacklevel=3,
                 )
 
     def _check_versions(self) -> None:
-        """Warn of a run that was begun with other versions of what its numbers depend on."""
+        """Warn of a run that was begun with other versions of packages that its numbers depend on."""
         before = self._before.get("versions", {})
         differing = [
             f"{name} {before[name]}, now {installed}"
@@ -159,19 +164,19 @@ class Grid:
         ]
         if differing:
             warnings.warn(
-                f"{self.folder} was begun with {'; '.join(differing)}: what is added may differ in the last "
-                "digits from what a run of one version gives; --fresh starts again",
+                f"{self.folder} was begun with {'; '.join(differing)}: new results may differ in the last "
+                "digits. Pass --fresh to start again.",
                 SemcalWarning,
                 stacklevel=2,
             )
 
     @cached_property
     def _before(self) -> Json:
-        """The environment record as earlier sessions have left it."""
+        """The environment record of earlier sessions."""
         return read_environment(self.folder)
 
     def _claim_questions(self, sets: Sequence[Parts]) -> None:
-        """Write down which questions there are; refuse a folder that was begun with others."""
+        """Record the questions; reject a folder that was begun with others."""
         path = self.folder / QUESTIONS
         described = {parts.name: parts.described() for parts in sets}
         if path.exists():
@@ -179,8 +184,8 @@ class Grid:
             changed = [name for name, content in described.items() if before.get(name) != content]
             if changed:
                 raise StoreError(
-                    f"{self.folder} was begun with other questions of {', '.join(changed)}: the "
-                    "data have changed; use --fresh to start again, or another --out"
+                    f"{self.folder} was begun with other questions of {', '.join(changed)}, because the data "
+                    "have changed. Pass --fresh to start again, or another --out."
                 )
         write_if_new(path, dumps(described, indent=1) + "\n")
         for parts in sets:
@@ -192,7 +197,7 @@ class Grid:
     def _cells(
         self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
     ) -> list[GridCell]:
-        """The data sets under one model, which is asked what it is."""
+        """Return the cells of a model, one for each data set, with the identity of the model."""
         asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
         identified = self.executor.submit(StageJob(stage, ()), stage="identify")
@@ -206,7 +211,7 @@ class Grid:
         ]
 
     def write_costs(self) -> None:
-        """Add to the environment record what this session has cost so far; may be called again."""
+        """Add the costs of this session so far to the environment record; may be called again."""
         before = self._before
         seconds = Counter(self.clock.seconds)
         seconds.update(self.executor.seconds)
@@ -224,17 +229,17 @@ class Grid:
 
 @dataclass
 class BlockProgress:
-    """Tells of finished blocks, and how much work is left by the times that blocks of a stage have taken."""
+    """Report finished blocks, and estimate the remaining work from the times of finished blocks by stage."""
 
     update: Callable[[int], None]
     expected: Counter[str]  # by stage
     elapsed: Mapping[str, tuple[int, float]]  # `Executor.elapsed`
-    made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
+    made: Counter[str] = field(default_factory=Counter)  # new rows by the name of their costs
     finished: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __call__(self, block: Block, n_made: int) -> None:
-        """Take a block that is there, of which so many rows were made; fits of later runs are not counted."""
+        """Count a finished block with this number of new rows; fits of later runs do not count."""
         with self._lock:
             self.finished[block.stage.name] += 1
             self.made[block.stage.counted_as or block.stage.name] += n_made
@@ -242,9 +247,9 @@ class BlockProgress:
             self.update(min(self.finished.total(), self.expected.total()))
 
     def work(self) -> tuple[float, float]:
-        """Return seconds of the jobs that were done, and those of the blocks that are left.
+        """Return the seconds of finished jobs, and the estimated seconds of remaining blocks.
 
-        A block of a stage without a job so far is taken to need the mean of all jobs.
+        A block of a stage without finished jobs counts with the mean of all jobs.
         """
         jobs, seconds = Counter[str](), dict.fromkeys(self.expected, 0.0)
         for label, (n_jobs, elapsed) in list(self.elapsed.items()):
@@ -257,10 +262,10 @@ class BlockProgress:
 
 
 def _schedule(cells: Sequence[GridCell]) -> Iterator[list[Callable[[], None]]]:
-    """What is done with the data sets of one model, in turn; of each list together.
+    """Return lists of work on the data sets of one model; the functions of each list run together.
 
-    What one data set waits for leaves time for the others. With transfer every temperature is fitted first:
-    each data set is asked under those of the others, too.
+    While one data set waits, the others work. With transfer, all temperatures are fitted first, because each
+    data set is asked at the temperatures of the others, too.
     """
     if not cells[0].settings.extras.transfer:
         yield [partial(_prepare_and_answer, cell) for cell in cells]
@@ -276,21 +281,21 @@ def _prepare_and_answer(cell: GridCell) -> None:
 
 
 def _others(temperatures: Mapping[str, float | None], cell: GridCell) -> dict[str, float]:
-    """The temperatures of the data sets of other cells."""
+    """Return the temperatures of the data sets of other cells."""
     return {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
 
 
-# ---- What a session costs
+# ---- Costs of a session
 
 
 def costs(
     before: Json, *, seconds: Mapping[str, float], peaks: Mapping[str, float], made: Mapping[str, int]
 ) -> Json:
-    """Add what a session has spent to what is recorded.
+    """Return the recorded costs plus the costs of a session.
 
     `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
-    `fit_label`. Returns {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits}
-    by model and method.
+    `fit_label`. The result is {cpu_seconds, peak_memory_mb_by_stage, fits}: the first two by stage, and
+    {seconds, fits} by model and method.
     """
     spent: Counter[str] = Counter(before.get("cpu_seconds", {}))
     highest = dict(before.get("peak_memory_mb_by_stage", {}))

@@ -1,7 +1,7 @@
-"""What a grid consists of: the questions of its data sets, its candidates and blocks, and what these take.
+"""The plan of a grid: the questions of its data sets, its candidates and blocks, and a forecast of its costs.
 
-The forecast is made before a grid is begun. Data on the hub need not be there: the sizes of the settings
-stand for them.
+The forecast precedes the grid. For data on the hub that are not on this machine, it uses the sizes in the
+settings.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from semcal.rows import Json, Row, failures_of
 if TYPE_CHECKING:
     from semcal.experiment.fit_steps import GridState
 
-#: Characters of a question with its passage; a longer one must not become an example in every prompt.
+#: Maximum length of a question with its passage, so that no example makes all prompts too long.
 LONGEST = 1_000_000
-#: The stages of a cell, in the order in which each builds on those before it.
+#: The stages of a cell, in order; each depends on earlier ones.
 STAGES = (
     "check",
     "features",
@@ -48,7 +48,7 @@ STAGES = (
     "calibrate",
     "apply",
 )
-#: Candidates of a method that are reckoned to be chosen for some measure or loss.
+#: Assumed number of candidates of a method that are chosen for some measure or loss.
 CHOSEN = 5
 
 # ---- Questions
@@ -56,23 +56,23 @@ CHOSEN = 5
 
 @dataclass(frozen=True)
 class Problem:
-    """A row of the data, or a question, that was refused."""
+    """A rejected row of the data, or a rejected question."""
 
     dataset: str
-    line: int | None  # of the source; None for what a model refuses: the reason names the question
+    line: int | None  # of the source; None if a model rejects the question, which the reason names
     reason: str
-    model: str | None = None  # which model refuses it; None where the row itself is bad
-    row_id: str | int | None = None  # the row's id, where it has one and a line
+    model: str | None = None  # the model that rejects the question; None for an invalid row
+    row_id: str | int | None = None  # the row's id, if it has an id and a line
 
     def row(self) -> Json:
-        """As a row of problems.jsonl."""
+        """Return the row for problems.jsonl."""
         fields = asdict(self).items()
         return {key: value for key, value in fields if key not in ("model", "row_id") or value is not None}
 
     @property
     def where(self) -> str:
-        """The data set, and the model that refuses it."""
-        return self.dataset if self.model is None else f"{self.dataset} under {self.model}"
+        """The data set, and the model that rejects the question."""
+        return self.dataset if self.model is None else f"{self.dataset} with {self.model}"
 
     def __str__(self) -> str:
         if self.line is None:
@@ -82,41 +82,38 @@ class Problem:
 
 @dataclass(frozen=True)
 class Parts:
-    """The questions of one data set, by what they are used for; disjoint."""
+    """The questions of one data set, by use; the parts are disjoint."""
 
     name: str
     few_shot: tuple[Question, ...]
     calibration_train: tuple[Question, ...]
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
-    problems: tuple[Problem, ...] = ()  # rows that were left out
+    problems: tuple[Problem, ...] = ()  # rows that are left out
 
     @cached_property
     def open_book(self) -> bool:
-        """Whether there are passages."""
+        """True if there are passages."""
         return any(question.context is not None for question in (*self.test, *self.calibration_train))
 
     def part(self, name: str) -> tuple[Question, ...]:
-        """The questions of "calibration_train", "validation" or "test"."""
+        """Return the questions of "calibration_train", "validation" or "test"."""
         questions = {part: getattr(self, part) for part in PARTS}[name]
         assert isinstance(questions, tuple)
         return questions
 
     def sizes(self) -> dict[str, int]:
-        """How many questions each part has."""
+        """Return the number of questions of each part."""
         return {part: len(self.part(part)) for part in PARTS}
 
     def described(self) -> Json:
-        """Sizes and hashes, by which two run folders know that they hold the same questions."""
+        """Return sizes and hashes, which identify the questions of a run folder."""
         hashes = {part: data_hash(self.part(part)) for part in PARTS}
         return {"sizes": self.sizes(), "hashes": hashes, "few_shot": data_hash(self.few_shot)}
 
 
 def load_parts(dataset: DataSet) -> Parts:
-    """Read a data set and cut it into parts.
-
-    InputError if the source cannot be read, or has fewer questions than are asked for.
-    """
+    """Read a data set and cut it into parts; InputError if it cannot be read or is too small."""
     if dataset.source in ATLAS.names():
         return _built_in(dataset)
     problems: list[Problem] = []
@@ -131,24 +128,26 @@ def load_parts(dataset: DataSet) -> Parts:
     try:
         cut = split_questions(pool, test_questions=own_test, sizes=sizes, seed=dataset.split_seed)
     except InputError as error:
-        refused = f" ({len(problems)} rows were refused, the first: {problems[0]})" if problems else ""
+        refused = f" ({len(problems)} rows were rejected, the first: {problems[0]})" if problems else ""
         raise InputError(f"data set {dataset.name!r}: {error}{refused}") from error
     return Parts(dataset.name, cut.few_shot, cut.calibration_train, cut.validation, cut.test, tuple(problems))
 
 
 def _sources(dataset: DataSet) -> tuple[str, str]:
-    """Where questions are read from, and those of the test; $NAME is what the environment has for it."""
+    """Return the sources of the questions and of the test questions; $NAME is read from the environment."""
     source = os.path.expandvars(dataset.source)
     test_source = os.path.expandvars(dataset.test_source or dataset.source)
     for path in (source, test_source):
         if path.startswith("$"):
             name = path.partition("/")[0]
-            raise InputError(f"data set {dataset.name!r}: no {name}, which {path} names; set it to a folder")
+            raise InputError(
+                f"data set {dataset.name!r}: the variable {name} of {path} is not set. Set it to a folder."
+            )
     return source, test_source
 
 
 def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Problem]) -> Iterator[Question]:
-    """The questions of a source; its other rows are added to the problems."""
+    """Return the usable questions of a source; its other rows are added to the problems."""
     for row in read_questions(
         source,
         format=dataset.format,
@@ -160,12 +159,10 @@ def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Pro
         if isinstance(row, RowError):
             problems.append(Problem(dataset.name, row.line, row.reason, row_id=row.row_id))
         elif row.messages:
-            reason = (
-                "a grid puts questions in its own prompt, and the row has 'messages'; give 'question' alone"
-            )
+            reason = "a grid has its own prompt, and the row has 'messages'; pass only 'question'"
             problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))
         elif (length := len(row.question) + len(row.context or "")) > LONGEST:
-            reason = f"{length} characters are more than any model reads; cut the passage"
+            reason = f"{length} characters are too many for any model; shorten the passage"
             problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))
         else:
             yield row
@@ -180,14 +177,14 @@ def _built_in(dataset: DataSet) -> Parts:
         if count is not None and count > len(questions):
             raise InputError(
                 f"data set {dataset.name!r}: {dataset.source} has {len(questions)} questions for {part}, "
-                f"{count} are asked for; ask for less"
+                f"expected {count}. Reduce the size in the settings."
             )
         cut.append(tuple(questions[:count]))
     return Parts(dataset.name, few_shot, *cut)
 
 
 def essentials(question: Question) -> Question:
-    """A question without the fields that no step reads."""
+    """Return a question with only the fields that a step reads."""
     group = question.extra.get(GROUP)
     return replace(question, extra={} if group is None else {GROUP: group})
 
@@ -196,18 +193,18 @@ def essentials(question: Question) -> Question:
 
 
 def grid_temperatures() -> Mapping[str, float]:
-    """Name → temperature of the candidates of TS-grid."""
+    """Return name → temperature of the candidates of TS-grid."""
     return {f"T = {temperature:.3f}": temperature for temperature in GRID}
 
 
 def known_temperatures() -> Mapping[str, float]:
-    """Name → temperature of the candidates that are not fitted."""
+    """Return name → temperature of the candidates that are not fitted."""
     unfitted = {name: method.temperature for name, method in UNFITTED.items()}
     return {**{name: t for name, t in unfitted.items() if t is not None}, **grid_temperatures()}
 
 
 def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
-    """Method → its candidates, in the order in which they are tried; Calibrated has none."""
+    """Return method → its candidates, in order; Calibrated has none."""
     return {method: _candidates(method, settings) for method in settings.methods if method != CALIBRATED}
 
 
@@ -220,13 +217,13 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
 
 
 def nothing_to_choose(settings: GridSettings) -> bool:
-    """Return whether each method has one candidate; no validation question is asked then."""
+    """Return whether each method has only one candidate, so that validation questions are not needed."""
     one_each = all(len(candidates) == 1 for candidates in candidates_of(settings).values())
     return one_each and len(settings.selection.measure_alphas) == 1
 
 
 class CandidateChoice(BaseModel):
-    """The candidate that a method uses for a measure, and that measure's a."""
+    """The candidate of a method for a measure, and the measure's parameter."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -238,7 +235,7 @@ class CandidateChoice(BaseModel):
 
     @classmethod
     def of(cls, candidate: Candidate, measure_alpha: float | None) -> CandidateChoice:
-        """A candidate with an a."""
+        """Return the choice of a candidate with a parameter of the measure."""
         return cls(
             candidate=candidate.name,
             measure_alpha=measure_alpha,
@@ -248,23 +245,23 @@ class CandidateChoice(BaseModel):
         )
 
 
-#: By method and measure.
+#: Choices by method and measure.
 Choices = Mapping[str, Mapping[str, CandidateChoice]]
 
 
 class Selected(BaseModel):
-    """What is chosen on validation, as `SelectStep` tells it."""
+    """The choices on validation questions, as `SelectStep` returns them."""
 
     model_config = ConfigDict(frozen=True)
 
-    methods: Choices  # at m draws, from all candidates
-    by_loss: Mapping[str, Choices] = {}  # from those of one loss
-    by_draws: Mapping[str, Choices] = {}  # at other numbers of draws
-    table: list[Json] = []  # every candidate's scores
+    methods: Choices  # at m samples, from all candidates
+    by_loss: Mapping[str, Choices] = {}  # from the candidates of one loss
+    by_draws: Mapping[str, Choices] = {}  # at other numbers of samples
+    table: list[Json] = []  # scores of all candidates
 
 
 def only_choices(settings: GridSettings) -> Selected:
-    """What is chosen where there is nothing to choose; without scores."""
+    """Return the choices of methods with a single candidate, without scores."""
     (alpha,) = settings.selection.measure_alphas
     methods = {
         method: {
@@ -277,12 +274,12 @@ def only_choices(settings: GridSettings) -> Selected:
 
 
 def labelled_beside(settings: GridSettings, validation: int) -> int:
-    """How many questions of calibration-train Calibrated is learnt from, beside those of validation."""
+    """Return the number of calibration-train questions for Calibrated, besides validation questions."""
     return max(0, settings.calibrated.questions - validation)
 
 
 def fits_of(settings: GridSettings, methods: Iterable[str]) -> list[CandidateFit]:
-    """The fits of some methods in the first run."""
+    """Return the fits of some methods in the first run."""
     fitting = settings.fitting
     return candidate_fits(
         [method for method in settings.methods if method in FITTED and method in methods],
@@ -293,7 +290,7 @@ def fits_of(settings: GridSettings, methods: Iterable[str]) -> list[CandidateFit
 
 
 def refits_of(settings: GridSettings, names: Sequence[str]) -> list[CandidateFit]:
-    """The fits of some candidates in the later runs; an exact solution has no seed, so runs share it."""
+    """Return the fits of candidates in later runs; exact solutions have no seed, so runs share them."""
     if not settings.runs.refit:
         return []
     return [
@@ -306,11 +303,11 @@ def refits_of(settings: GridSettings, names: Sequence[str]) -> list[CandidateFit
     ]
 
 
-# ---- Blocks, and what they take
+# ---- Blocks, and their costs
 
 
 def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter[str]:
-    """Blocks by stage of one model on a data set whose parts have these sizes."""
+    """Return the number of blocks by stage of a model on a data set with parts of these sizes."""
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
     extras = settings.extras
     chosen = nothing_to_choose(settings)
@@ -329,73 +326,75 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
 
 
 def block_count(settings: GridSettings, questions: int) -> int:
-    """Blocks that so many questions are cut into."""
+    """Return the number of blocks for a number of questions."""
     return -(-questions // settings.block)
 
 
 @dataclass(frozen=True)
 class CellForecast:
-    """What one model on one data set takes."""
+    """The forecast for one model on one data set."""
 
     model: str
     dataset: str
     questions: dict[str, int]  # by part
     jobs: Counter[str]  # by stage
-    answers: int  # drawn and greedy
-    answer_tokens: int  # of these at most
-    question_tokens: int | None  # of questions and passages, each read once; None where they are not here
-    nli_calls: int  # at most: for every ordered pair of answers to a question
+    answers: int  # sampled and greedy answers
+    answer_tokens: int  # maximum number of tokens of answers
+    question_tokens: (
+        int | None
+    )  # tokens of questions and passages, each read once; None if not on this machine
+    nli_calls: int  # maximum: one for every ordered pair of answers to a question
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a grid takes."""
+    """The forecast for a grid."""
 
     cells: tuple[CellForecast, ...]
-    problems: int  # rows of the data that would be left out
-    seconds: float | None  # that a first question took; None where it was not measured
-    timing: str  # in words: what was timed, or why nothing was
+    problems: int  # number of rows of the data that would be left out
+    seconds: float | None  # seconds for the first question; None if not measured
+    timing: str  # description of the timing, or the reason for none
 
     @property
     def jobs(self) -> Counter[str]:
-        """The jobs of all cells, by stage."""
+        """The number of jobs of all cells, by stage."""
         return sum((cell.jobs for cell in self.cells), Counter())
 
     @property
     def questions(self) -> dict[str, int]:
-        """The questions of all data sets, by part."""
+        """The number of questions of all data sets, by part."""
         datasets = {cell.dataset: cell.questions for cell in self.cells}
         return {part: sum(sizes[part] for sizes in datasets.values()) for part in PARTS}
 
     def tree(self) -> Json:
-        """As plain data."""
+        """Return the forecast as plain data."""
         totals = {"jobs": self.jobs, "questions": self.questions, "problems": self.problems}
         return {**totals, "cells": list(map(vars, self.cells)), "first_question_seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
-        """In words."""
+        """Yield the forecast as lines of text."""
         jobs = ", ".join(f"{count} {stage}" for stage, count in self.jobs.items())
         yield f"jobs: {self.jobs.total()} ({jobs})"
         refused = f" (rows of the data that would be left out: {self.problems})" if self.problems else ""
         yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
         for cell in self.cells:
             read = (
-                f", about {cell.question_tokens:,} of questions and passages" if cell.question_tokens else ""
+                f", about {cell.question_tokens:,} for questions and passages" if cell.question_tokens else ""
             )
             yield (
                 f"{cell.model} on {cell.dataset}: {cell.answers:,} answers; tokens: at most "
-                f"{cell.answer_tokens:,} of answers{read}; NLI calls: at most {cell.nli_calls:,}"
+                f"{cell.answer_tokens:,} for answers{read}; NLI calls: at most {cell.nli_calls:,}"
             )
-        yield f"assumed: {CHOSEN} candidates of a method chosen for some measure or loss"
+        yield f"assumption: {CHOSEN} candidates of each method are chosen for some measure or loss"
         yield f"time: {self.timing}"
 
 
 def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None = None) -> Forecast:
-    """Count what a grid takes, and time the first test question of its first cell.
+    """Count the work of a grid, and time the first test question of its first cell.
 
-    Questions of data sets that are here are counted; of others a calibration-train part without a size counts
-    as 60 000. `open_state` gives what loads the model of the first cell; without it nothing is timed.
-    InputError if a data set that is here has too few questions.
+    The questions of data sets on this machine are counted; for others, a calibration-train part without a
+    size counts as 60,000. `open_state` returns a loader of the first cell's model; without it, nothing is
+    timed. InputError if a data set on this machine has too few questions.
     """
     parts = [_parts_here(dataset) for dataset in settings.datasets]
     cells = tuple(
@@ -409,7 +408,7 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
 
 
 def _parts_here(dataset: DataSet) -> Parts | None:
-    """The questions of a data set that need not be fetched."""
+    """Return the questions of a data set that needs no download, None for others."""
     built_in = dataset.source in ATLAS.names()
     return load_parts(dataset) if built_in or all(map(os.path.exists, _sources(dataset))) else None
 
@@ -464,17 +463,17 @@ def _time_first_question(
     parts: Parts | None,
     open_state: Callable[[], GridState] | None,
 ) -> tuple[float | None, str]:
-    """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
+    """Return the seconds for Base's answers to the first cell's first test question, and a description."""
     from semcal.models.prompting import PromptConfig
     from semcal.models.sample import SampleStep, Sampling, SamplingConfig
     from semcal.steps import RecalibratorSource
 
     model, m = settings.models[0], settings.sampling.m
     if model.may_charge:
-        return None, "not measured, since a server may charge for a first question"
+        return None, "not measured, because a server may charge for it"
     if parts is None or open_state is None:
         missing = cell.dataset if parts is None else cell.model
-        return None, f"not measured, since {missing} is not on this machine"
+        return None, f"not measured, because {missing} is not on this machine"
     asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
     longest = settings.max_new_tokens(open_book=parts.open_book)
     config = SamplingConfig(m, max_new_tokens=longest, answer_format=settings.sampling.answer_format)
@@ -485,13 +484,13 @@ def _time_first_question(
     state, seconds = open_state(), 0.0
     try:
         state.choose((model, settings.equivalence))
-        for _ in range(2):  # the first time also loads the model, and reads what all prompts begin with
+        for _ in range(2):  # the first call also loads the model, and reads the common prefix of prompts
             begun = time.perf_counter()
             rows = step([Row.of(question) for question in parts.test[:1]], state, lambda _: None)
             seconds = time.perf_counter() - begun
             for failure in failures_of(rows).values():
-                return None, f"not known: {failure}"
+                return None, f"unknown: {failure}"
     except (ModelError, ServerError) as error:
-        return None, f"not known: {error}"
-    who = model.name if model.is_server else f"{model.name}, loaded for this,"
+        return None, f"unknown: {error}"
+    who = model.name if model.is_server else f"{model.name} (with loading)"
     return seconds, f"{who} answered the first test question of {cell.dataset} {m} times in {seconds:.2g} s"

@@ -1,7 +1,7 @@
 """Settings of a grid: models × data sets × methods × runs (design.md; analyses.md, presets).
 
-Every value has the default of preset `sound`; the preset, a YAML file and `--set` are laid over one another,
-and each mistake is named by its key.
+Defaults are those of preset `sound`. The preset, a YAML file and `--set` override them in this order. An
+error names its key.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
 _SIZES = Registry("data set", dict.fromkeys(ATLAS.names(), "semcal.demo.questions:SIZES"))
 
-#: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
+#: Maximum length of a name: file names contain a model and a data set, and have at most 255 bytes.
 LONGEST_NAME = 80
 Size = Annotated[int, Field(ge=1, lt=2**31)]
-#: The extras that need states, logits or beams, which servers do not give.
+#: The extras that need states, logits or beams, which servers do not return.
 NOT_SERVED = ("beams", "transfer", "token_losses")
 
 
 def slug(name: str) -> str:
-    """A name as a folder: what is no letter, digit, dot, hyphen or underscore of ASCII becomes "_".
+    """Return a name for a folder: all but ASCII letters, digits, dots and hyphens become "_".
 
     >>> slug("ATS SS 0.25"), slug("meta-llama/Llama-3.1")
     ('ATS_SS_0.25', 'meta-llama_Llama-3.1')
@@ -59,44 +59,42 @@ def slug(name: str) -> str:
 
 
 def check_slugs(names: Sequence[str], *, what: str) -> None:
-    """Raise UsageError for names that would share a folder, or that no folder can have."""
+    """Raise UsageError for names that share a folder, or that are invalid for folders."""
     name_of: dict[str, str] = {}
     for name in names:
         folder = slug(name)
         if folder.strip(".") == "":
-            raise UsageError(f"{what} {name!r} cannot name a folder; give it letters or digits")
+            raise UsageError(f"{what} {name!r} cannot name a folder. Use letters or digits.")
         if len(folder) > LONGEST_NAME:
             raise UsageError(
-                f"{what} {name[:40]!r}… has {len(name)} characters, more than files can be named by; give it "
-                f"at most {LONGEST_NAME}"
+                f"{what} {name[:40]!r}… has {len(name)} characters, too many for a file name. Use at most "
+                f"{LONGEST_NAME}."
             )
         first = name_of.setdefault(folder, name)
         if first != name or names.count(name) > 1:
-            raise UsageError(
-                f"{what} {name!r} and {first!r} would share the folder {folder}; give each a name of its own"
-            )
+            raise UsageError(f"{what} {name!r} and {first!r} would share the folder {folder}. Rename one.")
 
 
 class SettingsGroup(BaseModel):
-    """Settings that belong together; unknown keys are refused, and yes or no where a number belongs."""
+    """A group of settings that rejects unknown keys, and truth values instead of numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_number_is_a_bool(cls, value: Any, about: ValidationInfo) -> Any:
-        """Refuse what pydantic would take as 1 or 0: `count: yes` is true in YAML."""
+        """Reject truth values that pydantic would convert to 1 or 0: `count: yes` is true in YAML."""
         annotation = cls.model_fields[str(about.field_name)].annotation
         if annotation is not bool and any(part is True or part is False for part in _inside(value)):
             raise ValueError(
-                "expected a number or a text, not true or false (YAML reads yes, no, on and off so as well; "
-                "put a text into quotes)"
+                "expected a number or a text, not true or false (in YAML, yes, no, on and off are truth "
+                "values; put a text into quotes)"
             )
         return value
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """A value, or all that a list holds; the parts of a mapping check their own."""
+    """Yield a value, or the items of a list; the parts of a mapping check their own values."""
     if isinstance(value, (list, tuple)):
         for part in value:
             yield from _inside(part)
@@ -105,7 +103,7 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 class GridServer(SettingsGroup):
-    """How a server is asked: `semcal.servers.settings.ServerSettings` without the API key."""
+    """Settings of requests to a server: `semcal.servers.settings.ServerSettings` without the API key."""
 
     tokenizer: str | None = None
     allow_truncation: bool = False
@@ -123,27 +121,27 @@ class GridServer(SettingsGroup):
         return self
 
 
-#: The settings of a server on which results depend; the others may change from one session to the next.
+#: The settings of a server that results depend on; the others may change between sessions.
 ASKED_WITH = ("tokenizer", "allow_truncation")
 
 
 class Model(SettingsGroup):
-    """A language model: what it is called in tables, and its directory, hub id, embedded name or server."""
+    """A language model: its name in tables, and its directory, hub id, embedded name or server."""
 
     name: str = Field(min_length=1)
     path: str
     revision: str | None = None
     dtype: str | None = None
-    server: GridServer | None = None  # where `path` is openai:URL#NAME
+    server: GridServer | None = None  # if `path` is openai:URL#NAME
 
     @property
     def is_server(self) -> bool:
-        """Whether it is behind a server."""
+        """True if the model is behind a server."""
         return self.path.startswith(PREFIX)
 
     @property
     def may_charge(self) -> bool:
-        """Whether it is behind a server that may charge for a request."""
+        """True if the model is behind a server that may charge for a request."""
         return self.is_server and Endpoint.parse(self.path).may_charge
 
     @model_validator(mode="after")
@@ -153,7 +151,7 @@ class Model(SettingsGroup):
         given = ["revision", "dtype"] if self.is_server else ["server"]
         given = [name for name in given if getattr(self, name) is not None]
         if given:
-            kind = "is behind a server" if self.is_server else "is no server (openai:URL#NAME)"
+            kind = "is behind a server" if self.is_server else "is not a server (openai:URL#NAME)"
             raise ValueError(f"{shown(self.path)} {kind}; leave {' and '.join(given)} out")
         return self
 
@@ -167,22 +165,20 @@ def usable(make: Callable[[], object]) -> None:
 
 
 def _checked_method(name: str) -> str:
-    """The name of a method, or an error with the place of the setting."""
     usable(lambda: RECALIBRATORS[name])
     return name
 
 
 def _checked_format(name: str) -> str:
-    """The name of an answer format, or an error with the place of the setting."""
     usable(lambda: AnswerFormat(name))
     return name
 
 
-#: The paper's.
+#: The measures of the paper.
 LEARNING_RATE = 1e-5
 MethodName = Annotated[str, AfterValidator(_checked_method)]
 FormatName = Annotated[str, AfterValidator(_checked_format)]
-#: The method that asks no test question: it maps the confidence in Base's answers.
+#: The method without test answers of its own: it maps the confidence in Base's answers.
 CALIBRATED: MethodName = "Calibrated"
 METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
 LossSetting = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
@@ -198,18 +194,18 @@ class DataSet(SettingsGroup):
     subset: str | None = None
     split: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
-    test_source: str | None = None  # where the test part is, if not in the same source
+    test_source: str | None = None  # source of the test part, if different
     test_split: str | None = None
-    calibration_train: Size | None = None  # None takes what the other parts leave
-    validation: Size | None = None  # None is the paper's 2000, or all that a built-in set has; so is test's
+    calibration_train: Size | None = None  # None: all remaining questions
+    validation: Size | None = None  # None: the paper's 2000, or all of a built-in set; the same for test
     test: Size | None = None
-    #: None is the paper's 10 closed book and 4 open book, or all that a built-in set has
+    #: None: the paper's 10 closed book and 4 open book, or all of a built-in set
     few_shot: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    split_seed: int = 0  # draws the parts; it is no run's
+    split_seed: int = 0  # for the random parts; not the seed of a run
 
 
 class RunSettings(SettingsGroup):
-    """How many runs, and whether each fits anew."""
+    """The number of runs, and whether each run fits again."""
 
     count: Size = 4
     refit: bool = False
@@ -223,34 +219,34 @@ class MaxNewTokens(SettingsGroup):
 
 
 class SamplingSettings(SettingsGroup):
-    """How answers are drawn and scored."""
+    """Settings of sampling and scoring."""
 
-    m: Size = 10  # draws per question
+    m: Size = 10  # samples per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
-    answer_format: FormatName = "auto"  # the rule that reads an answer in a generation
+    answer_format: FormatName = "auto"  # rule that finds the answer in a generation
     top_k: Size | None = None
     top_p: OpenShare | None = None
-    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # before an answer
-    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # cut from one sampling of the largest
-    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # in how many runs, from the first
-    reselect: bool = False  # whether candidates are chosen anew at each of these numbers, not as at m
+    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # text before an answer
+    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # numbers of samples, cut from the largest sampling
+    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # number of runs with these counts
+    reselect: bool = False  # choose candidates again at each count instead of at m only
 
 
 class Fitting(SettingsGroup):
-    """What is tried when recalibrators are fitted."""
+    """The candidates of recalibrators and the settings of their fits."""
 
-    solver: Literal["exact", "sgd"] = "exact"  # of TS; ATS and Platt are always fitted by sgd
+    solver: Literal["exact", "sgd"] = "exact"  # of TS; ATS and Platt always use sgd
     losses: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
     weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)  # of ATS and Platt
-    learning_rate: PositiveFloat | None = None  # of ATS and Platt; None is the paper's 1e-5
-    batch_size: Size = 4  # questions for a step of sgd
+    learning_rate: PositiveFloat | None = None  # of ATS and Platt; None: the paper's 1e-5
+    batch_size: Size = 4  # questions per step of sgd
     warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1  # share of the first epoch of sgd
-    #: Trainings go as far as on so many questions: on fewer, the learning rate of ATS and Platt is higher by
-    #: as much. The paper's 60 000 make thirty times the steps of 2000.
+    #: With fewer questions, the learning rate of ATS and Platt increases in proportion, so that training
+    #: reaches as far. The paper's 60,000 questions give thirty times the steps of 2,000.
     as_many_as: Size | None = None
 
     def learning_rate_for(self, questions: int) -> float | None:
-        """The learning rate of ATS and Platt on so many questions; None is the paper's."""
+        """Return the learning rate of ATS and Platt for a number of questions, None for the paper's rate."""
         if self.as_many_as is None:
             return self.learning_rate
         return (self.learning_rate or LEARNING_RATE) * max(1.0, self.as_many_as / questions)
@@ -259,57 +255,59 @@ class Fitting(SettingsGroup):
     def _consistent(self) -> Fitting:
         for loss, alpha in self.losses:
             if (alpha is None) == (loss == "SS"):
-                raise ValueError(f"[SS, α] needs an α, [NLL, null] has none, got [{loss}, {alpha}]")
+                raise ValueError(f"expected [SS, α] or [NLL, null], got [{loss}, {alpha}]")
         if not self.losses or len(set(self.losses)) < len(self.losses):
-            raise ValueError("losses are one or more, each different from the others")
+            raise ValueError("expected one or more different losses")
         if ("any", None) in self.losses and (self.solver == "sgd" or len(self.losses) == 1):
-            raise ValueError("any is for TS with solver exact, beside NLL or SS, which all methods take")
+            raise ValueError(
+                "any requires TS with solver exact, together with NLL or SS, which all methods support"
+            )
         return self
 
 
 class Selecting(SettingsGroup):
-    """How a candidate is chosen on validation: as in `semcal.recalibration.select.select`."""
+    """Settings of the choice on validation questions, as in `semcal.recalibration.select.select`."""
 
     by: Literal["gain", "brier"] = "gain"
     measure_alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
 
 
 class Calibrating(SettingsGroup):
-    """What the method Calibrated learns from, and whether it sets a threshold."""
+    """Settings of the method Calibrated and its threshold."""
 
-    #: Labelled questions: of validation, where these are asked anyway, then of calibration-train.
+    #: Number of labeled questions: of validation, if these are asked anyway, then of calibration-train.
     questions: Annotated[int, Field(ge=5, lt=2**31)] = 250
-    #: The share of the answers from the threshold on that may be wrong; None sets no threshold. Two in five
-    #: of the labelled questions are then kept apart for it.
+    #: Limit of the selective risk for the threshold, which uses 40% of the labeled questions as held-out
+    #: labels; None: no threshold.
     risk: Annotated[float, Field(gt=0, lt=1)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05  # allowed probability that it is larger after all
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05  # allowed probability of a larger risk
 
 
 class ClusteringSettings(SettingsGroup):
-    """How pairs become meanings."""
+    """Settings of clusters."""
 
     linkage: Literal["components", "greedy", "complete"] = "components"
     merge_refusals: bool = False
-    ties: Literal["likelier", "first"] = "likelier"  # which of the largest meanings is the answer
+    ties: Literal["likelier", "first"] = "likelier"  # rule for ties of the largest meanings
 
 
 class Grading(SettingsGroup):
-    """What counts as correct."""
+    """Settings of the rules that grade answers."""
 
-    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0  # ratio from which on two texts match
-    fuzzy_above: bool = False  # whether it must be exceeded
-    f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # to be exceeded
-    numerals: bool = True  # whether a wrong number is never rescued by fuzzy matching or F1
-    rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # to be exceeded; None leaves the rule out
-    #: The texts of a cluster that are graded: "given" is its commonest wording, the answer that is given. The
-    #: others are the paper's rule, by which one correct text of up to `members` suffices: random ones, or the
-    #: likeliest and random ones.
+    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0  # minimum ratio of matching texts
+    fuzzy_above: bool = False  # whether the ratio must be larger than the minimum
+    f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # minimum, exclusive
+    numerals: bool = True  # whether fuzzy matching and F1 never accept a wrong number
+    rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # minimum, exclusive; None: rule not used
+    #: The graded texts of a cluster: "given" is its most frequent wording, the answer. The others are the
+    #: paper's rule, by which one correct text among up to `members` suffices: random texts, or the most
+    #: likely text and random ones.
     choice: Literal["given", "random", "likeliest"] = "given"
     members: Size = 4
-    vanilla: Literal["greedy", "beam"] = "greedy"  # the answer of SE_vanilla
+    vanilla: Literal["greedy", "beam"] = "greedy"  # answer of SE_vanilla
 
     def grader(self) -> RuleGrader:
-        """What grades by these rules."""
+        """Return the grader with these rules."""
         at = Thresholds(
             fuzzy=self.fuzzy,
             fuzzy_above=self.fuzzy_above,
@@ -321,7 +319,7 @@ class Grading(SettingsGroup):
 
 
 class Evaluation(SettingsGroup):
-    """How metrics are taken."""
+    """Settings of metrics."""
 
     bins: Size = 15
     resamples: Annotated[int, Field(ge=100, lt=2**31)] = 1000
@@ -330,20 +328,20 @@ class Evaluation(SettingsGroup):
 
 
 class Extras(SettingsGroup):
-    """What is done besides, unless it is switched off; all of it costs time."""
+    """Additional work, which costs time and can be switched off."""
 
-    beams: bool = True  # Base's answers by 4 beams (table 2)
-    entailment: bool = True  # grading of Base's answers by the NLI model as well (table 13)
+    beams: bool = True  # Base's answers with 4 beams (table 2)
+    entailment: bool = True  # also grade Base's answers with the NLI model (table 13)
     transfer: bool = True  # answers at the temperatures of the other data sets
-    token_losses: bool = True  # what each fit does to the tokens of validation answers
+    token_losses: bool = True  # effects of each fit on the tokens of validation answers
     figure_files: bool = True  # figures as PDF and PNG, beside those on the page
-    #: Maps of Base's confidence, learnt on validation questions and tried on test questions.
+    #: Maps of Base's confidence, learned on validation questions and tested on test questions.
 
 
 class GridSettings(SettingsGroup):
     """Settings of a grid."""
 
-    preset: Literal["sound", "paper"] = "sound"  # whose defaults lie below the file
+    preset: Literal["sound", "paper"] = "sound"  # its defaults are overridden by the file
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0  # see `run_seed`
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
@@ -358,9 +356,9 @@ class GridSettings(SettingsGroup):
     grading: Grading = Grading()
     evaluation: Evaluation = Evaluation()
     extras: Extras = Extras()
-    block: Size = 50  # questions that are computed in one piece
-    #: What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
-    #: least. Like `block` it decides which questions share a product, so results depend on it.
+    block: Size = 50  # number of questions computed together
+    #: Memory for the keys and values of a batch, such as "1GB"; None: a quarter of the weights, at least
+    #: 64 MiB. Like `block` it determines which questions share a product, so results depend on it.
     memory: str | int | None = None
 
     @field_validator("memory")
@@ -377,13 +375,13 @@ class GridSettings(SettingsGroup):
         check_slugs(self.methods, what="method")
         if self.sampling.counts_runs > self.runs.count:
             raise ValueError(
-                f"sampling.counts_runs is {self.sampling.counts_runs}, more than the {self.runs.count} runs "
-                "that there are"
+                f"sampling.counts_runs is {self.sampling.counts_runs}, expected at most runs.count = "
+                f"{self.runs.count}"
             )
         if CALIBRATED in self.methods and ("Base" not in self.methods or self.sampling.m < 2):
             raise ValueError(
-                "Calibrated maps the share of Base's answers among 2 draws or more; add Base to methods, and "
-                "draw as many"
+                "Calibrated maps the share of Base's answers among at least 2 samples. Add Base to methods, "
+                "and set sampling.m to 2 or more."
             )
         for model in self.models if any(model.is_server for model in self.models) else ():
             self._check_served(model)
@@ -398,24 +396,24 @@ class GridSettings(SettingsGroup):
         wrong = [name for name, is_set in needed.items() if is_set and model.is_server]
         if wrong:
             raise ValueError(
-                f"the model {model.name} is behind a server, which draws from the whole distribution, scores "
-                f"no given text and has no beams: leave {', '.join(wrong)} as in preset sound"
+                f"the model {model.name} is behind a server, which supports neither truncation nor scoring "
+                f"of a given text nor beams. Keep {', '.join(wrong)} as in preset sound."
             )
         if not set(self.methods) & set(SERVED) and model.is_server:
             raise ValueError(
-                f"the model {model.name} is behind a server, which can do none of the methods; add one of "
+                f"the model {model.name} is behind a server, which supports none of the methods. Add one of "
                 f"{', '.join(SERVED)}"
             )
 
     def left_out(self, model: Model) -> list[str]:
-        """The methods, and then the extras, that a model cannot serve: none but for one behind a server."""
+        """Return the methods, and then the extras, that a model does not support; none for a local model."""
         if not model.is_server:
             return []
         methods = [method for method in self.methods if method not in SERVED]
         return methods + [name for name in NOT_SERVED if getattr(self.extras, name)]
 
     def of_model(self, model: Model) -> GridSettings:
-        """The settings without what a model cannot serve."""
+        """Return the settings without methods and extras that a model does not support."""
         gone = self.left_out(model)
         if not gone:
             return self
@@ -424,7 +422,7 @@ class GridSettings(SettingsGroup):
         return self.model_copy(update={"methods": methods, "extras": extras})
 
     def max_new_tokens(self, *, open_book: bool) -> int:
-        """The longest generation of a data set."""
+        """Return the maximum length of generations of a data set."""
         longest = self.sampling.max_new_tokens
         return longest.open_book if open_book else longest.closed_book
 
@@ -435,12 +433,12 @@ class GridSettings(SettingsGroup):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of draws other than m, ascending; empty where no run has them."""
+        """The numbers of samples other than m, ascending; empty if no run has them."""
         return tuple(sorted({*self.sampling.counts} - {self.sampling.m})) if self.sampling.counts_runs else ()
 
     @property
     def chosen_at(self) -> tuple[int, ...]:
-        """The numbers of draws other than m at which candidates are chosen, ascending."""
+        """The numbers of samples other than m at which candidates are chosen, ascending."""
         return self.counts if self.sampling.reselect else ()
 
     def tree(self) -> Json:
@@ -449,7 +447,7 @@ class GridSettings(SettingsGroup):
 
 
 def run_seed(seed: int, run: int) -> int:
-    """The seed of a run: the first 32 bits of BLAKE2b over "seed/run", so that no two grids share a run.
+    """Return the seed of a run: 32 bits of BLAKE2b over "seed/run", so that grids do not share runs.
 
     >>> run_seed(0, 0), run_seed(0, 1), run_seed(1, 0)
     (1735201683, 3278692055, 2238400176)
@@ -457,7 +455,7 @@ def run_seed(seed: int, run: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{run}".encode(), digest_size=4).digest(), "big")
 
 
-#: Preset → what it changes in the defaults, which are those of `sound`.
+#: Preset → its changes of the defaults, which are those of `sound`.
 PRESETS: Mapping[str, Json] = {
     "sound": {},
     "paper": {
@@ -472,22 +470,22 @@ PRESETS: Mapping[str, Json] = {
 
 # ---- From a file
 
-#: Mistakes that are named at once.
+#: Maximum number of errors in a message.
 NAMED = 10
 
 
 def read_settings(path: Path, overrides: Sequence[str] = (), *, limit: int | None = None) -> GridSettings:
-    """Read a YAML file of settings, and resolve everything that it leaves out.
+    """Read a YAML file of settings, and complete it with the defaults.
 
     `overrides` are "a.b=c" as for `--set`: a path of keys (a number in a list), and a YAML value. No part of
-    a data set has more than `limit` questions. UsageError if there is no such file, it is no YAML, or a key
-    or value is wrong: all of them are named.
+    a data set has more than `limit` questions. UsageError names a missing file, invalid YAML, or all invalid
+    keys and values.
     """
     if not path.is_file():
-        raise UsageError(f"no settings there: {path}; give a YAML file such as configs/atlas.yaml")
+        raise UsageError(f"{path}: the file does not exist. Pass a YAML file such as configs/atlas.yaml.")
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UsageError(f"{path} holds no settings: expected keys such as models and datasets")
+        raise UsageError(f"{path}: expected keys such as models and datasets. Pass a file of settings.")
     return settings_of(content, overrides, limit=limit, where=str(path))
 
 
@@ -498,7 +496,7 @@ def settings_of(
     limit: int | None = None,
     where: str = "settings",
 ) -> GridSettings:
-    """Settings from plain data; parameters and errors as in `read_settings`."""
+    """Return settings from plain data; parameters and errors as in `read_settings`."""
     tree = deepcopy(dict(content))
     for override in overrides:
         _set(tree, override)
@@ -523,7 +521,7 @@ def _set(content: Any, override: str) -> None:
     for key in path:
         target = _step(target, key, what)
     if not isinstance(target, (dict, list)):
-        raise UsageError(f"{what}: {shown(path[-1])} holds no keys")
+        raise UsageError(f"{what}: {shown(path[-1])} has no keys")
     value = parse_yaml(text, what=what)
     if isinstance(target, list):
         target[_index(target, last, what)] = value
@@ -540,18 +538,18 @@ def _step(target: Any, key: str, what: str) -> Any:
         return target[_index(target, key, what)]
     child = target.setdefault(key, {})
     if not isinstance(child, (dict, list)):
-        raise UsageError(f"{what}: {shown(key)} holds no keys")
+        raise UsageError(f"{what}: {shown(key)} has no keys")
     return child
 
 
 def _index(target: list[Any], key: str, what: str) -> int:
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(target):
-        raise UsageError(f"{what}: {shown(key)} is no place in a list of {len(target)}; count from 0")
+        raise UsageError(f"{what}: {shown(key)} is outside of a list of {len(target)} items; count from 0")
     return int(key)
 
 
 def _over(below: Json, above: Json) -> Json:
-    """What `above` says, and where it says nothing what `below` does."""
+    """Return the settings of `below`, overridden by those of `above`."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
@@ -572,14 +570,14 @@ def _complaints(error: ValidationError) -> Iterator[str]:
         elif detail["type"] == "missing":
             yield f"{where} is missing"
         elif detail["type"] == "too_short" and detail["input"]:
-            continue  # what is wrong with its items is told
+            continue  # the errors of its items are reported
         else:
             message = detail["msg"].removeprefix("Value error, ")
             yield f"{where}: {message}, got {shown(detail['input'])}" if where else message
 
 
 def _keys_at(place: Sequence[int | str]) -> list[str]:
-    """The keys of the settings at a place."""
+    """Return the keys of the settings at a place."""
     part: type[BaseModel] = GridSettings
     for key in place:
         if isinstance(key, str):
@@ -589,7 +587,7 @@ def _keys_at(place: Sequence[int | str]) -> list[str]:
 
 
 def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSettings:
-    """The settings with the sizes of all data sets written out, and none above the limit."""
+    """Return the settings with the sizes of all data sets, at most `limit`."""
     datasets = []
     for dataset in settings.datasets:
         defaults = sizes_of_built_in(dataset.source) or {"validation": 2000, "test": 2000}
@@ -603,19 +601,19 @@ def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSetting
 
 
 def sizes_of_built_in(source: str) -> Mapping[str, int] | None:
-    """How many questions the parts of a set that comes with the package have; None for other sources."""
+    """Return the sizes of the parts of a built-in set, None for other sources."""
     return dict(_SIZES.load(source)) if source in _SIZES.names() else None
 
 
 def settings_text(settings: GridSettings) -> str:
-    """All settings as YAML."""
+    """Return all settings as YAML."""
     return yaml_text(settings.tree())
 
 
 def claim_folder(folder: Path, settings: GridSettings) -> None:
-    """Write the settings into a run folder; UsageError, with what differs, if it holds a run with others.
+    """Write the settings into a run folder; UsageError with the differences if it has other settings.
 
-    How servers are asked may change from one session to the next: no result depends on it.
+    Settings of requests to servers may differ if no result depends on them.
     """
     path = folder / FILE
     text = settings_text(settings)
@@ -626,15 +624,15 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
         differing = list(_differing(_that_matters(before), _that_matters(settings.tree())))
         if differing or before == settings.tree():
             raise UsageError(
-                f"{folder} holds a run with other settings ({', '.join(differing) or 'edited by hand'}); use "
-                "--fresh to start again, or another --out"
+                f"{folder} holds a run with other settings ({', '.join(differing) or 'edited'}). Pass "
+                "--fresh to start again, or another --out."
             )
     with writing(path) as handle:
         handle.write(text)
 
 
 def _that_matters(tree: Any) -> Any:
-    """Settings without those on which no result depends."""
+    """Return the settings that results depend on."""
     if not isinstance(tree, dict):
         return tree
     models = [
@@ -647,7 +645,7 @@ def _that_matters(tree: Any) -> Any:
 
 
 def _differing(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """The paths of the settings that two trees do not share."""
+    """Yield the paths of settings that differ between two trees."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*new, *(key for key in old if key not in new)]:
             yield from _differing(old.get(key), new.get(key), f"{where}.{key}" if where else str(key))

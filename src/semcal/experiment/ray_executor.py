@@ -1,7 +1,7 @@
-"""Jobs as tasks on Ray: a local cluster, or one that is there.
+"""Jobs as tasks on Ray, on a local or an existing cluster.
 
-A task holds nothing between calls but what it has read from the run folder and of the models, which every
-node must be able to reach.
+Between calls, a task keeps only the loaded models and data of the run folder. Every node must be able to
+reach them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from semcal.errors import MissingExtraError, UsageError, WorkerError
 from semcal.registry import PLUGINS
 from semcal.workers import ONE_THREAD, JobOutcome, State, Task, ThreadedExecutor, run_pickled
 
-#: Stands for a cluster of this machine, that ends with the run.
+#: Address of a cluster on this machine that ends with the run.
 LOCAL = "local"
-#: How often a task is begun whose process or node dies.
+#: Maximum number of attempts at a task whose process or node dies.
 ATTEMPTS = 4
 
 
@@ -32,8 +32,8 @@ def do(load: bytes, directory: str, job: bytes, plugins: Sequence[str] = ()) -> 
 class RayExecutor(ThreadedExecutor[State]):
     """The processes of a Ray cluster at an address: "local", "auto" (this machine's cluster) or another.
 
-    `load` and `n_workers` are as for processes; on the device "cuda" a task takes a GPU. MissingExtraError if
-    Ray is not installed, UsageError if there is no cluster at the address.
+    `load` and `n_workers` are as for `ProcessExecutor`; on the device "cuda" a task uses a GPU.
+    MissingExtraError if Ray is not installed, UsageError if there is no cluster at the address.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RayExecutor(ThreadedExecutor[State]):
         needs = {"num_cpus": 1, "num_gpus": int((device or "cpu").startswith("cuda"))}
         self._do = ray.remote(**needs, max_retries=0, max_calls=0)(do)
         self._load = pickle.dumps(load)
-        super().__init__(2 * count)  # so that the next task is there when one ends
+        super().__init__(2 * count)  # so that a worker is never idle
         self.n_workers = self.n_processes = count
 
     def _run(self, task: Task) -> JobOutcome:
@@ -75,18 +75,17 @@ class RayExecutor(ThreadedExecutor[State]):
             except self._ray.exceptions.RayError as error:
                 reason = str(error).strip().partition("\n")[0]
         raise WorkerError(
-            f"a Ray task died at the same piece of work ({task.stage}) {ATTEMPTS} times; the last reason: "
-            f"{reason}"
+            f"a Ray task died during the same job ({task.stage}) {ATTEMPTS} times; the last reason: {reason}"
         )
 
     def _stop(self) -> None:
-        """Leave the cluster; a local one ends."""
+        """Leave the cluster, and end a local one."""
         if self._own:
             self._ray.shutdown()
 
 
 def _connect(ray: Any, address: str, n_workers: int | None) -> None:
-    """Start a local cluster of one-threaded processes, or join the one that is there."""
+    """Start a local cluster of processes with one thread, or join an existing one."""
     quiet: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {"address": address}
     if address == LOCAL and n_workers is not None:
         quiet["num_cpus"] = n_workers
@@ -96,6 +95,6 @@ def _connect(ray: Any, address: str, n_workers: int | None) -> None:
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UsageError(
-            f"no Ray cluster at {address!r} ({' '.join(str(error).split())[:300]}); start one with "
-            "ray start --head, or give --ray local"
+            f"--ray: no Ray cluster at {address!r} ({' '.join(str(error).split())[:300]}). Start one with "
+            "ray start --head, or pass --ray local."
         ) from error

@@ -44,7 +44,7 @@ from semcal.metrics.ranking import (
     rank_volatility,
 )
 from semcal.metrics.slices import Slice, slices
-from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_threshold
+from semcal.metrics.thresholds import RiskControlledThreshold, label_free_threshold, risk_controlled_threshold
 
 __all__ = [
     "METRICS",
@@ -77,6 +77,7 @@ __all__ = [
     "ece",
     "gain",
     "joint_bootstrap",
+    "label_free_threshold",
     "mean_and_standard_error",
     "noise_floor",
     "paired_test",

@@ -33,10 +33,17 @@ SUPPORT, DECIMALS = 10, 9
 SLIGHT = 0.02
 #: Weight of half the squared norm of the slopes, added to the summed log loss.
 RIDGE = 3.0
+#: Weight of half the squared distance of the slope of a move from 1: a normal prior with deviation 0.5.
+NEAR_ONE = 4.0
+#: Probabilities are kept from 0 and 1 by this before their logit is taken.
+INSIDE = 1e-9
 #: Newton's method stops if no slope of the loss is above `FLAT`, or after `STEPS` steps.
 FLAT, STEPS, HALVINGS = 1e-9, 100, 40
 #: Gains that differ by less are tied.
 TIE = 1e-12
+#: The feature with the log odds of correct answers of a category, and the columns of category and group codes
+#: that it is computed from. `PRIOR` answers of the overall rate are added to each category.
+RATE, CATEGORY, GROUP, PRIOR = "field rate", "field", "document", 5.0
 
 Features = Mapping[str, Floats]
 """Name → (N,) values; NaN for a missing feature."""
@@ -67,26 +74,34 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
 
     Direction 1 forbids negative slopes, -1 positive slopes. The convex problem has one optimum.
     """
+    mean, scale = values.mean(0), values.std(0)
+    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
+    slopes, intercept = _fit_slopes((values - mean) / scale, correct, directions, RIDGE, at=0.0)
+    return slopes / scale, np.array([intercept - (slopes / scale) @ mean])
+
+
+def _fit_slopes(
+    values: Floats, correct: Floats, directions: Floats, ridge: float, *, at: float
+) -> tuple[Floats, float]:
+    """Fit slopes (F,), whose prior is centered `at` a value, and an intercept without a prior."""
     right = correct.sum()
     if right in (0, len(correct)):  # no finite intercept fits outcomes of one kind
         correct = np.full(len(correct), (right + 1) / (len(correct) + 2))
-    mean, scale = values.mean(0), values.std(0)
-    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
-    x = np.column_stack([(values - mean) / scale, np.ones(len(values))])
-    ridge = np.append(np.full(values.shape[1], RIDGE), 0.0)
+    x = np.column_stack([values, np.ones(len(values))])
+    weights = np.append(np.full(values.shape[1], ridge), 0.0)
 
     def loss(theta: Floats) -> tuple[float, Floats, Floats]:
-        score = x @ theta
+        score, away = x @ theta, theta - at
         q = _expit(score)
-        value = (np.logaddexp(0, score) - correct * score).sum() + (ridge * theta**2).sum() / 2
-        curvature = (x.T * (q * (1 - q))) @ x + np.diag(ridge)
-        return float(value), (q - correct) @ x + ridge * theta, curvature
+        value = (np.logaddexp(0, score) - correct * score).sum() + (weights * away**2).sum() / 2
+        curvature = (x.T * (q * (1 - q))) @ x + np.diag(weights)
+        return float(value), (q - correct) @ x + weights * away, curvature
 
-    start = np.append(np.zeros(len(directions)), _logit(correct.mean()))
+    start = np.append(np.full(len(directions), at), _logit(correct.mean()))
     low = np.append(np.where(directions > 0, 0.0, -np.inf), -np.inf)
     high = np.append(np.where(directions < 0, 0.0, np.inf), np.inf)
     theta = _least(loss, start, low, high)
-    return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
+    return theta[:-1], float(theta[-1])
 
 
 def _least(
@@ -172,7 +187,9 @@ class MapCandidate:
     rising: tuple[str, ...] = ()  # features without a negative slope in "logistic"
     falling: tuple[str, ...] = ()  # features without a positive slope in "logistic"
     fewest: int = PLENTY  # minimum number of correct, and of wrong answers
-    tier: int = 0  # a higher tier must gain a standard error more than the best of the lower tiers
+    #: A higher tier must gain a standard error more than the best of the lower tiers; a map of a tier below 0
+    #: must only gain more.
+    tier: int = 0
 
     @property
     def name(self) -> str:
@@ -189,6 +206,10 @@ class MapCandidate:
 
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
         """Fit the map to N questions and their outcomes (N,), 0 or 1; all but "constant" need both."""
+        rates = {}
+        if RATE in self.features:
+            own, by_category = _field_rates(features[CATEGORY], features[GROUP], correct)
+            features, rates = {**features, RATE: own}, {"rates": tuple(map(float, by_category))}
         columns = self.columns(features)
         defined = ~np.isnan(columns)
         unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, defined.T)]
@@ -197,11 +218,32 @@ class MapCandidate:
         )
         learned = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
         numbers = (tuple(map(float, value)) for value in learned)
-        parameters = dict(zip(KINDS[self.kind].parameters, numbers))
+        parameters = dict(zip(KINDS[self.kind].parameters, numbers)) | rates
         fitted = ProbabilityMap(self, parameters, tuple(unknown))
         if self.kind in ("none", "constant"):
             return fitted
-        return replace(fitted, support=Support.of(fitted.predict(features), correct))
+        return replace(fitted, support=Support.of(fitted.values(features), correct))
+
+
+def _field_rates(category: Floats, group: Floats, correct: Floats) -> tuple[Floats, Floats]:
+    """Return the rate of each answer's category (N,) without its own group, and of each category (C + 1,).
+
+    The rate of a category with r of n answers correct is log((r + 5 g) / (n - r + 5 (1 - g))), with g the
+    overall rate. The last entry is the rate of a category without answers.
+    """
+    code, unit = category.astype(np.intp), np.unique(group, return_inverse=True)[1]
+    n_codes, n_units = int(code.max(initial=-1)) + 2, int(unit.max(initial=-1)) + 1
+    n, right = np.zeros((2, n_codes, n_units))
+    np.add.at(n, (code, unit), 1.0)
+    np.add.at(right, (code, unit), correct)
+
+    def rates(n: Floats, right: Floats, n_all: Floats, right_all: Floats) -> Floats:
+        g = (right_all + 0.5) / (n_all + 1)  # finite if all are correct, or none
+        return np.asarray(np.log(right + PRIOR * g) - np.log(n - right + PRIOR * (1 - g)))
+
+    without = [total.sum(1, keepdims=True) - total for total in (n, right)]  # (C + 1, G)
+    own = rates(*without, *(total.sum() - total.sum(0) for total in (n, right)))
+    return own[code, unit], rates(n.sum(1), right.sum(1), n.sum(), right.sum())
 
 
 @dataclass(frozen=True)
@@ -272,6 +314,8 @@ class ProbabilityMap:
         count = len(candidate.features)
         lengths = {name: len(value) for name, value in self.parameters.items()}
         expected = dict.fromkeys(KINDS[candidate.kind].parameters, 1)
+        if RATE in candidate.features:
+            expected["rates"] = max(lengths.get("rates", 0), 1)
         if candidate.kind == "logistic":
             expected["slopes"] = count
         if candidate.kind == "isotonic":
@@ -296,14 +340,23 @@ class ProbabilityMap:
 
     def predict(self, features: Features) -> Floats:
         """Return the probabilities (N,) that answers are right."""
+        if RATE in self.candidate.features:
+            rates = np.array(self.parameters["rates"])
+            code = features[CATEGORY].astype(np.intp)
+            seen = (code >= 0) & (code < len(rates) - 1)
+            features = {**features, RATE: rates[np.where(seen, code, -1)]}
+        f = self.values(features)
+        f = f if self.support is None else self.support.clip(f)
+        others = ((w, other.predict(features)) for w, other in zip(self.weights, self.others))
+        return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
+
+    def values(self, features: Features) -> Floats:
+        """Return the values (N,) of the map itself, before support and average, given every feature."""
         candidate = self.candidate
         columns = candidate.columns(features)
         values = np.where(np.isnan(columns), self.unknown, columns)
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
-        f = np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
-        f = f if self.support is None else self.support.clip(f)
-        others = ((w, other.predict(features)) for w, other in zip(self.weights, self.others))
-        return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
+        return np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
 
     def scores(self, features: Features) -> Floats:
         """Return the scores (N,) that order the answers: the probabilities, or the feature of a constant."""
@@ -311,6 +364,36 @@ class ProbabilityMap:
             return self.predict(features)
         values = features[self.candidate.features[0]]
         return np.where(np.isnan(values), self.unknown[0], values)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of probabilities for new data: logit p becomes a + b logit p, within cap and floor.
+
+    The labels of the new data fit the intercept a and the slope b ≥ 0 by penalized maximum likelihood, with a
+    normal prior of b at 1 (Cox 1958, Two further applications of a model for binary regression, Biometrika
+    45).
+    """
+
+    intercept: float
+    slope: float
+    support: Support | None = None
+
+    @classmethod
+    def of(cls, p: Floats, correct: Floats) -> Move:
+        """Fit the move of probabilities (N,) to outcomes (N,)."""
+        (slope,), intercept = _fit_slopes(_inner_logit(p)[:, None], correct, np.ones(1), NEAR_ONE, at=1.0)
+        bare = cls(intercept, float(slope))
+        return replace(bare, support=Support.of(bare.apply(p), correct))
+
+    def apply(self, p: Floats) -> Floats:
+        """Return the moved probabilities (N,)."""
+        moved = _expit(self.intercept + self.slope * _inner_logit(p))
+        return moved if self.support is None else self.support.clip(moved)
+
+
+def _inner_logit(p: Floats) -> Floats:
+    return _logit(np.clip(p, INSIDE, 1 - INSIDE))
 
 
 @dataclass(frozen=True)
@@ -448,17 +531,31 @@ def predict_out_of_fold(
     """
     correct = labelled[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
-    undivided = _units(correct, groups) < FOLDS
-    every = [np.ones(len(correct), bool)]
-    folds = every if undivided else _folds(correct, groups, np.random.default_rng([seed, 1]))
-    for number, held_out in enumerate(folds):
-        fitted = held_out if undivided else ~held_out
+    for number, (fitted, held_out) in enumerate(_parts(correct, groups, seed)):
         part = [kind_labelled.part(fitted) for kind_labelled in labelled]
         of_part = None if groups is None else groups[fitted]
         kind, choices = choose_answers(part, groups=of_part, seed=seed + number, repeats=1)
         p[held_out] = choices[kind].map.predict(part_of(labelled[kind].features, held_out))
         kinds[held_out] = kind
     return p, kinds
+
+
+def move_out_of_fold(p: Floats, correct: Floats, *, groups: Groups | None = None, seed: int = 0) -> Floats:
+    """Return probabilities (N,) moved by the labels of the other folds of :func:`predict_out_of_fold`."""
+    moved = np.empty(len(p))
+    for fitted, held_out in _parts(correct, groups, seed):
+        moved[held_out] = Move.of(p[fitted], correct[fitted]).apply(p[held_out])
+    return moved
+
+
+def _parts(
+    correct: Floats, groups: Groups | None, seed: int
+) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Return the masks of fitted and held-out questions of each fold; both are all with too few groups."""
+    if _units(correct, groups) < FOLDS:
+        every = np.ones(len(correct), bool)
+        return [(every, every)]
+    return [(~fold, fold) for fold in _folds(correct, groups, np.random.default_rng([seed, 1]))]
 
 
 def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) -> MapCandidate:
@@ -469,7 +566,11 @@ def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) 
         rivals = [
             score
             for score in trials
-            if score.candidate.tier == tier and all(_beats(score, rival, groups) for rival in (*plain, best))
+            if score.candidate.tier == tier
+            and all(
+                score.gain > rival.gain if tier < 0 else _beats(score, rival, groups)
+                for rival in (*plain, best)
+            )
         ]
         highest = max((rival.gain for rival in rivals), default=0.0)
         best = next((rival for rival in rivals if rival.gain >= highest - TIE), best)

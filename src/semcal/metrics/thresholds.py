@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, Protocol
 
 import numpy as np
 import scipy
@@ -14,6 +15,7 @@ from semcal.arrays import Floats, as_numbers, as_option
 from semcal.errors import UsageError
 from semcal.metrics.frequencies import (
     GroupLabels,
+    Groups,
     as_correct,
     as_groups,
     as_probabilities,
@@ -23,10 +25,28 @@ from semcal.metrics.frequencies import (
     frequency_table,
 )
 
+TestName = Literal["exact", "betting"]
 #: Default thresholds, fixed before any label is seen.
 GRID = np.arange(101) / 100
 #: Without a given start, one in so many questions is set aside to choose the start.
 ASIDE = 5
+#: With all labels, testing starts at the strictest score that this share of the questions reaches; in a
+#: betting test, this share of the members of the groups that are set aside.
+FIRST, FIRST_OF_MEMBERS = 0.2, 0.3
+#: Bets are placed on whole groups from so many times as many groups as answers without errors are needed. One
+#: group in so many is set aside for the tested scores, the number of members and the first stakes.
+BETTING, GROUPS_ASIDE = 8, 10
+#: Largest number of scores that are tested by betting, and stakes as multiples of the likeliest best one.
+MOST_TESTED, STAKES = 40, np.array([0.35, 0.6, 1.0, 1.5])
+#: Largest number of scores that are tested without groups, at evenly spaced ranks.
+MOST_SCORES = 1000
+#: Halvings of the interval that contains the bound of a betting test.
+BISECTIONS = 12
+#: The two promises for groups: for the exact test on one question of each, and for bets on all of them.
+OF_GROUPS = (
+    " for a random question of a new group, which is not promised for all questions of new groups",
+    " for all questions of new groups, which is not promised for a random question of a new group",
+)
 #: Multiple of the minimum number of questions from which a failure means that no threshold passes.
 PLENTY = 3
 #: Risk limits from here on are of no use.
@@ -61,6 +81,8 @@ class RiskControlledThreshold:
     questions_needed: int | None
     aside: int = 0
     least_risk: float | None = None
+    groups: int | None = None  # the number of tested groups; None if no two questions share one
+    test: TestName = "exact"  # "betting" on all members of groups, or "exact" on one of each
 
     @property
     def sentence(self) -> str:
@@ -74,6 +96,10 @@ class _Promise:
 
     risk: float
     delta: float
+
+    def __post_init__(self) -> None:
+        for name, share in {"risk_limit": self.risk, "delta": self.delta}.items():
+            as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
 
     @property
     def fewest(self) -> float:
@@ -104,15 +130,21 @@ class _Promise:
 
     def _least_number(self, answered: Floats, errors: Floats, spent: Floats, n: int) -> int | None:
         """Smallest number at which a threshold passes at its coverage and error rate, with `spent` errors."""
-        allowed = np.arange(LARGEST_ERRORS)
-        right = np.ceil(scipy.special.nbdtrik(1 - self.delta, allowed + 1, self.risk) - 1e-9)
-        least = allowed + 1 + right  # answered, for so many errors
+        allowed, least = np.arange(LARGEST_ERRORS), _least_answered(self.risk, self.delta)
         needed = [
             least[enough[0]] * n / count
             for count, wrong, least_errors in zip(answered, errors, spent)
             if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= least_errors)))
         ]
         return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
+
+
+@lru_cache
+def _least_answered(risk: float, delta: float) -> Floats:
+    """Return the least number of answers that prove a risk with 0, 1, … errors."""
+    errors = np.arange(LARGEST_ERRORS)
+    right = np.ceil(scipy.special.nbdtrik(1 - delta, errors + 1, risk) - 1e-9)
+    return np.asarray(errors + 1 + right)
 
 
 class _Tested(Protocol):
@@ -130,15 +162,23 @@ class _Tested(Protocol):
     def questions_needed(self) -> int | None: ...
     @property
     def least_risk(self) -> float | None: ...
+    @property
+    def groups(self) -> int | None: ...
+    @property
+    def test(self) -> TestName: ...
 
 
 def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
     """Describe the promise of a threshold, or the reason why there is none."""
     limit = f"{100 * tested.risk_limit:.3g}%"
     if tested.threshold is not None:
+        about = ""
+        if tested.groups is not None:
+            about = OF_GROUPS[tested.test == "betting"]
+        sure = f"{100 * (1 - tested.delta):.3g}% confidence"
         return (
             f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
-            f"; at most {limit} of those answers are wrong ({100 * (1 - tested.delta):.3g}% confidence)"
+            f"; at most {limit} of those answers are wrong{about} ({sure})"
         )
     none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
     if tested.questions_needed is not None:
@@ -226,14 +266,12 @@ def risk_controlled_threshold(
     >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02, start=0.9).sentence
     'no threshold: these 200 questions ... at most 2% wrong answers; about 1,180 questions are needed'
     """
-    for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
-        as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
+    promise = _Promise(risk_limit, delta)
     values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
     outcomes = as_correct(correct)
     check_same_length(values, outcomes)
     if (labels := as_groups(groups, len(values))) is not None:
-        mixed = np.random.default_rng([seed, 4]).permutation(len(labels))
-        chosen = np.sort(mixed[np.unique(labels[mixed], return_index=True)[1]])  # a random one of each group
+        chosen = _members(labels, 1, seed)
         values, outcomes = values[chosen], outcomes[chosen]
     grid = _strictest_first(GRID if thresholds is None else thresholds)
     aside = np.zeros(len(values), dtype=bool)
@@ -249,7 +287,7 @@ def risk_controlled_threshold(
     first = int(below[0])
     tested = int((~aside).sum())
     answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
-    errors, nonempty, promise = answered - right, answered > 0, _Promise(risk_limit, delta)
+    errors, nonempty = answered - right, answered > 0
     bounds = promise.upper_bound(errors[first:], answered[first:])
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
@@ -273,6 +311,146 @@ def risk_controlled_threshold(
         questions_needed=needed,
         aside=int(aside.sum()),
         least_risk=None if passes else least_risk,
+        groups=None if labels is None else tested,
+    )
+
+
+def label_free_threshold(
+    score: ArrayLike,
+    correct: ArrayLike,
+    *,
+    risk_limit: float,
+    delta: float = 0.05,
+    groups: GroupLabels | None = None,
+    members: int | None = None,
+    seed: int = 0,
+) -> RiskControlledThreshold:
+    r"""Find the loosest score with an error rate of at most r, testing all labels.
+
+    The score must have been chosen without these labels. Its distinct values are then tested from strict to
+    loose as in `risk_controlled_threshold`. The first is the strictest that a fifth of the questions, and at
+    least :math:`\ln \delta / \ln(1 - r)` of them, reach. This start depends on the scores alone, by their
+    ranks: the guarantee holds for scores without ties, and for scores with ties of which a larger one is
+    never less reliable.
+
+    With many groups, all members are tested instead of one. With :math:`X_g` the wrong minus r times all
+    answers of group g, at most K members of it, the test of :math:`E[X] \ge 0` rejects if the mean of
+    :math:`\prod_g (1 - \lambda_g X_g)` over several stakes reaches 1/δ. The stakes
+    :math:`0 \le \lambda_g < 1 / ((1 - r) K)` are chosen from earlier groups in a random order. The promise
+    is then about the answers to all questions of new groups, and otherwise about a random question of a new
+    group.
+
+    Source: as of `risk_controlled_threshold`; Waudby-Smith and Ramdas (2024), Estimating means of bounded
+    random variables by betting, Journal of the Royal Statistical Society B 86.
+
+    Parameters
+    ----------
+    score : array_like of float, shape (N,)
+        Larger means surer; -inf is never answered.
+    correct : array_like of bool, shape (N,)
+    risk_limit, delta, groups, seed
+        As of `risk_controlled_threshold`.
+    members : int, optional
+        The number K of members of a group that count, a random choice of a larger group. By default, K is
+        the size of the largest of the groups that are set aside to choose the tested scores.
+
+    Returns
+    -------
+    RiskControlledThreshold
+
+    Examples
+    --------
+    >>> share, correct = [1.0] * 100 + [0.6] * 100, [True] * 99 + [False] + [True] * 60 + [False] * 40
+    >>> label_free_threshold(share, correct, risk_limit=0.05).sentence
+    'threshold 1: answers 50% of questions; at most 5% of those answers are wrong (95% confidence)'
+    """
+    promise = _Promise(risk_limit, delta)
+    values, outcomes = as_scores(score, "score"), as_correct(correct)
+    check_same_length(values, outcomes)
+    if (labels := as_groups(groups, len(values))) is not None:
+        if labels.max() + 1 >= BETTING * promise.fewest:
+            return _bet_on_groups(values, outcomes, labels, promise, members, seed)
+        chosen = _members(labels, 1, seed)
+        values, outcomes = values[chosen], outcomes[chosen]
+    n, finite = len(values), values[np.isfinite(values)]
+    finite = finite if len(finite) else np.zeros(1)
+    ranks = np.linspace(0, 1, min(len(finite), MOST_SCORES))
+    scores = np.unique(np.quantile(finite, ranks, method="nearest"))
+    rank = min(math.ceil(max(promise.fewest, FIRST * n)), n)
+    start = max(float(np.sort(values)[-rank]), float(scores[0]))
+    found = risk_controlled_threshold(
+        values, outcomes, risk_limit=risk_limit, delta=delta, thresholds=scores, start=start
+    )
+    return found if labels is None else replace(found, groups=n)
+
+
+def _members(labels: Groups, most: int, seed: int) -> NDArray[np.intp]:
+    """Return the indices of at most so many random questions of each group."""
+    mixed = np.random.default_rng([seed, 4]).permutation(len(labels))
+    order = mixed[np.argsort(labels[mixed], kind="stable")]
+    first = np.searchsorted(labels[order], labels[order])
+    return np.sort(order[np.arange(len(order)) - first < most])
+
+
+def _bet_on_groups(
+    values: Floats, outcomes: Floats, labels: Groups, promise: _Promise, members: int | None, seed: int
+) -> RiskControlledThreshold:
+    """Test scores by bets on whole groups; the groups are set aside and ordered at random."""
+    n_groups = int(labels.max()) + 1
+    place = np.random.default_rng([seed, 6]).permutation(n_groups)[labels]  # in the order of the bets
+    first = max(n_groups // GROUPS_ASIDE, 2)
+    most = members or int(np.bincount(place)[:first].max())
+    kept = _members(place, most, seed)
+    values, outcomes, place = values[kept], outcomes[kept], place[kept]
+    aside = place < first
+    reached = np.sort(values[aside & np.isfinite(values)])[::-1]
+    reached = reached if len(reached) else np.zeros(1)
+    start = reached[min(math.ceil(FIRST_OF_MEMBERS * aside.sum()), len(reached)) - 1]
+    levels = np.quantile(reached, np.linspace(0, 1, MOST_TESTED), method="nearest")
+    grid = np.unique(levels[levels <= start])[::-1]
+    answered = values >= grid[:, None]  # (T, N)
+    counts, errors = (
+        np.stack([np.bincount(place, row, n_groups) for row in rows])  # (T, G)
+        for rows in (answered, answered * (1 - outcomes))
+    )
+
+    def rejects(risks: Floats) -> NDArray[np.bool_]:
+        """Return whether bets on the groups not set aside reject risks (R,) at the first R thresholds."""
+        risk = risks[:, None]
+        losses, largest = errors[: len(risks)] - risk * counts[: len(risks)], (1 - risk) * most
+        seen = np.arange(1, n_groups)
+        mean, square = (np.cumsum(x, 1)[:, :-1] / seen for x in (losses, losses**2))
+        best = np.clip(-mean / (square + 1e-12), 0.02 / largest, 0.95 / largest)[:, first - 1 :]
+        stakes = np.minimum(STAKES[:, None, None] * best, 0.97 / largest)
+        capital = np.log1p(-stakes * losses[:, first:]).sum(2)
+        mean_capital = scipy.special.logsumexp(capital, axis=0) - math.log(len(STAKES))
+        return np.asarray(mean_capital >= -math.log(promise.delta))
+
+    passes = rejects(np.full(len(grid), promise.risk))
+    passed = len(grid) if passes.all() else int(passes.argmin())
+    of_tested = passes[: passed + 1]
+    low, high = np.where(of_tested, 0.0, promise.risk), np.where(of_tested, promise.risk, 1.0)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_rejected = rejects(middle)
+        low, high = np.where(is_rejected, low, middle), np.where(is_rejected, middle, high)
+    questions = int((~aside).sum())
+    n_answered, n_errors = (int(of[passed - 1, first:].sum()) if passed else 0 for of in (counts, errors))
+    return RiskControlledThreshold(
+        threshold=float(grid[passed - 1]) if passed else None,
+        risk_limit=promise.risk,
+        delta=promise.delta,
+        answered=n_answered,
+        errors=n_errors,
+        coverage=n_answered / questions,
+        upper_bound=float(high[passed - 1]) if passed else float("nan"),
+        tested_thresholds=grid[: passed + 1],
+        tested_bounds=high,
+        questions=questions,
+        questions_needed=None,
+        aside=int(aside.sum()),
+        groups=n_groups - first,
+        test="betting",
     )
 
 

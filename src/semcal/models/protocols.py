@@ -6,9 +6,9 @@ The engine supports two kinds of recalibrators: maps of logits, and maps of logi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast, runtime_checkable
 
 from semcal.data.question import Turn
 from semcal.errors import QuestionError, UsageError
@@ -152,6 +152,7 @@ class SampleRequest:
     #: The part of a sample's text to score; cut samples have `Generation.rescored`.
     cut: GenerationCut | None = None
     first: int = 0  # index of the first sample: earlier samples are omitted, the others do not change
+    schema: Mapping[str, Any] | None = None  # JSON Schema; a server makes the answers follow it
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ class Sampling:
     config: SamplingConfig = field(default_factory=SamplingConfig)
     seeds: tuple[int, ...] = ()  # one seed per run; the default is one run with the seed of `config`
     first: int = 0  # index of the first sample: earlier samples are omitted
+    schema: Json | None = None  # JSON Schema of structured answers, sent to a server
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", self.seeds or (self.config.seed,))
@@ -188,6 +189,7 @@ class Sampling:
             truncation=self.config.truncation,
             cut=partial(_cut, self.answer_format),
             first=first,
+            schema=self.schema,
         )
 
     def sampled_by(
@@ -559,11 +561,13 @@ def row_to_ask(question: Question) -> Row:
 def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampling) -> list[str]:
     """Return sentences about the tokens of a sampling, and the time of the first question.
 
-    For a server without a tokenizer, tokens are estimated from characters. A server that may charge gets no
-    request.
+    For a server without a tokenizer, tokens are estimated from characters. If a server needs N > 1 requests
+    for a question, a prompt cache reduces the cost of their P N prompt tokens to that of P (N − f (N − 1)),
+    where f is the cached share times its discount; the sentence gives f = 0.5 and 0.9. A server that may
+    charge gets no request.
     """
     asking, ways = sampling.asking, len(sampling.recalibrators)
-    n, about, tokens, requests, characters = len(questions), "", 0, 0, 0
+    n, about, tokens, requests, characters, repeated = len(questions), "", 0, 0, 0, 0
     for group in _by_passage(questions):
         for _, request in sampling.passes(model, group):
             each = requests_a_question(model, request.m, ways)
@@ -575,9 +579,16 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
             else:
                 about, size = "about ", sum(sizes) // CHARACTERS
             tokens += size * (each or 1)  # each request has the whole prompt
+            repeated += size * max(0, each - 1)
     answers = sampling.m * ways * sum(sampling.limit(question) for question in questions)
     a_question = f"{tokens // n:,} per question"
     lines = [f"tokens: {about}{tokens:,} of prompts ({a_question}), and at most {answers:,} of answers"]
+    if repeated:
+        half, most = (f"{tokens - int(f * repeated):,}" for f in (0.5, 0.9))
+        lines.append(
+            f"a server that caches prompts charges repetitions as {about}{half} prompt tokens at a discount "
+            f"of 50%, or {most} at 90%"
+        )
     passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, characters)
     if passages > 0.5:
         lines.append(

@@ -1,4 +1,4 @@
-"""The answer to one question, found once: the reply, the log, the watch and the page read it."""
+"""The answer to one question, made once for the reply, the log, the watch and the page."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from semcal.results import Answer
 
 @dataclass(frozen=True)
 class AnswerOutcome:
-    """The answer to a question, and what it took."""
+    """The answer to a question, and its costs."""
 
-    answer: Answer  # with its row and its features
-    form: str  # the normal form of the answer; "" of no answer
+    answer: Answer  # with row and features
+    form: str  # normal form of the answer, "" for no answer
     prompt_tokens: int
-    completion_tokens: int  # of all samples
-    seconds: float  # of sampling
+    completion_tokens: int  # for all samples
+    seconds: float  # seconds of sampling
     cost: float | None
-    n_draws: int  # of a model, at each temperature
-    by_other_model: bool = False  # a reply of the server names another model than was asked for
+    n_draws: int  # samples of a model at each temperature
+    by_other_model: bool = False  # a reply of the server names another model than the request
 
     def followed_by(self, other: AnswerOutcome) -> AnswerOutcome:
-        """Return another answer that was asked for after this one, with what both took."""
+        """Return a later answer to the same question, with the costs of both."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return replace(
             other,
@@ -47,10 +47,10 @@ class ReplyVerdict:
     def on(
         cls, answer: Answer, calibration: Calibration, *, band: Threshold | None, covered: bool, alarm: bool
     ) -> ReplyVerdict:
-        """Return the verdict on an answer, by the threshold of `band` if the request names its risk.
+        """Return the verdict on an answer, with the threshold of `band` if the request names its risk.
 
-        There is no probability if the calibration does not cover the request. "No answer" abstains in any
-        case, and so does everything during an alarm.
+        There is no probability if the calibration does not cover the request. "No answer" always abstains,
+        and during an alarm every reply abstains.
         """
         if answer.text is None:
             decision = "abstain" if answer.decision and covered else None
@@ -60,8 +60,9 @@ class ReplyVerdict:
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
         if band is not None:
             score = answer.score if calibration.map.candidate.kind == "constant" else answer.confidence
+            order = score if calibration.ordering is None else answer.features.get(calibration.ordering)
             threshold, decision = band.threshold, None
-            abstained = threshold is None or score is None or score < threshold
+            abstained = order is None or not calibration.accepts(order, band)
         if alarm:
             return cls(None, threshold, True, "abstain" if decision else None)
         return cls(answer.confidence, threshold, abstained, decision)
@@ -76,15 +77,15 @@ class Answered:
     outcome: AnswerOutcome
     verdict: ReplyVerdict
     calibration: str  # its id
-    route: str  # the model that answered
-    template: str = ""  # the hash of the prompt's template
-    uncovered: tuple[str, ...] = ()  # the parameters that the calibration does not cover
-    overhead: float = 0.0  # seconds in which nothing was sampled
-    audited: bool = False  # whether it is to be labeled in any case
+    route: str  # name of the model that answered
+    template: str = ""  # hash of the prompt's template
+    uncovered: tuple[str, ...] = ()  # parameters that the calibration does not cover
+    overhead: float = 0.0  # seconds without sampling
+    audited: bool = False  # whether it is marked for a label
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the reply, for clients that keep nothing else."""
+        """Headers of the reply, for clients that drop other fields."""
         p = self.verdict.probability
         return {
             "x-semcal-probability": "null" if p is None else f"{p:.6g}",

@@ -1,4 +1,4 @@
-"""Settings of `semcal serve`: of the command line, then of the environment, then of a YAML file."""
+"""Settings of `semcal serve`, from the command line, then the environment, then a YAML file."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from semcal.registry import check_name, option_name
 from semcal.serve.requests import Style
 from semcal.servers.settings import is_loopback
 
-#: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
+#: Prefix of environment variables; SEMCAL_SERVE_KEYS holds the keys themselves instead of a file name.
 PREFIX = "SEMCAL_SERVE_"
 KEYS, LABEL_KEYS = f"{PREFIX}KEYS", f"{PREFIX}LABEL_KEYS"
-#: Digits of a key's hash that logs show.
+#: Number of digits of a key's hash in logs.
 KEY_DIGITS = 12
-#: The shortest key: shorter ones are guessed.
+#: Minimum length of a key, against guessing.
 _SHORTEST = 16
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How `semcal serve` listens, what it keeps, and what it does with what it should not answer."""
+    """Settings of the server: address, keys, limits, log, and reactions to uncovered requests and alarms."""
 
     host: str = "127.0.0.1"
     port: int = 8000
-    keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of them
-    label_keys: tuple[str, ...] = field(default=(), repr=False)  # of those that may label, and nothing else
-    cors: Sequence[str] = ()  # origins of pages that may ask
+    keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of keys
+    label_keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of keys that only allow labels
+    cors: Sequence[str] = ()  # origins of web pages that may send requests
     abstain: Style = "sentence"
     abstain_text: str = "I am not sure enough to answer this."
     uncovered: Literal["refuse", "answer"] = "refuse"
     on_alarm: Literal["abstain", "flag"] = "abstain"
     answers: bool = True  # whether the normal form of an answer is logged
     log_texts: bool = False
-    show_backend_errors: bool = False  # whether clients get the texts of a model server's errors
-    audit: float = 0.0  # the share of the replies that is marked to be labelled
-    queue: int = 1000  # questions that wait at most
+    show_backend_errors: bool = False  # whether clients see the error texts of the model server
+    audit: float = 0.0  # share of replies that are marked for labels
+    queue: int = 1000  # maximum number of waiting questions
     request_timeout: float = 120.0  # seconds
-    read_timeout: float = 30.0  # seconds for the head of a request, and again for its body
-    max_connections: int = 1000  # at most half of the files that the process may open
-    max_connections_per_address: int = 250  # at most half of all
-    grace: float = 120.0  # seconds that running requests have after SIGTERM
+    read_timeout: float = 30.0  # seconds for the head of a request, and for its body
+    max_connections: int = 1000  # at most half of the limit of open files
+    max_connections_per_address: int = 250  # at most half of all connections
+    grace: float = 120.0  # seconds for running requests after SIGTERM
     max_body: int = 10**6  # bytes
     max_messages: int = 100
     max_characters: int = 10**5  # of all messages
@@ -69,53 +69,51 @@ class ServeSettings:
         for name in ("read_timeout", "grace"):
             as_option(getattr(self, name), f"serve.{name}", seconds, low=0)
         if self.log_texts and not self.answers:
-            raise UsageError(
-                "--log-texts writes answers down, and --no-answers does not; leave one of them out"
-            )
+            raise UsageError("--log-texts logs answers, and --no-answers does not; omit one of them")
         if not self.abstain_text.strip():
-            raise UsageError("serve.abstain_text is empty; give a sentence")
+            raise UsageError("serve.abstain_text is empty; pass a sentence")
         if not self.keys and not is_loopback(self.host):
             raise UsageError(
-                f"--host {self.host} can be reached from other machines, and anybody there could ask: set a "
-                f"key ({KEYS}, or a file with --keys), or listen on 127.0.0.1"
+                f"--host {self.host} is reachable from other machines, which requires a key. Set a key "
+                f"({KEYS}, or a file with --keys), or listen on 127.0.0.1."
             )
 
 
 def admits(keys: Sequence[str], key: str) -> bool:
-    """Return whether a key is one of those whose hashes are given; it takes as long whichever it is."""
+    """Return whether the hash of a key is among these, in a time that does not depend on the key."""
     digest = hashed(key)
     return sum(compare_digest(digest, key_digest) for key_digest in keys) > 0
 
 
 def hashed(key: str) -> str:
-    """What is kept of a key."""
+    """Return the stored hash of a key."""
     return sha256(key.encode(errors="surrogateescape")).hexdigest()
 
 
 def read_keys(
     file: Path | None, environment: Mapping[str, str] = os.environ, *, variable: str = KEYS
 ) -> tuple[str, ...]:
-    """The hashes of the keys in a file, one a line, or else in a variable, with commas between them.
+    """Return the hashes of the keys in a file, one per line, or in a variable, separated by commas.
 
-    UsageError, which never shows one, where the file cannot be read or holds none, or a key is short.
+    UsageError, which never shows a key, if the file cannot be read or is empty, or if a key is short.
     """
     option = option_name(variable.removeprefix(PREFIX).lower())
     source = variable if file is None else f"{option} {file if file.exists() else 'FILE'}"
     try:
         text = environment.get(variable, "").replace(",", "\n") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
     if file is not None and os.name == "posix" and file.stat().st_mode & 0o077:
-        reason = f"{option} {file} can be read by other users of this machine; chmod 600 {file} ends that"
+        reason = f"{option} {file} is readable by other users of this machine. Run chmod 600 {file}."
         warnings.warn(reason, SemcalWarning, stacklevel=2)
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if file is not None and not keys:
-        raise UsageError(f"{source} holds no key; write one a line")
+        raise UsageError(f"{source} has no key; write one key per line")
     if any(len(key) < _SHORTEST or not key.isascii() or not key.isprintable() for key in keys):
         raise UsageError(
-            f"{source} holds a key that is shorter than {_SHORTEST} letters, or not of ASCII; make one with: "
+            f"{source} has a key with fewer than {_SHORTEST} characters, or outside of ASCII; make one with: "
             "python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     return tuple(map(hashed, keys))

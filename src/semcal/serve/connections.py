@@ -1,4 +1,4 @@
-"""Connections of clients: how many there may be, and how long the head of a request may take."""
+"""Connections of clients: their number, and the time limit for the head of a request."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from semcal.serve.configuration import ServeSettings
 from semcal.serve.guard import HEADERS, note
 from semcal.serve.replies import ApiError
 
-#: Connections that wait to be accepted; the loop accepts as many in one turn.
+#: Maximum number of connections that wait to be accepted; the loop accepts as many in one turn.
 BACKLOG = 128
-#: Seconds between two lines of the log about one kind of fault.
+#: Minimum number of seconds between two log lines about one kind of fault.
 MINUTE = 60.0
-#: The process has no descriptor or memory left for a connection.
+#: Errors if no descriptor or memory is left for a connection.
 _FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Limits:
-    """The limits of connections that a server holds, and the log of those that it refuses."""
+    """The limits of connections, and the log of rejected connections."""
 
     def __init__(self, settings: ServeSettings) -> None:
         self.read_timeout = settings.read_timeout
         self.total = min(settings.max_connections, max(1, _open_files() // 2))
         self.per_address = min(settings.max_connections_per_address, max(1, self.total // 2))
-        self._times, self._noted = Counter[str](), dict[str, float]()  # by event
+        self._times, self._noted = Counter[str](), dict[str, float]()  # times by event
 
     def make_room(self, new: Connection, connections: set[Any]) -> bool:
-        """Return whether a new connection may stay: the one that is idle for the longest time goes for it."""
+        """Return whether a new connection may stay; the connection that is idle longest is closed for it."""
         alike = [one for one in connections if one.address == new.address]
         for group, limit in ((alike, self.per_address), (connections, self.total)):
             if len(group) <= limit:
@@ -46,7 +46,7 @@ class Limits:
         return True
 
     def take_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log that a connection cannot be accepted, seldom; pass other faults of the event loop on."""
+        """Log rarely that a connection cannot be accepted; pass on other faults of the event loop."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _FULL:
             self._note_rarely("accept", reason=error.strerror)
@@ -54,7 +54,7 @@ class Limits:
             loop.default_exception_handler(context)
 
     def _note_rarely(self, event: str, **values: Any) -> None:
-        """Log an event at most once a minute, with the number of times that it came."""
+        """Log an event at most once a minute, with its number of occurrences."""
         self._times[event] += 1
         now = time.monotonic()
         if now - self._noted.get(event, -MINUTE) >= MINUTE:
@@ -63,10 +63,10 @@ class Limits:
 
 
 class Connection(H11Protocol):
-    """A connection that has a deadline while it has no request under way.
+    """A connection with a deadline while it has no request in progress.
 
-    The deadline is set when the connection is made and when the next request begins, and no further byte
-    moves it. It also holds for a body that nobody reads, because the request was refused before.
+    The deadline starts with the connection and with each next request; further bytes do not move it. It also
+    holds for an unread body of a request that was rejected.
     """
 
     def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
@@ -76,11 +76,11 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no request is under way whose head is complete."""
+        """Return whether no request with a complete head is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, if there is room."""
+        """Accept a connection if there is room."""
         super().connection_made(transport)
         self.address = str(self.client[0]) if self.client else ""
         if self.limits.make_room(self, self.connections):
@@ -90,12 +90,12 @@ class Connection(H11Protocol):
             self._send_error(ApiError(503, reason, code="overloaded", headers={"retry-after": "1"}))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Release the connection."""
         self._clear_deadline()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a head or a body."""
+        """Receive bytes of a head or a body."""
         if self.is_idle and self._deadline is None:
             self._set_deadline()
         super().data_received(data)
@@ -103,17 +103,17 @@ class Connection(H11Protocol):
             self._clear_deadline()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of a body that nobody reads."""
+        """Wait for the next request, or for the rest of an unread body."""
         self.since = time.monotonic()
         super().on_response_complete()
         if self.is_idle and self.conn.their_state is h11.SEND_BODY:
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP."""
+        """Reject bytes that are not HTTP."""
         del msg
         note("request", status=400, code="invalid_http")
-        reason = "this is no request of HTTP/1.1, or its head is too long; check the client and the proxies"
+        reason = "expected an HTTP/1.1 request with a head of normal length; check the client and the proxies"
         self._send_error(ApiError(400, reason, code="invalid_http"))
 
     def drop(self) -> None:
@@ -130,12 +130,12 @@ class Connection(H11Protocol):
             self._deadline = None
 
     def _take_timeout(self) -> None:
-        """Close the connection; if it has begun a head, say why."""
+        """Close the connection, with the reason if a head has begun."""
         head, _ = self.conn.trailing_data
         if head and self.conn.our_state is h11.IDLE:
             seconds = self.limits.read_timeout
             note("request", status=408, code="head_timeout")
-            reason = f"the head of the request did not come within {seconds:g} s; send it at once"
+            reason = f"the head of the request did not arrive within {seconds:g} s; send it at once"
             self._send_error(ApiError(408, reason, code="head_timeout"))
         else:
             self.drop()

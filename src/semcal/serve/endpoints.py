@@ -1,4 +1,4 @@
-"""The HTTP interface of `semcal serve`: the paths of OpenAI's that clients use, and semcal's own."""
+"""The HTTP interface of `semcal serve`: paths of OpenAI's API that clients use, and paths of semcal."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from semcal.serve.requests import (
 )
 from semcal.serve.service import Service
 
-#: What the page may load and run: its own files alone, and no text as markup.
+#: Content policy of the page: only its own files, and no text as markup.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-#: Paths at which others ask a model, and which are not served.
+#: Paths of other model APIs, which are not served.
 NOT_SERVED = {"/responses", "/completions", "/messages"}
 #: Headers of answers, as `Answered.headers`.
 ANSWER_HEADERS = [f"x-semcal-{name}" for name in ("probability", "abstained", "calibration", "overhead-ms")]
-_REFUSED = {"model": replies.ErrorReply, "description": "Refused: the message says why, and what to do"}
-_FAILED = {"model": replies.ErrorReply, "description": "No answer: later, or by the operator, there is one"}
+_REFUSED = {"model": replies.ErrorReply, "description": "Rejected: the message has the reason and the remedy"}
+_FAILED = {"model": replies.ErrorReply, "description": "No answer: try again later, or ask the operator"}
 LabelBatch = Annotated[list[Label], Field(max_length=1000)]
 
 
 def make_app(service: Service) -> FastAPI:
-    """The application of a service."""
+    """Return the application of a service."""
     app = FastAPI(
         title="semcal",
         version=__version__,
         docs_url=None,
-        redirect_slashes=False,  # a redirect would name the host that the client claims
+        redirect_slashes=False,  # a redirect would name the host of the request
         redoc_url=None,
         responses={"4XX": _REFUSED, "5XX": _FAILED},
         default_response_class=JsonReply,
@@ -75,12 +75,12 @@ def make_app(service: Service) -> FastAPI:
     _add_state(app, service)
     _add_page(app)
     app.add_middleware(Guard, settings=service.settings, count=service.count)
-    if service.settings.cors:  # around the guard, so that a page can read why it was refused
+    if service.settings.cors:  # outside of the guard, so that a page can read errors
         app.add_middleware(
             CORSMiddleware,
             allow_origins=service.settings.cors,
             allow_methods=["GET", "POST"],
-            allow_headers=["*"],  # clients send some of their own
+            allow_headers=["*"],  # clients send further headers
             expose_headers=["x-request-id", *ANSWER_HEADERS],
         )
     _describe_values(app.openapi(), service)
@@ -88,13 +88,13 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    """The paths that answer questions and take labels."""
+    """Add the paths that answer questions and accept labels."""
     link = {"operationId": "label", "requestBody": {"id": "$response.body#/id", "correct": True}}
     headers = {name: {"schema": {"type": "string"}} for name in ANSWER_HEADERS}
     answers: dict[str, Any] = {"headers": headers, "links": {"label": link}}
 
     def described(request: Request, body: ChatRequest | CheckRequest, answered: Answered) -> SemcalPart:
-        """What a reply says of an answer; the log of requests says which reply this one got."""
+        """Return the object `semcal` of a reply, and note the reply in the log of requests."""
         verdict, options = answered.verdict, body.semcal or Options()
         noted = {"id": answered.id, "probability": verdict.probability, "abstained": verdict.abstained}
         request.state.noted.update(noted)
@@ -123,7 +123,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post(CHECK, response_model_exclude_unset=True, responses={200: answers})
     async def check(request: Request, body: CheckRequest, head: Response) -> replies.CheckedAnswer:
-        """Say how likely a given answer is right."""
+        """Return the probability that a given answer is right."""
         answered = await service.check(body, lambda: _gone(request))
         semcal = described(request, body, answered)
         head.headers.update(answered.headers)
@@ -132,9 +132,9 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post(LABELS)
     async def label(request: Request, body: Label | LabelBatch) -> ReplyList[replies.TakenLabel]:
-        """Take whether answers were right, by the ids of their replies: one, or a list of them.
+        """Accept labels for answers by the ids of their replies: one label, or a list.
 
-        Of equal answers to equal questions the first label counts; the others are kept.
+        For equal answers to equal questions the first label counts; later labels are stored.
         """
         labels = body if isinstance(body, list) else [body]
         taken = await service.take_labels(labels, lambda: _gone(request), request.state.key)
@@ -142,14 +142,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    """The paths that say what there is, and how it is."""
+    """Add the paths for the state of the server."""
 
     def described(name: str) -> replies.ServedModel:
         return replies.ServedModel(id=name, object="model", created=0, owned_by="semcal")
 
     @app.get("/v1/models")
     async def models() -> ReplyList[replies.ServedModel]:
-        """List the names that a request may give as its model."""
+        """List the names of the model for requests."""
         return ReplyList(object="list", data=[*map(described, service.models)])
 
     @app.get("/v1/models/{name:path}")
@@ -160,19 +160,19 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/health")
     async def health() -> replies.Health:
-        """Say that the server runs."""
+        """Return that the server runs."""
         return replies.Health(status="ok")
 
     @app.get("/ready", responses={503: {"model": replies.Readiness}})
     async def ready(head: Response) -> replies.Readiness:
-        """Say whether questions are answered and which parts are missing, and whether replies are logged."""
+        """Return whether questions are answered, the missing parts, and whether replies are logged."""
         readiness = await service.readiness()
         head.status_code = 200 if readiness.status == "ready" else 503
         return readiness
 
     @app.get("/version")
     async def version() -> replies.Versions:
-        """Name the versions of semcal, the model and the calibration."""
+        """Return the versions of semcal, the model and the calibration."""
         return replies.Versions(
             semcal=__version__,
             model=service.primary.route,
@@ -183,17 +183,17 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/semcal/state")
     async def state() -> replies.ServiceState:
-        """Say what the thresholds mean on the calibration's labelled questions, and how the watch goes."""
+        """Return thresholds with the calibration's labeled questions, and the state of the watch."""
         return service.state
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Give figures to Prometheus."""
+        """Return metrics for Prometheus."""
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_page(app: FastAPI) -> None:
-    """The page for people, which asks at the paths above."""
+    """Add the page for people, which uses the paths above."""
     for path, (name, kind) in PAGE.items():
         content = Path(__file__).with_name("page").joinpath(name).read_bytes()
 
@@ -204,7 +204,7 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _take_errors(app: FastAPI) -> None:
-    """Raise what FastAPI refuses as errors in OpenAI's shape, which the guard sends."""
+    """Turn errors of FastAPI into errors in OpenAI's shape, which the guard sends."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid_body(request: Request, error: RequestValidationError) -> Response:
@@ -212,31 +212,31 @@ def _take_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_path(request: Request, error: HTTPException) -> Response:
-        if isinstance(error.__cause__, ApiError):  # of a body that is too large
+        if isinstance(error.__cause__, ApiError):  # the body is too large
             raise error.__cause__
         path, message, code = request.url.path, str(error.detail), "invalid_request"
         if error.status_code == 404:
             message, code = _unknown_path(path, [*app.openapi()["paths"]]), "unknown_path"
         elif error.status_code == 400:
-            message, code = "the body is no JSON, or nested too deeply", "invalid_json"
+            message, code = "the body is not valid JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
-            message, code = f"{request.method} is not for {path}", "method_not_allowed"
+            message, code = f"{path} does not support {request.method}", "method_not_allowed"
         raise ApiError(error.status_code, message, code=code, headers=error.headers or {})
 
 
 def _unknown_path(path: str, paths: list[str]) -> str:
-    """What to ask in place of a path that there is not."""
+    """Return a suggestion for an unknown path."""
     if path.removeprefix("/v1") in NOT_SERVED:
         paths = [CHAT]
     try:
         check_name(path if path.startswith("/v1") else f"/v1{path}", paths, what="path")
     except UsageError as reason:
         return str(reason)
-    return f"there is no {path}; the base URL of clients ends in /v1"
+    return f"unknown path {path}; the base URL of clients ends in /v1"
 
 
 def _describe_values(description: dict[str, Any], service: Service) -> None:
-    """Say in /openapi.json which models, risks and values this service takes, and what needs a key."""
+    """Add the models, risks and values of this service to /openapi.json, and the paths that need a key."""
     bodies = {name: body["properties"] for name, body in description["components"]["schemas"].items()}
     risks = [band.risk_limit for band in service.calibration.all_thresholds]
     bodies["Options"]["risk"]["enum"] = [*risks, None]
@@ -252,7 +252,7 @@ def _describe_values(description: dict[str, Any], service: Service) -> None:
 
 
 async def _gone(request: Request) -> None:
-    """Return when the client of a request whose body was read goes away."""
+    """Return when the client of a request, whose body was read, disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -261,14 +261,14 @@ async def _gone(request: Request) -> None:
 
 
 class HttpServer(uvicorn.Server):
-    """Ends at SIGTERM or Ctrl-C when what runs is answered; at once at a second Ctrl-C."""
+    """A server that ends at SIGTERM or Ctrl-C after running requests, and at once at a second Ctrl-C."""
 
     def __init__(self, service: Service) -> None:
         self.limits = Limits(service.settings)
         config = uvicorn.Config(
             make_app(service),
             log_config=None,
-            log_level="error",  # what clients do wrong stands in the log of requests
+            log_level="error",  # the log of requests has the errors of clients
             http=cast("Any", partial(Connection, limits=self.limits)),
             ws="none",
             backlog=BACKLOG,
@@ -281,19 +281,19 @@ class HttpServer(uvicorn.Server):
         self.service = service
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         asyncio.get_running_loop().set_exception_handler(self.limits.take_fault)
         await super().startup(sockets)
 
     def answer(self, bound: socket.socket) -> None:
-        """Answer requests until a signal, or `should_exit`."""
+        """Answer requests until a signal, or until `should_exit`."""
         try:
             self.run(sockets=[bound])
         finally:
             self.service.close(at_once=self.service.n_given_up > 0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal; none is raised again at the end, which is a good one."""
+        """Take a signal; it is not raised again, because the server ends normally."""
         del frame
         self.service.draining = True
         self.force_exit = self.should_exit and sig == signal.SIGINT
@@ -302,16 +302,16 @@ class HttpServer(uvicorn.Server):
 
 @contextmanager
 def listening(settings: ServeSettings) -> Iterator[socket.socket]:
-    """A socket at the address of the settings; UsageError where it cannot be had."""
+    """Return a socket at the address of the settings; UsageError if the address is not available."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         bound = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(
-            f"cannot listen on {settings.host}, port {settings.port}: {reason}; give another --port or --host"
+            f"cannot listen on {settings.host}, port {settings.port}: {reason}; pass another --port or --host"
         ) from error
-    # of connections too: head and body are sent apart, and the body would wait until the head is confirmed
+    # also for connections: head and body are sent separately, and the body would wait for a confirmation
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with bound:
         yield bound

@@ -1,8 +1,8 @@
-"""Threads that answer the questions that wait in one queue, as `semcal ask` does.
+"""Threads that answer the questions of one queue, as `semcal ask` does.
 
-A model on this machine has one thread, and what waits when it is free enters the next pass together. Over a
-server each thread has connections of its own and takes one question at a time: so what a question costs is
-known, and what was given up is no longer asked for.
+A model on this machine has one thread, which answers all waiting questions in one pass. For a server, each
+thread has its own connections and answers one question at a time, so that the cost of a question is known,
+and withdrawn questions cause no further requests.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.score_column import scored_row
 from semcal.data.question import Question
 from semcal.data.template import Template
 from semcal.errors import InputError, QuestionError, ServerError, UsageError
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import (
     EmbeddedEquivalence,
     Equivalence,
@@ -29,9 +32,11 @@ from semcal.models.equivalence import (
     form_by,
     margins_by,
 )
+from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler, requests_a_question
-from semcal.results import Results, score
-from semcal.rows import AnswerKind
+from semcal.models.sample import Sampling, SamplingConfig
+from semcal.results import Results, score, scored_answers
+from semcal.rows import AnswerKind, Row
 from semcal.serve.answered import AnswerOutcome
 from semcal.serve.replies import ApiError
 from semcal.serve.requests import Coverage
@@ -39,20 +44,20 @@ from semcal.servers.client import ServerClient
 from semcal.servers.sampler import ServerModel
 from semcal.uncertainty import SemanticUQ
 
-#: Questions that enter one pass at most; that of a block of `semcal ask`.
+#: Maximum number of questions in a pass, as in a block of `semcal ask`.
 BATCH = 256
-#: How long a pass waits for programs to ask again that the last one has answered, in parts of what that took:
-#: in all, and for the next of them. Then they are asked together, and the replies are not sent during a pass.
+#: Maximum wait for the next questions of clients with finished answers, as shares of the last pass's time: in
+#: all, and for each next question. So these questions share a pass, and no reply is sent during a pass.
 WAIT, PAUSE = 1 / 4, 1 / 20
 
 
 class BackendFailed(ServerError):
-    """A model server gave no answer to a question."""
+    """A model server did not answer a question."""
 
 
 @dataclass(eq=False)
 class AnswerJob:
-    """A question that waits for its answer; with `samples` those that there are already."""
+    """A question that waits for its answer, with `samples` if they exist already."""
 
     question: Question
     kind: AnswerKind
@@ -60,14 +65,14 @@ class AnswerJob:
     future: Future[AnswerOutcome] = field(default_factory=Future)
 
     def joins(self, batch: Mapping[str, list[AnswerJob]], first: AnswerJob) -> bool:
-        """Whether it can be asked in one pass with others: ids are distinct, or questions the same."""
+        """Return whether it can share a pass: ids are distinct, or questions equal."""
         if self.kind != first.kind or self.samples is not None or first.samples is not None:
             return self is first
         same_id = batch.get(self.question.id)
         return len(batch) < BATCH if same_id is None else same_id[0].question == self.question
 
     def resolve(self, outcome: AnswerOutcome | Exception) -> None:
-        """Tell who waits, unless that was given up."""
+        """Set the outcome, unless the job was withdrawn."""
         if not self.future.set_running_or_notify_cancel():
             return
         if isinstance(outcome, Exception):
@@ -77,7 +82,7 @@ class AnswerJob:
 
 
 class _Timed:
-    """A model, and the seconds that were spent sampling from it."""
+    """A model with the seconds of its sampling."""
 
     def __init__(self, model: Sampler) -> None:
         self.model, self.seconds = model, 0.0
@@ -98,7 +103,7 @@ class _Timed:
 
 
 class _OneAtATime:
-    """An equivalence that several threads share and that is asked by one of them at a time."""
+    """An equivalence that several threads share, used by one at a time."""
 
     def __init__(self, equivalence: Equivalence) -> None:
         self._equivalence, self._lock = equivalence, threading.Lock()
@@ -107,7 +112,7 @@ class _OneAtATime:
         return getattr(self._equivalence, name)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each triple whether the premise entails the hypothesis."""
+        """Return for each triple whether the premise entails the hypothesis."""
         return [margin > 0 for margin in self.margins(triples)]
 
     def margins(self, triples: Sequence[Triple]) -> list[float]:
@@ -116,23 +121,42 @@ class _OneAtATime:
             return margins_by(self._equivalence, triples)
 
 
+class ScoreSource:
+    """Stand in for `SemanticUQ` if the calibration is of a score, which requests bring; no model is asked."""
+
+    name, revision = "scores", "scores"  # of the model
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.calibration, self.equivalence, self.model = calibration, ExactMatch(), self
+        self.asking, self.recalibrators = PromptConfig(), {None: Temperature(1.0)}
+        self.sampling = Sampling((Temperature(1.0),), self.asking, SamplingConfig())
+
+
 class Asker:
-    """`SemanticUQ` in one thread, on a model of its own."""
+    """`SemanticUQ` in one thread with its own model."""
 
     def __init__(self, uq: SemanticUQ, model: Sampler) -> None:
         self._timed = _Timed(model)
         self._uq = copy.copy(uq)
         self._uq.model = cast("Sampler", self._timed)
-        # what is of another template is told apart before, and the answer to it gets no probability
+        # questions with another template were detected before, and their answers get no probability
         self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
         self._client: ServerClient | None = getattr(model, "client", None)
         if self._client is not None and uq.calibration and (made_with := uq.calibration.provenance):
             self._client.aliases = frozenset(made_with.server.get("answered_as", ()))
-        #: Questions that enter one pass at most; over a server one, so that what it costs is known.
+        #: Maximum number of questions in a pass; one for a server, so that its cost is known.
         self.batch = BATCH if self._client is None else 1
 
     def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, AnswerOutcome | Exception]:
-        """Return the answers to distinct questions of one kind by their ids, or why there is none."""
+        """Return the answers to distinct questions of one kind by id, or the reason for a missing answer."""
+        if self._uq.calibration is not None and self._uq.calibration.score is not None:
+            scored = [scored_row(Row({"id": "", **(job.samples or {})})) for job in jobs]
+            answers = scored_answers(scored, self._uq.calibration)
+            form = form_by(self._uq.equivalence)
+            return {
+                job.question.id: AnswerOutcome(answer, form(answer.text or ""), 0, 0, 0.0, None, 0)
+                for job, answer in zip(jobs, answers)
+            }
         is_given = jobs[0].samples is not None
         usage = None if self._client is None or is_given else self._client.usage
         seconds, before, n_others = self._timed.seconds, copy.copy(usage), self._n_others
@@ -158,13 +182,13 @@ class Asker:
                 0 if is_given else len(answer.row.samples),
                 self._n_others > n_others,
             )
-        for name, error in results.failures.items():  # of a model on this machine a question is at fault
+        for name, error in results.failures.items():  # for a model on this machine, the question is the cause
             outcomes[name] = error if self._client is None else BackendFailed(error.reason)
         return outcomes
 
     @property
     def _n_others(self) -> int:
-        """The number of replies that named another model than was asked for."""
+        """Return the number of replies that named another model than the request."""
         return 0 if self._client is None else self._client.n_named_otherwise
 
     def _results(self, jobs: Sequence[AnswerJob]) -> Results:
@@ -176,13 +200,13 @@ class Asker:
         return score([row], self._uq.equivalence, calibration=self._uq.calibration, progress=False)
 
     def give_up(self) -> None:
-        """End what is asked of a server now; of a model on this machine a pass ends by itself."""
+        """Stop requests to a server now; a pass of a model on this machine ends by itself."""
         if self._client is not None:
             self._client.close()
 
 
 def make_askers(uq: SemanticUQ) -> list[Asker]:
-    """Return one for a model on this machine; for a server as many as keep its concurrency busy."""
+    """Return one asker for a model on this machine, or as many as a server's concurrency allows."""
     model = uq.model
     if not isinstance(model, ServerModel):
         return [Asker(uq, model)]
@@ -206,7 +230,7 @@ class Engine:
         self._under_way: dict[Asker, list[AnswerJob]] = {}
         self._changed = threading.Condition()
         self._closing = False
-        self._seconds = 1.0  # that a pass takes, by the last ones
+        self._seconds = 1.0  # seconds of a pass, from the last passes
         self._threads = [
             threading.Thread(target=self._work, args=(asker,), name=f"semcal-engine-{number}", daemon=True)
             for number, asker in enumerate(askers)
@@ -216,27 +240,27 @@ class Engine:
 
     @property
     def n_waiting(self) -> int:
-        """The number of questions that wait."""
+        """The number of waiting questions."""
         return len(self._waiting)
 
     @property
     def is_alive(self) -> bool:
-        """Whether all threads work."""
+        """True if all threads work."""
         return all(thread.is_alive() for thread in self._threads)
 
     def submit(self, job: AnswerJob) -> None:
-        """Let a question wait for its turn; ApiError, with when to try again, if too many do."""
+        """Add a question to the queue; ApiError, with a time to try again, if the queue is full."""
         with self._changed:
             if self._closing or len(self._waiting) >= self._most:
                 passes = 1 + len(self._waiting) / (len(self._askers) * self._batch)
                 seconds = min(60, max(1, round(passes * self._seconds)))
-                reason = f"{self._most} questions wait already; try again in {seconds} s"
+                reason = f"{self._most} questions are waiting; try again in {seconds} s"
                 raise ApiError(503, reason, code="overloaded", headers={"retry-after": str(seconds)})
             self._waiting.append(job)
             self._changed.notify()
 
     def withdraw(self, job: AnswerJob) -> None:
-        """Give a question up: it leaves the queue, and what only it needs is no longer asked of a server."""
+        """Remove a question from the queue, and stop requests to a server that only it needs."""
         job.future.cancel()
         idle = []
         with self._changed:
@@ -250,7 +274,7 @@ class Engine:
             asker.give_up()
 
     def close(self, *, at_once: bool = False) -> None:
-        """Answer what waits, and end the threads; or leave a pass under way to the end of the process."""
+        """Answer the waiting questions and end the threads; with `at_once`, drop the questions."""
         with self._changed:
             self._closing = True
             if at_once:
@@ -272,7 +296,7 @@ class Engine:
                 self._gather(sum(map(len, batch.values())), seconds)
 
     def _gather(self, n_answered: int, seconds: float) -> None:
-        """Wait until as many questions have come as a pass has answered, or they come no more."""
+        """Wait until as many questions have arrived as the last pass answered, or until no more arrive."""
         end = time.monotonic() + WAIT * seconds
         expected = min(len(self._waiting) + n_answered, self._batch) if n_answered > 1 else 0
         while (n := len(self._waiting)) < expected and not self._closing:
@@ -281,7 +305,7 @@ class Engine:
                 return
 
     def _next(self, asker: Asker) -> dict[str, list[AnswerJob]]:
-        """Return the next pass by the ids of questions; it is empty once all is done and it is closing."""
+        """Return the next pass by ids of questions; empty if the queue is empty and closing."""
         with self._changed:
             while not self._waiting:
                 if self._closing:
@@ -299,11 +323,11 @@ class Engine:
             return batch
 
     def _answer(self, asker: Asker, batch: Mapping[str, list[AnswerJob]]) -> None:
-        """Answer each question; if a pass fails for one of them, each by itself."""
+        """Answer each question; if a pass fails for one of them, answer them one by one."""
         outcomes: Mapping[str, AnswerOutcome | Exception]
         try:
             outcomes = asker.outcomes([jobs[0] for jobs in batch.values()])
-        except CancelledError:  # its connections were closed for a question that had been answered just then
+        except CancelledError:  # its connections were closed for a question that was just answered
             if any(not job.future.cancelled() for jobs in batch.values() for job in jobs):
                 self._answer(asker, batch)
             return
@@ -319,25 +343,27 @@ class Engine:
 
 
 class Tier:
-    """A model with its calibration, and the engine that asks it.
+    """A model with its calibration and engine.
 
-    The calibration must read nothing but samples; UsageError otherwise.
+    UsageError if the calibration needs more than samples.
     """
 
     def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
         assert uq.calibration is not None
-        if uq.calibration.columns:
+        if uq.calibration.columns and uq.calibration.score is None:
             columns = ", ".join(column.name for column in uq.calibration.columns)
             raise UsageError(
-                f"the calibration reads {columns} of each row, which requests do not hold; calibrate without "
-                "--feature"
+                f"the calibration needs the columns {columns}, which requests do not have. Calibrate without "
+                "--feature."
             )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
         self.coverage = Coverage(uq.calibration, uq.sampling)
         self.engine = Engine(make_askers(uq), most=queue)
-        # of a client that changes its system message each time, the last thousand are known
+        # limited, because a client may change its system message each time
         self._hash = lru_cache(1000)(lambda one: replace(uq.asking, template=one).hash(uq.model))
 
     def template_hash(self, question: Question) -> str:
-        """Return the hash of the prompt's template that a question is asked with."""
+        """Return the hash of the prompt's template that a question is asked with; "" for a score."""
+        if self.calibration.score is not None:
+            return ""
         return self._hash(Template.of(question) if question.messages else self.coverage.template)

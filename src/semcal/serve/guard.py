@@ -1,4 +1,4 @@
-"""What every request passes before it is read, and every reply after it: keys, limits, headers, the log."""
+"""Checks of every request before it is read, and headers and the log of every reply."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from semcal.serve.requests import CHAT, CHECK, LABELS
 from semcal.servers.settings import is_loopback
 
 LOGGER = logging.getLogger("semcal.serve")
-#: The page: its paths, its files in the folder `page`, and their types.
+#: Paths of the page, with their files in the folder `page` and their types.
 PAGE = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
-#: What may be asked without a key.
+#: Paths that need no key.
 OPEN = {"/health", "/ready", *PAGE}
-#: Lists and objects of a body, and braces and brackets in its texts, which are counted with them.
+#: Maximum number of lists and objects in a body, counted by braces and brackets, also in texts.
 MOST_CONTAINERS = 200_000
-#: Ids of requests that are echoed.
+#: Ids of requests that replies repeat.
 _ID = re.compile(r"[!-~]{1,128}")
 #: The port in a header "host".
 _PORT = re.compile(r":\d*$")
-#: Headers of replies that do not set them otherwise.
+#: Default headers of replies.
 HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -46,13 +46,13 @@ HEADERS = {
 
 
 def note(event: str, **values: Any) -> None:
-    """Log an event as a line of JSON, without texts of requests or answers."""
+    """Log an event as one line of JSON, without texts of requests or answers."""
     level, now = logging.ERROR if event == "error" else logging.INFO, time.gmtime()
     LOGGER.log(level, dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "event": event, **values}))
 
 
 def note_failure(event: str, error: Exception) -> None:
-    """Log an error with its text if that is a server's; others may quote the texts of a request."""
+    """Log an error, with its text only if it comes from a server, because others may quote requests."""
     reason = {"reason": str(error)} if isinstance(error, ServerError | BudgetError) else {}
     note(event, type=type(error).__name__, **reason)
 
@@ -64,17 +64,17 @@ class Guard:
         self.app, self.settings, self.count = app, settings, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse what may not be asked; pass on the rest, with its id."""
+        """Reject invalid requests, and pass others on with an id."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         start, headers = time.monotonic(), dict(Headers(scope=scope).items())
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
-        noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
+        noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # further fields of the log
         status, size, n_containers = 0, 0, 0
         limit, seconds = self.settings.max_body, self.settings.read_timeout
-        is_read = False  # the body, after which only the end of the connection is waited for
+        is_read = False  # the body; after it, only the end of the connection can follow
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -92,7 +92,7 @@ class Guard:
                 left = start + seconds - time.monotonic()  # one deadline for the whole body
                 message = await (receive() if is_read else asyncio.wait_for(receive(), left))
             except TimeoutError:
-                reason = f"the body did not come within {seconds:g} s; send it at once"
+                reason = f"the body did not arrive within {seconds:g} s; send it at once"
                 raise ApiError(408, reason, code="body_timeout", headers={"connection": "close"}) from None
             is_read = not message.get("more_body", False)
             piece = message.get("body", b"")
@@ -101,13 +101,13 @@ class Guard:
             if size > limit:
                 raise _too_large(f"is larger than {limit} bytes")
             if n_containers > MOST_CONTAINERS:
-                raise _too_large(f"holds more than {MOST_CONTAINERS} lists and objects")
+                raise _too_large(f"has more than {MOST_CONTAINERS} lists and objects")
             return message
 
         async def refuse(error: ApiError) -> None:
-            """Send an error, unless a reply has begun, which then ends early."""
+            """Send an error; a reply that has begun ends early instead."""
             noted["code"] = error.code
-            if error.code != "abstained":  # which is counted as a reply
+            if error.code != "abstained":  # counted as a reply
                 self.count(scope["path"], error.outcome)
             if not status:
                 await error.reply(scope, limited, answer)
@@ -117,14 +117,14 @@ class Guard:
             await self.app(scope, limited, answer)
         except ApiError as error:
             await refuse(error)
-        except asyncio.CancelledError:  # the server ends without it
-            await refuse(ApiError(503, "the server is stopping; ask again", code="stopping"))
+        except asyncio.CancelledError:  # the server stops without a reply
+            await refuse(ApiError(503, "the server is stopping; try again later", code="stopping"))
         except UnicodeEncodeError:
-            await refuse(ApiError(400, "a text holds half a character, which is no text"))
+            await refuse(ApiError(400, "a text has half a character; send valid Unicode"))
         except Exception as error:  # noqa: BLE001 - the client gets no trace, and the log no text
             places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             note("error", request_id=request_id, type=type(error).__name__, trace=places[-8:])
-            reason = f"something went wrong here; the log names the request {request_id}"
+            reason = f"internal error; the log of the server has details under request {request_id}"
             await refuse(ApiError(500, reason, code="internal_error"))
         finally:
             took = round(time.monotonic() - start, 4)
@@ -132,7 +132,7 @@ class Guard:
             note("request", **request, status=status, seconds=took, **noted)
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""
+        """Raise ApiError for a request without a key, from another page, or with an invalid body."""
         path = scope["path"]
         is_label = path == LABELS and bool(self.settings.label_keys)
         keys = self.settings.label_keys if is_label else self.settings.keys
@@ -141,12 +141,12 @@ class Guard:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not admits(keys, key.strip()):
                 kind = "a key for labels" if is_label else "a key"
-                reason = f"this needs {kind} of this server; send it as 'Authorization: Bearer KEY'"
+                reason = f"this path requires {kind} of this server; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
             scope["state"]["key"] = hashed(key.strip())[:KEY_DIGITS]
         host = _PORT.sub("", headers.get("host", "localhost")).strip("[]")
         if not self.settings.keys and not is_loopback(host):
-            reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
+            reason = "without a key, this server only accepts localhost or 127.0.0.1 as its host; set a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""Labels of replies: graded, written to the log, and told to the watch."""
+"""Labels of replies: graded, logged, and passed to the watch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
+from semcal.calibration.watch import PromiseWatch
 from semcal.errors import SemcalError, StoreError, shown
 from semcal.grading.grade import as_grader
 from semcal.reply_log import Reply, ReplyLog
@@ -18,17 +19,16 @@ from semcal.serve.engine import Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.replies import ApiError, TakenLabel
 from semcal.serve.requests import Label
-from semcal.serve.watch import PromiseWatch
 
 #: Graders that do not read the question.
 _WITHOUT_QUESTION = ("", "rules", "RuleGrader", "exact", "letter")
 
 
 class LabelTaker:
-    """Takes labels of the replies of one service, whose `log` they are in.
+    """Accept labels for the replies of one service, whose `log` holds them.
 
-    Labels are written to the `label_log`, which services share: there each service also finds the labels that
-    others took. One thread grades, and another one takes labels that need no grading.
+    Labels are written to the `label_log`, which services share, so each service also finds the labels that
+    others accepted. One thread grades, and another one handles labels that need no grading.
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class LabelTaker:
     ) -> None:
         self.log, self.label_log, self.watch = log, label_log, watch
         self.calibration, self.equivalence = tier.calibration, tier.uq.equivalence
-        self._counter = counter  # by what labels say
+        self._counter = counter  # counters by correctness
         self._lock = threading.Lock()
         self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
         self._plain = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")
-        self._reading: Future[None] | None = None  # of labels that other services took
+        self._reading: Future[None] | None = None  # of labels that other services accepted
 
     def close(self, *, at_once: bool = False) -> None:
-        """Take the labels that wait, or leave them."""
+        """Process the waiting labels, or drop them with `at_once`."""
         for thread in (self._grading, self._plain):
             thread.shutdown(wait=not at_once, cancel_futures=at_once)
 
     def submit(
         self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]
     ) -> Future[list[TakenLabel]]:
-        """Take labels that `key` has sent, in a thread."""
+        """Process labels sent with `key` in a thread."""
         thread = self._grading if any(label.references for label in labels) else self._plain
         return thread.submit(self._take, labels, key, is_wanted)
 
     def read_new(self) -> None:
-        """Let the watch read labels that others took, and heed that some were struck, in a thread."""
+        """Let the watch read new and struck labels of other services, in a thread."""
         if self._reading is None or self._reading.done():
             with suppress(RuntimeError):  # the service ends
                 self._reading = self._plain.submit(self._read_new)
@@ -77,9 +77,9 @@ class LabelTaker:
             self.watch.read_labels(self.label_log, (self.calibration.id,))
 
     def _take(self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]) -> list[TakenLabel]:
-        """Write labels down, all or none of them, and tell the watch; none that are not wanted any more."""
+        """Log all labels or none and update the watch, unless the client is gone."""
         if self.label_log is None:
-            raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
+            raise ApiError(409, "the server has no log; start it with --log FILE", code="no_log")
         verdicts = dict[str, bool]()
         try:
             for place, label in enumerate(labels):
@@ -87,7 +87,7 @@ class LabelTaker:
                     return []
                 correct = self._verdict(self.label_log, label, f"labels.{place}")
                 if verdicts.setdefault(label.id, correct) != correct:
-                    reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
+                    reason = f"the reply {shown(label.id)} has two different labels; send one"
                     raise ApiError(400, reason)
             with self._lock:
                 counted = self.label_log.label(verdicts, key)
@@ -96,23 +96,23 @@ class LabelTaker:
                 self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))
-            reason = "the log cannot be used, so no label was taken; try again later"
+            reason = "the log cannot be used, so no label was accepted; try again later"
             raise ApiError(503, reason, code="log_failed") from error
         ids = [label.id for label in labels]
         return [TakenLabel(id=id, correct=verdicts[id], counts=id in counted) for id in ids]
 
     def _verdict(self, label_log: ReplyLog, label: Label, param: str) -> bool:
-        """Whether a label calls its reply right; ApiError if it does not say, or cannot be taken."""
+        """Return whether a label calls its reply correct; ApiError if the label is invalid."""
         if (label.correct is None) == (not label.references):
-            raise ApiError(400, "give 'correct' or 'reference', one of them", param=param)
+            raise ApiError(400, "expected either 'correct' or 'reference'; send one of them", param=param)
         if not all(text.strip() for text in label.references):
-            reason = "a reference is empty, which no answer can match; send its text, or 'correct'"
+            reason = "a reference is empty; send its text, or 'correct'"
             raise ApiError(400, reason, param=param)
         reply = label_log.reply(label.id)
         if reply is None and self.log is not None and (reply := self.log.reply(label.id)) is not None:
-            label_log.add(reply)  # which could not be written to when this one was given
+            label_log.add(reply)  # the label log could not be written when this reply was sent
         if reply is None:
-            reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
+            reason = f"the log has no reply with the id {shown(label.id)}; send the 'id' of a reply"
             raise ApiError(404, reason, code="unknown_reply", param=param)
         return self._grade(reply, label.references, param) if label.correct is None else label.correct
 
@@ -123,18 +123,18 @@ class LabelTaker:
         return as_grader("rules" if name == "RuleGrader" else name, self.equivalence)
 
     def _grade(self, reply: Reply, references: list[str], param: str) -> bool:
-        """Whether the grader calls a logged answer right; ApiError if it cannot."""
+        """Return whether the grader calls a logged answer correct; ApiError if it cannot."""
         if reply.answer is None:
-            reason = "answers are not kept here, so none can be graded; send 'correct'"
+            reason = "the log has no answers to grade; send 'correct'"
             raise ApiError(409, reason, code="no_answers", param=param)
         texts: Mapping[str, Any] = reply.texts or {}
         question, name = str(texts.get("question") or ""), self.calibration.grader or ""
         if not question and name not in _WITHOUT_QUESTION:
-            reason = f"the grader {name} reads questions, and the log holds none; send 'correct'"
+            reason = f"the grader {name} needs questions, and the log has none; send 'correct'"
             raise ApiError(409, reason, code="no_question", param=param)
         try:
             return bool(self.grader.grade(question, [reply.answer], references).correct)
         except SemcalError as error:
             note_failure("grader", error)
-            reason = f"the grader {name} gave no verdict; send 'correct', or try again later"
+            reason = f"the grader {name} returned no verdict; send 'correct', or try again later"
             raise ApiError(502, reason, code="grader_failed", param=param) from error

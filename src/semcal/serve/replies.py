@@ -1,4 +1,4 @@
-"""Replies as they are sent, and as /openapi.json describes them: a model each.
+"""Models of the replies, for sending and for /openapi.json.
 
 A field with a default is absent if it is not set.
 """
@@ -18,13 +18,13 @@ from semcal.files import dumps
 from semcal.rows import AnswerKind
 from semcal.serve.answered import Answered
 
-#: The status of a reply that nobody waits for any more.
+#: The status of a reply whose client has disconnected.
 CLIENT_GONE = 499
 _Item = TypeVar("_Item")
 
 
 class JsonReply(JSONResponse):
-    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
+    """A reply in semcal's JSON: infinities as texts, undefined numbers as null."""
 
     def render(self, content: Any) -> bytes:
         """Return the bytes."""
@@ -48,9 +48,9 @@ class ListedMeaning(_Content):
 
 
 class SemcalPart(_Content):
-    """The object `semcal` of a reply: keys of `semcal ask --json`, and who answered."""
+    """The object `semcal` of a reply: the keys of `semcal ask --json`, and the model that answered."""
 
-    id: str  # of the reply
+    id: str  # id of the reply
     answer: str | None
     confidence: float | None
     score: float | None
@@ -68,16 +68,16 @@ class SemcalPart(_Content):
     explanation: str | None
     route: str
     uncovered: tuple[str, ...] = ()  # if the calibration does not cover the request
-    audit: bool = False  # if the reply is to be labeled in any case
+    audit: bool = False  # if the reply is marked for a label
 
     @classmethod
     def of(cls, answered: Answered, *, most: int | None = None, samples: bool = False) -> SemcalPart:
-        """Describe an answer with its first `most` meanings, and their samples if these are asked for."""
+        """Describe an answer with its first `most` meanings, and with `samples` their samples."""
         answer, verdict = answered.outcome.answer, answered.verdict
         has_probability = verdict.probability is not None
         values = vars(answer) | vars(verdict) | vars(answered)
         values |= {"answer": answer.text, "confidence": verdict.probability, "reason": answer.reason}
-        values |= {"m": len(answer.row.samples), "audit": answered.audited}
+        values |= {"m": len(answer.row.json.get("samples") or ()), "audit": answered.audited}
         values["explanation"] = (answer if has_probability else replace(answer, like=None)).explanation
         values["meanings"] = [
             ListedMeaning(
@@ -93,7 +93,7 @@ class SemcalPart(_Content):
 
 
 class TokenUsage(_Content):
-    """The tokens of all samples, and the verdict again."""
+    """The tokens of all samples, and the verdict."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -143,7 +143,7 @@ class Completion(_Content):
 
     @classmethod
     def of(cls, answered: Answered, semcal: SemcalPart, model: str, style: str, sentence: str) -> Completion:
-        """Say an answer, or abstain in the style that the operator has chosen."""
+        """Return an answer, or an abstention in the style of the operator."""
         content, refusal = answered.outcome.answer.text, None
         if content is None or (answered.verdict.abstained and style != "pass"):
             content, refusal = (None, sentence) if style == "refusal" else (sentence, None)
@@ -160,10 +160,10 @@ class Completion(_Content):
         )
 
     async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
-        """Yield the reply as a stream: its message, its end, and with `include_usage` that.
+        """Yield the reply as a stream: the message, the end, and with `include_usage` the usage.
 
-        The first event holds the whole message: of a refusal in a later one LiteLLM loses the text. `semcal`
-        stands in the first two.
+        The first event holds the whole message, because LiteLLM loses the text of a later refusal. The first
+        two events hold `semcal`.
         """
         whole = self.model_dump(exclude_unset=True) | {"object": "chat.completion.chunk"}
         (choice,), usage = whole.pop("choices"), whole.pop("usage")
@@ -181,7 +181,7 @@ def _event(content: Mapping[str, Any]) -> bytes:
 
 
 class CheckedAnswer(_Content):
-    """How likely a given answer is right."""
+    """The probability that a given answer is right."""
 
     id: str
     object: Literal["semcal.check"]
@@ -193,14 +193,14 @@ class CheckedAnswer(_Content):
 
 
 class ReplyList(_Content, Generic[_Item]):
-    """A list as OpenAI's are."""
+    """A list in OpenAI's shape."""
 
     object: Literal["list"]
     data: list[_Item]
 
 
 class TakenLabel(_Content):
-    """A label that was taken; it does not count if an equal answer was labeled before."""
+    """An accepted label; it does not count if an equal answer was labeled before."""
 
     id: str
     correct: bool
@@ -208,7 +208,7 @@ class TakenLabel(_Content):
 
 
 class ServedModel(_Content):
-    """A name that a request may give as its model."""
+    """A name of the model for requests."""
 
     id: str
     object: Literal["model"]
@@ -223,7 +223,7 @@ class Health(_Content):
 
 
 class Readiness(_Content):
-    """Whether questions are answered, and what does not work."""
+    """The readiness of the server, with its missing parts."""
 
     status: Literal["ready", "draining", "failed"]
     missing: list[str]  # parts: engine, model, equivalence, fallback
@@ -243,7 +243,7 @@ class Versions(_Content):
 
 
 class ServiceState(_Content):
-    """What the page shows beside replies."""
+    """The data of the page besides replies."""
 
     models: tuple[str, ...]
     calibration: str
@@ -260,7 +260,7 @@ class ServiceState(_Content):
 
 
 class ErrorReply(_Content):
-    """An error in OpenAI's shape; that of an abstention says what was found."""
+    """An error in OpenAI's shape; for an abstention, it describes the answer."""
 
     error: dict[Literal["message", "type", "param", "code"], str | None]
     id: str = ""
@@ -269,7 +269,7 @@ class ErrorReply(_Content):
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A request that gets an error; the message says what to do."""
+    """An error in reply to a request; the message has the remedy."""
 
     status: int
     message: str
@@ -277,16 +277,16 @@ class ApiError(Exception):
     code: str = "invalid_request"
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    semcal: SemcalPart | None = None  # of an abstention
+    semcal: SemcalPart | None = None  # for an abstention
 
     @property
     def outcome(self) -> str:
-        """What metrics count it as."""
+        """The outcome for metrics."""
         return self.code if self.status >= CLIENT_GONE else "refused"
 
     @property
     def reply(self) -> JsonReply:
-        """What is sent."""
+        """The body of the reply."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         said = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         further = {} if self.semcal is None else {"id": self.semcal.id, "semcal": self.semcal}

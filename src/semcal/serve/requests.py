@@ -1,8 +1,8 @@
-"""Requests in the shape of OpenAI's chat completions: what they ask, and what a calibration covers of it.
+"""Requests in the shape of OpenAI's chat completions, and their coverage by a calibration.
 
-A probability holds for answers that are drawn as those of the labelled questions were. So what would draw
-them otherwise is refused, or set aside and named where the operator allows it; what would change the form of
-a reply is refused in any case.
+A probability holds for answers that are sampled like those of the labeled questions. Options that change the
+sampling are rejected, or ignored and named if the operator allows it. Options that change the form of a reply
+are always rejected.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from semcal.registry import check_name
 from semcal.serve.replies import ApiError
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
-#: How far a temperature may be from that of the calibration.
+#: Maximum difference between a temperature and that of the calibration.
 _CLOSE = 1e-9
-#: Digits of the hash that tells chats with the same last turn apart.
+#: Number of digits of the hash that distinguishes chats with equal last turns.
 _DIGITS = 16
 Style = Literal["sentence", "refusal", "pass", "error"]
-"""How an abstention is said."""
+"""The form of an abstention."""
 
 # ---- Bodies
 
@@ -58,17 +58,17 @@ class Message(_Body):
 
     @property
     def text(self) -> str:
-        """Its text, of several parts in lines."""
+        """The text; several parts are joined by line breaks."""
         parts = self.content if isinstance(self.content, list) else []
         return self.content if isinstance(self.content, str) else "\n".join(part.text or "" for part in parts)
 
 
 class Options(_Body):
-    """What semcal is asked for beside the answer."""
+    """Options of semcal in a request."""
 
-    risk: float | None = None  # one of the certified ones
-    meanings: int | None = Field(default=None, ge=1)  # how many are listed
-    samples: bool = False  # whether the draws are
+    risk: float | None = None  # one of the certified risks
+    meanings: int | None = Field(default=None, ge=1)  # number of listed meanings
+    samples: bool = False  # whether samples are listed
 
 
 class StreamOptions(_Body):
@@ -79,12 +79,12 @@ class StreamOptions(_Body):
 
 
 def _only(*values: Any) -> Any:
-    """A field that may be null or one of these values."""
+    """Return a field that may be null or one of these values."""
     return Field(default=None, json_schema_extra={"enum": [*values, None]})
 
 
 class Drawing(_Body):
-    """What would draw other answers, but for the values that do not."""
+    """Options that change the sampling, with the values that do not."""
 
     top_p: float | None = _only(1)
     top_k: int | None = _only(0, -1)
@@ -102,7 +102,7 @@ class Drawing(_Body):
 
 
 class Form(_Body):
-    """What would change the form of a reply, but for the values that do not."""
+    """Options that change the form of a reply, with the values that do not."""
 
     n: int | None = _only(1)
     logprobs: bool | None = _only(False)
@@ -126,7 +126,7 @@ class ChatRequest(Drawing, Form):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     semcal: Options | None = None
     temperature: float | None = None
-    # what changes nothing here
+    # options without effect here
     seed: int | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
@@ -138,40 +138,41 @@ class ChatRequest(Drawing, Form):
     parallel_tool_calls: bool | None = None
 
     def others(self, kind: type[_Body]) -> Iterator[tuple[str, Any]]:
-        """The fields of a kind that hold a value which is not taken, with it."""
+        """Return the fields of a kind with values that are not supported."""
         for name, entry in kind.model_fields.items():
             if (value := getattr(self, name)) not in cast("Any", entry.json_schema_extra)["enum"]:
                 yield name, value
 
 
 class CheckRequest(_Body):
-    """A request to /v1/semcal/check: an answer, and its question or messages."""
+    """A request to /v1/semcal/check: an answer and its question or messages, or a row with a score."""
 
     model: str | None = None
     messages: list[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
     question: str | None = None
     context: str | None = None
-    answer: str
-    samples: list[str | None] | None = None  # draws that there are already; null is no answer
+    answer: str | None = None
+    row: dict[str, Any] | None = None  # as of `semcal measure`, if the calibration is of a score
+    samples: list[str | None] | None = None  # existing samples; null means no answer
     log_likelihoods: list[float | None] | None = None
     semcal: Options | None = None
 
     def given_samples(self, m: int) -> dict[str, Any] | None:
-        """The m samples of the request as a row holds them; None if there are none, ApiError for others."""
+        """Return the m samples of the request as in a row, None without any; ApiError for other numbers."""
         if self.samples is None:
             if self.log_likelihoods is not None:
-                raise ApiError(400, "'log_likelihoods' go with 'samples'; send both")
+                raise ApiError(400, "'log_likelihoods' require 'samples'; send both")
             return None
         if len(self.samples) != m:
             n = len(self.samples)
-            reason = f"'samples' holds {n} draws, and the calibration was made with {m}; send {m}"
+            reason = f"'samples' has {n} answers, expected {m} as in the calibration; send {m}"
             raise ApiError(400, reason, param="samples")
         likelihoods = {} if self.log_likelihoods is None else {"log_likelihoods": self.log_likelihoods}
         return {"samples": self.samples, **likelihoods}
 
 
 class Label(_Body):
-    """Whether the answer of a reply is right, or what would be."""
+    """The correctness of the answer of a reply, or correct answers."""
 
     id: str
     correct: bool | None = None
@@ -179,43 +180,43 @@ class Label(_Body):
 
     @property
     def references(self) -> list[str]:
-        """All correct answers that the label names."""
+        """All correct answers of the label."""
         return [self.reference] if isinstance(self.reference, str) else self.reference or []
 
 
-# ---- What is asked
+# ---- Questions
 
 
 @dataclass(frozen=True)
 class Query:
-    """The question of a request, and what of it the calibration does not cover (empty: all is covered)."""
+    """The question of a request, and its parts that the calibration does not cover."""
 
     question: Question
-    uncovered: tuple[tuple[str, str], ...] = ()  # names of parameters, and a sentence each
+    uncovered: tuple[tuple[str, str], ...] = ()  # names of parameters, each with a sentence
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a calibration covers: its template, and how answers are drawn."""
+    """The coverage of a calibration: its template and its sampling."""
 
     calibration: Calibration
     sampling: Sampling
 
     @property
     def template(self) -> Template:
-        """That of the calibration's prompt."""
+        """The template of the calibration's prompt."""
         return self.sampling.asking.template or Template()
 
     def read(self, request: ChatRequest) -> Query:
-        """What a request asks; ApiError for what no reply could hold."""
+        """Return the question of a request; ApiError for options that no reply supports."""
         for name, value in request.others(Form):
-            reason = f"{name} {shown(value)} asks for another form of reply than one text; leave it out"
+            reason = f"{name} {shown(value)} is not supported, because a reply is one text; omit it"
             raise ApiError(400, reason, code="unsupported_parameter", param=name)
         query = self.question(request.messages)
         return replace(query, uncovered=(*query.uncovered, *self._drawn_otherwise(request, query.question)))
 
     def question(self, messages: Sequence[Message]) -> Query:
-        """The question of messages; ApiError if they hold something else than texts."""
+        """Return the question of messages; ApiError if they do not only hold texts."""
         try:
             turns = turns_of([_plain(message, place) for place, message in enumerate(messages)])
         except InputError as error:
@@ -232,28 +233,28 @@ class Coverage:
                     text = fields["question"]
                     question = Question(text, text, context=fields.get("context"))
                     return self._as_labelled(question, "messages")
-            if turns[0].role != "system":  # the calibration's own goes before a question alone
+            if turns[0].role != "system":  # the calibration's system message precedes a single question
                 template = replace(template, system=self.template.system)
         difference = self.template.difference(template, question)
         if difference is None:
             return Query(question)
-        if template.system != self.template.system:  # which is the operator's own
-            difference = "the system message is another one"
-        reason = f"the calibration was learnt with another prompt: {difference}; send such messages, or "
+        if template.system != self.template.system:  # the message belongs to the operator
+            difference = "the system message differs"
+        reason = f"the calibration was learned with another prompt: {difference}; send such messages, or "
         return Query(question, (("messages", f"{reason}calibrate with yours"),))
 
     def plain(self, text: str, context: str | None) -> Query:
-        """A question without messages, in the calibration's template."""
+        """Return a question without messages, in the calibration's template."""
         question = Question(text, text, context=context)
         if not text.strip():
-            raise ApiError(400, "the question is empty", param="question")
+            raise ApiError(400, "'question' is empty; send a text", param="question")
         if self.template.roles:
-            reason = f"the calibration is of messages ({', '.join(self.template.roles)}); send 'messages'"
+            reason = f"the calibration is for messages ({', '.join(self.template.roles)}); send 'messages'"
             return Query(question, (("question", reason),))
         return self._as_labelled(question, "context")
 
     def _as_labelled(self, question: Question, param: str) -> Query:
-        """A question, covered if it has a passage as the labelled ones had, or as the template has one."""
+        """Return a question, covered if it has a passage like the labeled questions or the template."""
         asking, user = self.sampling.asking, self.template.user
         if user is not None:
             asking = replace(asking, open_book="{context}" in user)
@@ -261,22 +262,22 @@ class Coverage:
         return Query(question, () if difference is None else ((param, difference),))
 
     def _drawn_otherwise(self, request: ChatRequest, question: Question) -> list[tuple[str, str]]:
-        """The options of a request that would sample other answers, and a sentence for each."""
+        """Return the options of a request that change the sampling, each with a sentence."""
         uncovered, value = [], request.temperature
         temperature, limit = temperature_of(self.sampling.recalibrators[0]), self.sampling.limit(question)
         if value is not None and (temperature is None or abs(value - temperature) > _CLOSE):
-            at = "under its recalibrator" if temperature is None else f"at {temperature:g}"
-            uncovered.append(("temperature", f"answers are drawn {at}, not at temperature {value:g}"))
+            at = "with its recalibrator" if temperature is None else f"at {temperature:g}"
+            uncovered.append(("temperature", f"answers are sampled {at}, not at temperature {value:g}"))
         for name, value in request.others(Drawing):
-            uncovered.append((name, f"answers are drawn without {name} {shown(value)}"))
+            uncovered.append((name, f"answers are sampled without {name} {shown(value)}"))
         for name in ("max_tokens", "max_completion_tokens"):
             if (value := getattr(request, name)) is not None and value < limit:
-                reason = f"answers have up to {limit} tokens, and {name} {value} would cut some short"
+                reason = f"answers have up to {limit} tokens, and {name} {value} would truncate some"
                 uncovered.append((name, reason))
-        return [(name, f"{reason}; leave it out") for name, reason in uncovered]
+        return [(name, f"{reason}; omit it") for name, reason in uncovered]
 
     def threshold_for(self, risk: float | None) -> Threshold | None:
-        """The threshold for a risk that a request names; ApiError for one that is not certified."""
+        """Return the threshold for a risk of a request; ApiError for a risk without a threshold."""
         bands = self.calibration.all_thresholds
         found = [band for band in bands if risk is not None and abs(band.risk_limit - risk) <= _CLOSE]
         if risk is None or found:
@@ -288,7 +289,7 @@ class Coverage:
 
 
 def _id_of(turns: Sequence[Turn]) -> str:
-    """The last turn, with a hash of what came before it: from it the random numbers are derived."""
+    """Return the last turn, with a hash of earlier turns, as the seed of random numbers."""
     *before, last = turns
     if not before:
         return last.content
@@ -297,12 +298,12 @@ def _id_of(turns: Sequence[Turn]) -> str:
 
 
 def _plain(message: Message, place: int) -> dict[str, Any]:
-    """A message as semcal's rows hold it: developers speak as the system, parts of text are one text."""
+    """Return a message as in semcal's rows: the developer role becomes system, and text parts are joined."""
     further = {name: value for name, value in (message.model_extra or {}).items() if value not in (None, [])}
     role = "system" if message.role == "developer" else message.role
     for part in message.content if isinstance(message.content, list) else ():
         if part.type != "text" or part.text is None:
-            reason = f"holds a part of type {shown(part.type)}; the calibration covers text alone"
+            reason = f"has a part of type {shown(part.type)}; the calibration covers only text"
             raise InputError(f'"messages"[{place}] {reason}')
     return {"role": role, "content": message.text, **further}
 
@@ -310,19 +311,19 @@ def _plain(message: Message, place: int) -> dict[str, Any]:
 # ---- Errors of bodies
 
 
-#: The bodies of paths, for what is said of an unknown key.
+#: The bodies of paths, for messages on unknown keys.
 _BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest, LABELS: Label}
 
 
 def body_error(path: str, errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """The error of a body that is none, as pydantic finds it; of an unknown key with the nearest one."""
-    if path == LABELS and isinstance(errors[0].get("input"), list):  # what is wrong with it as one label
+    """Return the error for an invalid body, with the nearest name for an unknown key."""
+    if path == LABELS and isinstance(errors[0].get("input"), list):  # without the errors of a single label
         errors = [error for error in errors if "Label" not in error["loc"]] or errors
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     place = [str(part) for part in first["loc"] if part not in ("body", "Label", "list[Label]")]
     param = ".".join(place) or None
     if first["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON: {first['ctx']['error']}", code="invalid_json")
+        return ApiError(400, f"the body is not valid JSON: {first['ctx']['error']}", code="invalid_json")
     if first["type"] == "extra_forbidden":
         parts: dict[str, type[BaseModel]] = {"semcal": Options, "stream_options": StreamOptions}
         model = (parts.get(place[0]) if len(place) > 1 else None) or _BODIES.get(path, Label)

@@ -1,4 +1,4 @@
-"""What `semcal serve` does with a request, but for HTTP: answer it, decide, and write the reply down."""
+"""The service behind `semcal serve`, without HTTP: answer a request, decide, and log the reply."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from semcal import __version__
 from semcal.calibration.production import is_in_share
+from semcal.calibration.watch import PromiseWatch
+from semcal.data.question import Question
 from semcal.errors import (
     BudgetError,
     InputError,
@@ -38,13 +40,12 @@ from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
 from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
 from semcal.serve.requests import CHAT, CHECK, ChatRequest, CheckRequest, Label, Message, Options, Query
-from semcal.serve.watch import PromiseWatch
 from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
-#: The status of a model server in a message.
+#: The HTTP status of a model server in a message.
 _STATUS = re.compile(r"\bHTTP \d{3}\b")
-#: Seconds that the log has in any case, whatever sampling took.
+#: Minimum number of seconds for writing to the log.
 LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
@@ -52,27 +53,27 @@ _Result = TypeVar("_Result")
 
 
 class Metrics:
-    """What Prometheus reads."""
+    """The metrics for Prometheus."""
 
     def __init__(self, engine: Engine, watch: PromiseWatch | None, *, model: str, calibration: str) -> None:
         self.registry = CollectorRegistry()
         facts = {"version": __version__, "model": model, "calibration": calibration}
-        Info("semcal", "What answers", registry=self.registry).info(facts)
+        Info("semcal", "Version, model and calibration", registry=self.registry).info(facts)
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
-        self.requests = counter("semcal_requests", "Requests by what came of them", ["outcome"])
+        self.requests = counter("semcal_requests", "Requests by outcome", ["outcome"])
         self.seconds = Histogram(
-            "semcal_seconds", "From a request to its reply", buckets=BUCKETS, registry=self.registry
+            "semcal_seconds", "Seconds from a request to its reply", buckets=BUCKETS, registry=self.registry
         )
-        self.draws = counter("semcal_draws", "Answers drawn")
-        self.cost = counter("semcal_cost", "What model servers charged, by their prices")
-        self.labels = counter("semcal_labels", "Labels by what they say", ["correct"])
-        self.unlogged = counter("semcal_unlogged", "Replies that could not be written down")
-        gauge("semcal_queue", "Questions that wait").set_function(lambda: engine.n_waiting)
+        self.draws = counter("semcal_draws", "Sampled answers")
+        self.cost = counter("semcal_cost", "Cost of requests to model servers, by their prices")
+        self.labels = counter("semcal_labels", "Labels by correctness", ["correct"])
+        self.unlogged = counter("semcal_unlogged", "Replies that could not be logged")
+        gauge("semcal_queue", "Waiting questions").set_function(lambda: engine.n_waiting)
         if watch is not None:
-            gauge("semcal_alarm", "Whether a promise was shown not to hold").set_function(lambda: watch.alarm)
+            gauge("semcal_alarm", "1 during an alarm of the watch").set_function(lambda: watch.alarm)
             e_value = gauge("semcal_e_value", "Evidence against a promise", ["watch"])
-            limit = gauge("semcal_e_limit", "The evidence that is an alarm", ["watch"])
-            notice = gauge("semcal_notice", "Whether there is some evidence against a promise", ["watch"])
+            limit = gauge("semcal_e_limit", "Evidence that raises an alarm", ["watch"])
+            notice = gauge("semcal_notice", "1 if there is some evidence against a promise", ["watch"])
             for name, test in watch.tests.items():
                 notice.labels(name).set_function(partial(getattr, test, "notice"))
                 limit.labels(name).set(1 / test.alpha)
@@ -80,9 +81,9 @@ class Metrics:
 
 
 class ModelServers:
-    """The model servers behind a service by their parts: "model", "fallback", "equivalence".
+    """The model servers behind a service by part: "model", "fallback", "equivalence".
 
-    Each is asked for its models, which costs nothing, at most once in `fresh_for` seconds.
+    A check requests the list of models, which is free, at most once in `fresh_for` seconds.
     """
 
     def __init__(self, models: Mapping[str, SemanticUQ]) -> None:
@@ -99,7 +100,7 @@ class ModelServers:
         self._asking = asyncio.Lock()
 
     async def silent(self) -> list[str]:
-        """Return the parts whose servers do not answer, or refuse the key."""
+        """Return the parts whose servers do not answer, or reject the key."""
         async with self._asking:
             if time.monotonic() - self._asked >= self.fresh_for:
                 asked = (asyncio.to_thread(_is_silent, client) for client in self.clients.values())
@@ -115,7 +116,7 @@ class ModelServers:
 
 
 def _is_silent(client: ServerClient) -> bool:
-    """Whether a server gives no answer, or one that it would give to questions too; some have no /models."""
+    """Return whether a server does not answer, or answers with an error that questions would get too."""
     try:
         client.get("/models")
     except ServerError as error:
@@ -125,7 +126,7 @@ def _is_silent(client: ServerClient) -> bool:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request under way: since when, until when, and what returns if its client goes away."""
+    """A request in progress: its start, its deadline, and a function that returns when its client is gone."""
 
     gone: Callable[[], Awaitable[None]]
     start: float
@@ -133,11 +134,11 @@ class Waiting:
 
 
 class Service:
-    """A model with its calibration, as it answers requests.
+    """A model with its calibration that answers requests.
 
-    `names` are what requests call the model and the calibration. What the model abstains from, the model of
-    `fallback` answers, by its own calibration. Each reply is also written to the label log, which
-    services share; all labels are there. The page offers the questions of `examples`.
+    `names` are the names of the model and the calibration in requests. If the model abstains, the model of
+    `fallback` answers with its own calibration. Each reply is also written to the label log, which services
+    share and which holds all labels. The page offers the questions of `examples`.
     """
 
     def __init__(
@@ -167,22 +168,24 @@ class Service:
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
         self.labels = LabelTaker(log, self.label_log, watch, self.primary, self.metrics.labels)
         self.draining = False
-        self.n_given_up = 0  # requests that an end at once left without an answer
+        self.n_given_up = 0  # number of requests without an answer after an immediate stop
         self.log_fault: str | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
 
     def _check_fallback(self, fallback: Tier) -> None:
-        """UsageError unless there is a threshold to fall back from, and answers to fall back to."""
+        """Raise UsageError unless there is a threshold, and both models sample their answers."""
         if self.primary.calibration.threshold is None:
             raise UsageError(
-                "--fallback answers what lies below the threshold, and the calibration has none; "
-                "calibrate with --risk"
+                "--fallback requires a threshold, and the calibration has none. Run semcal calibrate with "
+                "--risk."
             )
         if "given" in (self.primary.calibration.answer_kind, fallback.calibration.answer_kind):
-            raise UsageError("--fallback is for answers of models, and a calibration is of given ones")
+            raise UsageError(
+                "--fallback requires calibrations of models' answers, not of given answers. Omit it."
+            )
 
     def close(self, *, at_once: bool = False) -> None:
-        """Answer what waits, or nothing more, and close the log."""
+        """Answer the waiting questions, or none with `at_once`, and close the log."""
         for tier in (self.primary, self.fallback):
             if tier is not None:
                 tier.engine.close(at_once=at_once)
@@ -196,12 +199,12 @@ class Service:
     # ---- Requests
 
     async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
-        """Answer a request; ApiError if it is refused, or `gone` returns before the answer."""
+        """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""
         waiting, options = self._begin(gone), request.semcal or Options()
         self.check_model(request.model)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
-            reason = "the calibration is of given answers; ask how likely one is right at /v1/semcal/check"
+            reason = "the calibration is for given answers; send the answer to /v1/semcal/check"
             raise ApiError(400, reason, code="wrong_calibration")
         query = self.primary.coverage.read(request)
         self._check_covered(query)
@@ -225,25 +228,27 @@ class Service:
             return first
 
     async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
-        """Find the probability of a given answer; errors as of `chat`."""
+        """Compute the probability of a given answer; errors as in `chat`."""
         waiting, options = self._begin(gone), request.semcal or Options()
         coverage = self.primary.coverage
         self.check_model(request.model or self.models[0])
+        if self.calibration.score is not None or request.row is not None:
+            return await self._check_row(request, options, waiting)
         if self.calibration.answer_kind != "given":
-            reason = f"the calibration is of {self.calibration.answer_kind} answers, not of given ones"
+            reason = f"the calibration is for {self.calibration.answer_kind} answers, not for given answers"
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
         if (request.messages is None) == (request.question is None):
-            raise ApiError(400, "give 'messages' or 'question', one of them")
+            raise ApiError(400, "expected either 'messages' or 'question'; send one of them")
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
         self._check_size(request.messages or (), *(text for text in texts if text))
-        if not request.answer.strip():
-            raise ApiError(400, "the answer is empty; there is nothing to check")
+        if not (request.answer or "").strip():
+            raise ApiError(400, "'answer' is missing or empty; send the answer to check", param="answer")
         if request.messages is None:
             query = coverage.plain(request.question or "", request.context)
         elif request.context is None:
             query = coverage.question(request.messages)
         else:
-            reason = "'context' goes with a 'question'; put it into the messages"
+            reason = "'context' requires 'question'; put the passage into the messages"
             raise ApiError(400, reason, param="context")
         self._check_covered(query)
         query = replace(query, question=replace(query.question, extra={"answer": request.answer}))
@@ -251,31 +256,44 @@ class Service:
         answered = await self._answer(self.primary, query, options, waiting, samples=samples)
         return await self._finish(answered, waiting)
 
+    async def _check_row(self, request: CheckRequest, options: Options, waiting: Waiting) -> Answered:
+        """Find the probability of a row with a score."""
+        row, others = request.row, (request.question, request.messages, request.answer, request.samples)
+        if self.calibration.score is None:
+            raise ApiError(400, "the calibration is of samples; send 'question' and 'answer'", param="row")
+        if row is None or any(value is not None for value in others):
+            reason = f"the calibration is of the score {self.calibration.base!r}; send 'row' with it, alone"
+            raise ApiError(400, reason, param="row")
+        self._check_size((), dumps(row), param="row")
+        query = Query(Question(str(row.get("id", "")), "", extra={"row": row}))
+        answered = await self._answer(self.primary, query, options, waiting, samples=row)
+        return await self._finish(answered, waiting)
+
     def _begin(self, gone: Callable[[], Awaitable[None]]) -> Waiting:
         start = time.monotonic()
         return Waiting(gone, start, start + self.settings.request_timeout)
 
     def check_model(self, name: str) -> None:
-        """ApiError unless a request may name this model."""
+        """Raise ApiError unless a request may name this model."""
         try:
             check_name(name, self.models, what="model")
         except UsageError as error:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
     def _check_size(self, messages: Sequence[Message], *further: str, param: str = "messages") -> None:
-        """ApiError for more messages, or longer texts, than are taken; UnicodeEncodeError for no text."""
+        """Raise ApiError for too many messages or too long texts, and UnicodeEncodeError for invalid text."""
         limit, most = self.settings.max_characters, self.settings.max_messages
         if len(messages) > most:
-            reason = f"{len(messages)} messages are more than {most}; send fewer"
+            reason = f"{len(messages)} messages, expected at most {most}; send fewer"
             raise ApiError(400, reason, code="too_many_messages", param="messages")
         text = "".join((*(message.text for message in messages), *further))
         text.encode()
         if len(text) > limit:
-            reason = f"the texts have {len(text)} characters, more than {limit}; shorten them, or send fewer"
+            reason = f"the texts have {len(text)} characters, expected at most {limit}; shorten them"
             raise ApiError(400, reason, code="too_long", param=param)
 
     def _check_covered(self, query: Query) -> None:
-        """ApiError for what the calibration does not cover, unless that is answered without a probability."""
+        """Raise ApiError if the calibration does not cover the request, unless the service answers anyway."""
         if query.uncovered and self.settings.uncovered == "refuse":
             param, reason = query.uncovered[0]
             reason += " (an operator may answer it without a probability: --uncovered answer)"
@@ -283,7 +301,7 @@ class Service:
 
     @property
     def _alarmed(self) -> bool:
-        """Whether everything abstains."""
+        """True if everything abstains."""
         return self.watch is not None and self.watch.alarm and self.settings.on_alarm == "abstain"
 
     async def _answer(
@@ -296,7 +314,7 @@ class Service:
         samples: Mapping[str, Any] | None = None,
         after: AnswerOutcome | None = None,
     ) -> Answered:
-        """Answer a question, with the verdict on it; `after` is the answer of a model that abstained."""
+        """Answer a question, with the verdict; `after` is the outcome of a model that abstained."""
         band = tier.coverage.threshold_for(options.risk)
         outcome = await self._outcome(
             tier, AnswerJob(query.question, tier.calibration.answer_kind, samples), waiting
@@ -304,7 +322,7 @@ class Service:
         is_other_model = outcome.by_other_model and not tier.uq.asking.force
         if is_other_model and self.settings.uncovered == "refuse":
             reason = (
-                "another model answered than the calibration's; the operator can correct --model, or start "
+                "another model than the calibration's answered; the operator can correct --model, or start "
                 "with --force if the server uses another name for it"
             )
             raise ApiError(502, reason, code="other_model")
@@ -328,17 +346,17 @@ class Service:
         )
 
     async def _outcome(self, tier: Tier, job: AnswerJob, waiting: Waiting) -> AnswerOutcome:
-        """Return what the engine answers; what nobody waits for any more, or takes too long, is given up."""
+        """Return the outcome of the engine; withdraw a job whose client is gone, or that takes too long."""
         tier.engine.submit(job)
         try:
             return await self._wait(job.future, waiting)
-        except QuestionError as error:  # without its id, which may be long
+        except QuestionError as error:  # without the id, which may be long
             raise ApiError(400, error.reason) from error
         except (InputError, UsageError) as error:
             raise ApiError(400, str(error)) from error
         except BudgetError as error:
             note_failure("backend", error)
-            reason = "what this server may spend is spent; its operator can raise the limit"
+            reason = "the budget of this server is spent; its operator can raise the limit"
             raise ApiError(503, reason, code="budget_spent") from error
         except (ServerError, ModelError) as error:
             note_failure("backend", error)
@@ -346,16 +364,18 @@ class Service:
             reason = f" ({status[0]})" if status else ""
             if self.settings.show_backend_errors and isinstance(error, BackendFailed):
                 reason = f": {error}"
-            reason = f"the model server gave no answer{reason}; try again later"
+            reason = f"the model server did not answer{reason}; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
         finally:
             if not job.future.done():
                 await asyncio.shield(asyncio.to_thread(tier.engine.withdraw, job))
 
     async def _wait(self, future: Future[_Result], waiting: Waiting) -> _Result:
-        """Return the result of another thread; ApiError if it takes too long, or the client goes."""
+        """Return the result of another thread; ApiError if it takes too long, or if the client is gone."""
         result, leaving = asyncio.wrap_future(future), asyncio.ensure_future(waiting.gone())
-        result.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
+        result.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # maybe nobody waits for it
         either: set[asyncio.Future[Any]] = {result, leaving}
         try:
             left = max(0.0, waiting.until - time.monotonic())
@@ -373,12 +393,15 @@ class Service:
             leaving.cancel()
 
     async def _finish(self, answered: Answered, waiting: Waiting) -> Answered:
-        """Write a reply down, and count it."""
+        """Log a reply and count it."""
         if self.log is not None:
             await self._log(self.log, self._logged(answered), waiting.until)
         verdict = answered.verdict
         if self.watch is not None and verdict.probability is not None:
+            before = self.watch.shift
             self.watch.observe(verdict.probability)
+            if before is None and self.watch.shift is not None:
+                note("questions", warning=self.watch.shift)
         self.metrics.cost.inc(max(0.0, answered.outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - waiting.start)
         self.metrics.requests.labels("abstained" if verdict.abstained else "answered").inc()
@@ -387,7 +410,7 @@ class Service:
     async def take_labels(
         self, labels: Sequence[Label], gone: Callable[[], Awaitable[None]], key: str = ""
     ) -> list[TakenLabel]:
-        """Take labels that `key` has sent; what nobody waits for any more is given up."""
+        """Add labels sent with `key`, unless the client is gone."""
         waiting, given_up = self._begin(gone), threading.Event()
         self._check_size((), *(text for label in labels for text in label.references), param="reference")
         future = self.labels.submit(labels, key, lambda: not given_up.is_set())
@@ -398,26 +421,28 @@ class Service:
             future.cancel()
 
     def count(self, path: str, outcome: str) -> None:
-        """Count what came of a request for an answer."""
+        """Count the outcome of a request for an answer."""
         if path in (CHAT, CHECK):
             self.metrics.requests.labels(outcome).inc()
 
     # ---- The log
 
     def _logged(self, answered: Answered) -> Reply:
-        """Return what is kept of an answer."""
+        """Return the log entry of an answer."""
         outcome, verdict, texts = answered.outcome, answered.verdict, None
         row = {name: value for name, value in answered.question.row().items() if name != "id"}
         if self.settings.log_texts:
             meanings = [vars(meaning) for meaning in outcome.answer.meanings]
             texts = {**row, "answer": outcome.answer.text, "meanings": meanings}
         row.pop("answer", None)
+        content = int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True)
+        is_score, is_named = self.calibration.score is not None, bool(answered.question.id)
         return Reply(
             id=answered.id,
             time=time.time(),
             template=answered.template,
             features=outcome.answer.features,
-            answer=outcome.form if self.settings.answers else None,
+            answer=outcome.form if self.settings.answers and (outcome.form or not is_score) else None,
             probability=verdict.probability,
             threshold=verdict.threshold,
             abstained=bool(verdict.abstained),
@@ -426,11 +451,11 @@ class Service:
             audited=answered.audited,
             texts=texts,
             calibration=answered.calibration,
-            content=int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True),
+            content=content if is_named else None,  # equal scores may be of different questions
         )
 
     async def _log(self, log: ReplyLog, reply: Reply, until: float) -> None:
-        """Write a reply down, within the time of its request or a little more."""
+        """Log a reply, within the time of its request or a little more."""
         writing = asyncio.wrap_future(self._writer.submit(self._write, log, reply))
         left = max(LEAST_FOR_LOG, until - time.monotonic())
         done, _ = await asyncio.wait({writing}, timeout=left)
@@ -438,10 +463,10 @@ class Service:
             writing.result()
         else:
             writing.cancel()
-            self._note_unlogged("the log takes too long; see that its disk works")
+            self._note_unlogged("writing to the log takes too long; check its disk")
 
     def _write(self, log: ReplyLog, reply: Reply) -> None:
-        """Write a reply down; if that fails replies go on, and it is counted and said."""
+        """Log a reply. A failure is counted and noted, and replies continue."""
         try:
             for one in dict.fromkeys((log, self.label_log or log)):
                 one.add(reply)
@@ -458,10 +483,10 @@ class Service:
         self.log_fault = fault
         self.metrics.unlogged.inc()
 
-    # ---- How it is
+    # ---- State
 
     async def readiness(self) -> Readiness:
-        """Say whether questions are answered and which parts are missing, and whether replies are logged."""
+        """Return whether questions are answered, the missing parts, and whether replies are logged."""
         missing = ["engine"] * (not self.engine.is_alive) + await self.servers.silent()
         failed = any(part != "fallback" for part in missing)
         return Readiness(
@@ -474,7 +499,7 @@ class Service:
 
     @property
     def state(self) -> ServiceState:
-        """What the page shows beside replies."""
+        """The data of the page besides replies."""
         calibration, watch = self.calibration, self.watch
         return ServiceState(
             models=self.models,

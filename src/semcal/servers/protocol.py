@@ -93,7 +93,8 @@ _A_TURN = 16
 class AnswerRequest:
     """Settings of one request for answers.
 
-    No setting constrains the answers, because log-probabilities would not reflect a constraint.
+    Only `schema` constrains the answers; then log-probabilities are not requested, because they would not
+    reflect the constraint.
     `at_temperature` requests log-probabilities at T if the server has them on request (llama.cpp); `forced`
     is a token that replaces the sampled token.
     """
@@ -107,6 +108,7 @@ class AnswerRequest:
     token_ids: tuple[int, ...] = ()  # further tokens to list (`ServerProfile.chosen_ids`)
     at_temperature: bool = False
     forced: int | None = None
+    schema: Json | None = None  # the answers are JSON documents that are valid under it
 
 
 def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
@@ -126,6 +128,9 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
         "n": None if answer.n == 1 else answer.n,
         "seed": answer.seed,
         "logit_bias": None if answer.forced is None else {str(answer.forced): 100},
+        "response_format": None
+        if answer.schema is None
+        else {"type": "json_schema", "json_schema": {"name": "answer", "schema": answer.schema}},
     }
     if profile.log_probs is not None and answer.log_probs:
         fields |= _log_probs(profile, answer, in_chat=in_chat)

@@ -270,7 +270,7 @@ class ServerModel:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
-        samples_by_way = self._draw(prompts, list(ways), numbers, request.max_new_tokens, progress)
+        samples_by_way = self._draw(request, list(ways), numbers, progress)
         draws = self._rescored(prompts, samples_by_way, request.cut)
         return [[[_m(draws[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
 
@@ -345,17 +345,24 @@ class ServerModel:
 
     def _draw(
         self,
-        prompts: Sequence[Prompt],
+        request: SampleRequest,
         ways: Sequence[Way],
         numbers: range,
-        max_new_tokens: int,
         progress: Progress | None,
     ) -> SamplesByWay:
-        """Request all samples at once, and collect them by prompt and way."""
+        """Request all samples at once, and collect them by prompt and way.
+
+        A schema is sent with the messages of a chat, because servers apply it only there.
+        """
+        prompts, max_new_tokens, schema = request.prompts, request.max_new_tokens, request.schema
+        if schema is not None:
+            prompts = [replace(prompt, token_ids=()) for prompt in prompts]
         places, requests = [], []
         for i, prompt in enumerate(prompts):
             for way in ways:
                 answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
+                if schema is not None:
+                    answers = [replace(answer, schema=schema, log_probs=False) for answer in answers]
                 requests += [request_for(self.profile, prompt, answer) for answer in answers]
                 places += [(i, way, answer.n) for answer in answers]
         requests_each = len(requests) / max(1, len(prompts))

@@ -1,15 +1,15 @@
-"""Every number of a report, computed from the stored samples of a finished run: no model is needed.
+"""All numbers of a report, computed from the stored samples of a finished run without a model.
 
-`analyse(folder)` writes results.json (schema 4), the same bytes whenever the samples are the same::
+`analyse(folder)` writes results.json (schema 4); equal samples give equal bytes::
 
     {"schema": 4, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
      "sources": {"models": {name: path}, "datasets": {name: source}},
      "analyses": {name: rows}, "contrasts": [...], "problems": n}
 
-Rows are objects. An analysis is called as the function of `answer_analyses` or `score_analyses` that makes
-it, whose docstring has their fields. *Over runs* means {mean, se, runs, interval}: mean and standard error
-over runs (the paper's ±; `se` null for one run), the value of each run, and the 95 % bootstrap interval over
-questions ([low, high], or null where none is computed). What is undefined is null.
+Rows are objects. An analysis has the name of its function in `answer_analyses` or `score_analyses`, whose
+docstring lists the fields. *Over runs* means {mean, se, runs, interval}: mean and standard error over runs
+(the paper's ±; `se` null for one run), the value of each run, and the 95% bootstrap interval over questions
+([low, high], or null if not computed). Undefined values are null.
 
 =================== =======================================================================
 name                rows by
@@ -34,12 +34,12 @@ correlations        model, dataset, method (figure 10)
 paired              model, dataset, measure, quantity, against
 against_base        model, dataset, method, measure
 transfer            model, fitted_on, used_on, measure
-calibrated          model, dataset, method; there only with the method Calibrated, of which
-                    there is then a row under E-SC in `confidence` and in `selective` too
+calibrated          model, dataset, method; only with the method Calibrated, which then also has
+                    a row for E-SC in `confidence` and `selective`
 =================== =======================================================================
 
-The sheet of table 12 has no number: the report writes it (`answer_analyses.audit_sheet`). Contrasts are the
-rows of `contrasts.claim_contrasts`.
+The report writes the sheet of table 12 (`answer_analyses.audit_sheet`). Contrasts are the rows of
+`contrasts.claim_contrasts`.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from semcal.workers import Executor, SerialExecutor
 
 __all__ = ["analyse", "pair_analysis", "results"]
 
-#: Attributes of a run that results.json repeats.
+#: Attributes of a run in results.json.
 OF_SETTINGS = ("preset", "seed", "models", "datasets", "methods", "measures", "runs", "m")
-#: Made of the selections of a run.
+#: Analyses of the selections of a run.
 OF_RUN = (
     answer_analyses.splits,
     answer_analyses.prompts,
@@ -73,7 +73,7 @@ OF_RUN = (
     answer_analyses.refits,
     answer_analyses.fits,
 )
-#: Made of the rows of one model on one data set at a time.
+#: Analyses of the rows of one model on one data set.
 OF_CELL = (
     answer_analyses.base_accuracies,
     answer_analyses.answers,
@@ -91,16 +91,16 @@ OF_CELL = (
     score_analyses.against_base,
     score_analyses.transfer,
 )
-#: What the row of Calibrated in `calibrated` has and that in `confidence` has not.
+#: Keys of the row of Calibrated in `calibrated` that its row in `confidence` lacks.
 CALIBRATED_FIELDS = ("against", "calibration")
 
 
 def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> ScoreRow:
-    """Compute everything from the stored samples of a run folder; write results.json to `out`, and return it.
+    """Compute all analyses of a run folder's stored samples; write results.json to `out`, and return it.
 
-    `out` is the run folder by default. `executor` does the work, a (model, data set) at a time, by default
-    this process; the results are the same. InputError if it is no run folder, StoreError if a file is missing
-    or damaged; the message names it.
+    `out` is the run folder by default. `executor`, by default this process, does the work for each (model,
+    data set); results do not depend on it. InputError for another folder, StoreError, which names the file,
+    if a file is missing or damaged.
     """
     content = results(read_finished(folder), executor or SerialExecutor(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
@@ -109,7 +109,7 @@ def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | Non
 
 
 def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
-    """The content of results.json."""
+    """Return the content of results.json."""
     cells = dict(zip(run.pairs, executor.map(pair_analysis, run.parts(), stage="report")))
     analyses = {rows_of.__name__: rows_of(run) for rows_of in OF_RUN}
     for cell in cells.values():
@@ -121,7 +121,7 @@ def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
             {pair: cell.scores for pair, cell in cells.items()},
             [cell.by_draws for cell in cells.values() if cell.by_draws],
         )
-    if run.calibrated:  # after the paper's claims, which are about the other methods
+    if run.calibrated:  # after the paper's claims about the other methods
         wordings = {pair: cell.wordings for pair, cell in cells.items() if cell.wordings is not None}
         contrasts += gain_contrasts(wordings, score_analyses.MEASURE)
         for name in ("confidence", "selective"):
@@ -142,17 +142,19 @@ def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
 
 @dataclass(frozen=True, eq=False)
 class PairAnalysis:
-    """What the analyses make of one model on one data set, in any process."""
+    """The analyses of one model on one data set, made by any process."""
 
-    rows: dict[str, ScoreRows]  # by name of analysis
+    rows: dict[str, ScoreRows]  # rows by name of analysis
     scores: PairScores
-    by_draws: dict[int, PairScores]  # number of draws → scores; empty where all rows have m draws
-    wordings: PairScores | None = None  # of answers in one wording, with the method Calibrated
-    calibrated_rows: dict[str, ScoreRows] = field(default_factory=dict)  # its rows, by name of analysis
+    by_draws: dict[int, PairScores]  # number of samples → scores; empty if all rows have m samples
+    wordings: PairScores | None = None  # scores of answers in one wording, with the method Calibrated
+    calibrated_rows: dict[str, ScoreRows] = field(
+        default_factory=dict
+    )  # rows of Calibrated, by name of analysis
 
 
 def pair_analysis(run: FinishedRun) -> PairAnalysis:
-    """Analyse a run of which one (model, data set) is looked at (`FinishedRun.parts`)."""
+    """Analyze a run with a single (model, data set) pair (`FinishedRun.parts`)."""
     (pair,) = run.pairs
     cell = CellScores(run, *pair)
     with undefined_as_null():

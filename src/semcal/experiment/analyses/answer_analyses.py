@@ -1,8 +1,8 @@
-"""What was asked, fitted and answered, without the scores, and how answers were graded.
+"""Analyses of questions, fits and answers, without scores, and of grading.
 
 Sizes of the splits, prompts, temperatures and fits, as selections record them (tables 1 and 7, figure 8);
-accuracies of the base model (table 2); what the draws of a question hold; grading by words against by
-entailment (table 13); and the sheet on which a person judges clusters (table 12).
+accuracies of the base model (table 2); numbers of distinct answers and meanings; grading by rules against
+grading by entailment (table 13); and the sheet for judging clusters by hand (table 12).
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ FIT_KEYS = (
 
 
 def splits(run: FinishedRun) -> ScoreRows:
-    """{dataset, open_book, calibration_train, validation, test}; all models are asked the same questions.
+    """Return rows {dataset, open_book, calibration_train, validation, test}, equal for all models.
 
-    Where test questions share a passage or a value in the field `group`, `test_groups` counts these groups,
-    which intervals resample.
+    If test questions share a passage or a value in the field `group`, `test_groups` is the number of these
+    groups, which intervals resample.
     """
     return [
         {
@@ -69,7 +69,7 @@ def splits(run: FinishedRun) -> ScoreRows:
 
 
 def prompts(run: FinishedRun) -> ScoreRows:
-    """{model, dataset, open_book, prompt}: the exact prompt of the first test question."""
+    """Return rows {model, dataset, open_book, prompt}: the exact prompt of the first test question."""
     return [
         {"model": model, "dataset": dataset, "open_book": run.open_book(dataset)}
         | {"prompt": run.selections[model, dataset].get("prompt")}
@@ -78,7 +78,7 @@ def prompts(run: FinishedRun) -> ScoreRows:
 
 
 def temperatures(run: FinishedRun) -> ScoreRows:
-    """{dataset, model, measure, temperature, candidate, loss, alpha, at_bound} of TS; empty without it."""
+    """Return rows of TS, {dataset, model, measure, temperature, candidate, loss, alpha, at_bound}."""
     rows: ScoreRows = []
     for dataset, model in product(run.datasets, run.models) if "TS" in run.methods else ():
         selection = run.selections[model, dataset]
@@ -93,9 +93,9 @@ def temperatures(run: FinishedRun) -> ScoreRows:
 
 
 def refits(run: FinishedRun) -> ScoreRows:
-    """{model, dataset, candidate, temperature}: T over runs (`over_runs`) where each run fitted anew.
+    """Return rows {model, dataset, candidate, temperature}: T over runs (`over_runs`) of separate fits.
 
-    Empty where one fit served all runs.
+    Empty if one fit served all runs.
     """
     rows = []
     for model, dataset in run.pairs:
@@ -113,7 +113,7 @@ def refits(run: FinishedRun) -> ScoreRows:
 
 
 def fits(run: FinishedRun) -> ScoreRows:
-    """{model, dataset} and what the selection records of each fit: `FIT_KEYS`, null where it does not."""
+    """Return rows {model, dataset} with the recorded values `FIT_KEYS` of each fit, null if missing."""
     return [
         {"model": model, "dataset": dataset, **{key: fit.get(key) for key in FIT_KEYS}}
         for model, dataset in run.pairs
@@ -125,9 +125,9 @@ def fits(run: FinishedRun) -> ScoreRows:
 
 
 def base_accuracies(cell: CellScores) -> ScoreRows:
-    """{model, dataset, greedy, beam}, each over runs (`over_runs`); null where it was not made.
+    """Return rows {model, dataset, greedy, beam}, each over runs (`over_runs`), null if missing.
 
-    Neither depends on the draws, so the standard error over runs is 0: read the interval over questions.
+    Neither is random, so the standard error over runs is 0; the interval is over questions.
     """
     runs = cell.runs_of(base_candidate(cell.run, cell.model, cell.dataset))
     greedy = [columns.greedy_correct for columns in runs]
@@ -155,9 +155,9 @@ def _accuracy(cell: CellScores, correct: Sequence[Floats], runs: Sequence[Column
 
 
 def answers(cell: CellScores) -> ScoreRows:
-    """{model, dataset, candidate, methods, distinct, meanings, refusals}: what the draws of a question hold.
+    """Return rows {model, dataset, candidate, methods, distinct, meanings, refusals} on the samples.
 
-    Distinct answers and meanings are means per question, refusals a share of all draws.
+    Distinct answers and meanings are means per question; refusals is a share of all samples.
     """
     users: dict[str, list[str]] = {}
     for (method, _), candidate in cell.chosen().items():
@@ -176,8 +176,8 @@ def answers(cell: CellScores) -> ScoreRows:
 def agreement(cell: CellScores) -> ScoreRows:
     """Compare the two gradings of Base's selected answers in run 0.
 
-    {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on which
-    both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where answers
+    Rows are {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions
+    on which both agree with its 95% interval (Wilson), and the shares that only one accepts. Empty if answers
     were not graded by entailment.
     """
     rows = []
@@ -203,7 +203,7 @@ def agreement(cell: CellScores) -> ScoreRows:
 
 
 def deciding_rules(cell: CellScores) -> ScoreRows:
-    """{model, dataset, measure, n, rules}: how often each rule decided on Base's answers in run 0."""
+    """Return rows {model, dataset, measure, n, rules}: how often each rule decided for Base in run 0."""
     return [
         {**cell.place, "measure": measure}
         | {"n": columns.rules[measure].total(), "rules": dict(sorted(columns.rules[measure].items()))}
@@ -213,7 +213,7 @@ def deciding_rules(cell: CellScores) -> ScoreRows:
 
 
 def _base(cell: CellScores) -> list[Columns]:
-    """Base's answers in run 0; none where Base was not run."""
+    """Return Base's answers in run 0; none if Base was not run."""
     if "Base" not in cell.run.methods:
         return []
     return cell.runs_of(cell.choice("Base", cell.run.measures[0])["candidate"], first=1)
@@ -221,21 +221,20 @@ def _base(cell: CellScores) -> list[Columns]:
 
 # ---- The audit (table 12) ----------------------------------------------------------------------------------
 
-#: Questions on a sheet, as in the paper.
+#: Number of questions on a sheet, as in the paper.
 AUDITED = 100
-#: What is judged: a row has an empty column for each criterion and judge.
+#: The criteria: a row has an empty column for each criterion and judge.
 CRITERIA = ("every cluster one meaning", "no two clusters the same meaning")
 JUDGES = ("human", "judge model")
 
 
 def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED) -> ScoreRows:
-    """Lay out n random questions of one model and data set, with Base's draws of run 0 by cluster.
+    """Return n random questions of one model and data set, with Base's samples of run 0 by cluster.
 
-    The questions are those with the smallest hash of (seed, id), so a sheet does not change with the order of
-    the rows.
+    The questions have the smallest hashes of (seed, id), so a sheet does not depend on the order of rows.
 
-    {id, question, clusters, refusals, "human: …", …}: each cluster as its distinct answers with their number,
-    how many clusters are refusals, and an empty column a judge and criterion.
+    Rows are {id, question, clusters, refusals, "human: …", …}: the distinct answers of each cluster with
+    their counts, the number of clusters of refusals, and an empty column for each judge and criterion.
     """
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
     sheet = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]
@@ -252,11 +251,11 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
 
 
 def audit_result(sheet: Records, *, judge: str = "human") -> ScoreRow:
-    """Add up a sheet (`audit_sheet`, or rows of its CSV file) that `judge` has filled in with yes and no.
+    """Count a sheet (`audit_sheet`, or rows of its CSV file) that `judge` has filled in with yes and no.
 
-    {n, accuracy, errors}: the share of questions that meet both criteria (null where none was judged) and how
-    many failed which, those with two refusals or more apart. InputError if a column is missing, or an entry
-    is neither yes, no nor empty.
+    Return {n, accuracy, errors}: the share of questions that meet both criteria (null if none was judged),
+    and the number of failures by criterion, separately for questions with two or more refusals. InputError if
+    a column is missing, or an entry is neither yes, no nor empty.
 
     >>> row = {"refusals": "2", "human: every cluster one meaning": "yes"}
     >>> audit_result([row | {"human: no two clusters the same meaning": "no"}])
@@ -286,8 +285,10 @@ def _listed(texts: Sequence[str | None]) -> list[str]:
 
 def _answer(row: Record, column: str, number: int) -> bool | None:
     if column not in row:
-        raise InputError(f"row {number} of the sheet has no column {column!r}: keep the columns as they were")
+        raise InputError(
+            f"row {number} of the sheet has no column {column!r}. Keep all columns of the sheet."
+        )
     text = str(row[column] if row[column] is not None else "").strip().lower()
     if text not in ("", "yes", "no", "true", "false"):
-        raise InputError(f"row {number}, {column!r}: {row[column]!r} is neither yes nor no nor empty")
+        raise InputError(f"row {number}, {column!r}: expected yes, no or nothing, got {row[column]!r}")
     return None if not text else text in ("yes", "true")

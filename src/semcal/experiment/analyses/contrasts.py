@@ -1,8 +1,8 @@
 """The paper's claims as contrasts of scores on the same questions, each with an interval and a verdict.
 
-Models share the resamples of a data set's questions, data sets have resamples of their own, so that contrasts
-can be pooled over both. What is no difference of scores has its own table: ranks (11), the order of tokens
-(fits), gradings (13), correlations (figure 10).
+Models share the resamples of a data set's questions, and data sets have separate resamples, so that contrasts
+can be pooled over both. Claims that are not differences of scores have their own tables: ranks (11), the
+order of tokens (fits), gradings (13), correlations (figure 10).
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from semcal.metrics import Contrast
 
 #: Verdicts on claims, beside `TOO_FEW`.
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable here"
-#: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
+#: Minimum benefit: half a point of ACE, AUROC, accuracy or Brier score.
 MARGIN = 0.005
-#: With fewer questions than this in a data set no interval over questions is believed.
+#: Minimum number of questions in a data set for an interval over questions.
 FEWEST = 20
-#: Base is calibrated where its ACE, averaged over measures, is at most this; 0.045 to 0.056 in the paper.
+#: Maximum ACE of a calibrated Base, averaged over measures; 0.045 to 0.056 in the paper.
 CALIBRATED_AT = 0.06
-#: AUROC within this of its value at the most draws is stable.
+#: Maximum change of a stable AUROC from its value at the largest number of samples.
 STABLE = 0.03
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and where a contrast lies if it holds: above `low` and at most at `high`."""
+    """A claim of the paper, and the region of a contrast if it holds: above `low` and at most `high`."""
 
     text: str
-    source: str  # where the paper says so
+    source: str  # section of the paper
     low: float = -np.inf
     high: float = np.inf
-    margin: float = 0.0  # what `low` must be exceeded by to count
+    margin: float = 0.0  # minimum distance above `low`
 
     def verdict(self, low: float, high: float) -> str:
-        """Whether a contrast whose interval is [low, high] lies there, lies elsewhere, or neither is shown.
+        """Return the verdict on a contrast with the interval [low, high].
 
         >>> gain = Claim("TS gains", "section 5", low=0.0, margin=0.005)
         >>> gain.verdict(0.01, 0.03), gain.verdict(-0.01, 0.004), gain.verdict(-0.01, 0.03)
@@ -56,9 +56,9 @@ class Claim:
         return HOLDS if low > self.low and high <= self.high else OPEN
 
     def rows(self, contrast: str, parts: Iterable[Contrast], *, enough: bool) -> ScoreRows:
-        """A row of the mean of some contrasts with its 95 % interval over questions; none without any.
+        """Return a row for the mean of contrasts with its 95% interval over questions; none without any.
 
-        `enough` says whether the sides compared have enough questions (`_have_enough`).
+        `enough` is true if the compared sides have enough questions (`_have_enough`).
         """
         defined = [part for part in parts if not np.isnan(part.value)]
         if not defined:
@@ -92,7 +92,7 @@ def _gain(text: str, source: str) -> Claim:
 
 
 OTHERS = ("Base", "SE", "ATS", "Platt")
-#: Quantity, methods that TS is said to be better than in it, and the claim.
+#: Quantity, methods that TS should exceed in it, and the claim.
 TS_CLAIMS = (
     ("ace", ("Base", "SE"), _gain("TS improves semantic calibration over Base and SE", "section 5.1")),
     ("auroc", ("Base", "SE"), _gain("TS improves discrimination over Base and SE", "section 5.1")),
@@ -100,7 +100,7 @@ TS_CLAIMS = (
     ("auroc", ("ATS", "Platt"), _gain("TS discriminates better than ATS and Platt", "section 5.1")),
     ("SE_conf", ("Base", "SE"), _gain("TS improves semantic entropy over Base and SE", "section 5.2")),
     ("gain", OTHERS, _gain("TS makes accuracy rise faster as unsure answers are rejected", "section 5.3")),
-    ("accuracy", OTHERS, _gain("What it costs: answers under TS are right more often", "no claim")),
+    ("accuracy", OTHERS, _gain("Cost: answers with TS are right more often", "no claim")),
     ("brier", ("ATS",), _gain("ATS fits tokens better and loses in meaning", "appendix, inductive bias")),
 )
 VARIANTS_CLAIM = _gain(
@@ -119,16 +119,16 @@ def claim_contrasts(
     pairs: Mapping[ModelDataset, PairScores],
     by_draws: Sequence[Mapping[int, PairScores]] = (),
 ) -> ScoreRows:
-    """Contrasts behind the paper's claims, each pooled over models, data sets and measures.
+    """Compute the contrasts behind the paper's claims, pooled over models, data sets and measures.
 
-    `by_draws` has the scores of each model and data set at each number of draws, if there are several.
+    `by_draws` holds the scores of each model and data set at each number of samples, if there are several.
 
-    {claim, source, contrast, value, interval, region, verdict}: `interval` is the 95 % interval over
-    questions. The claim "holds" where it lies in the region (above its first end, up to the second), "does
-    not hold" where it lies outside (a benefit below `MARGIN` is none), and else is "not decidable here". With
-    fewer than `FEWEST` questions in a data set, or fewer than ten correct or ten wrong answers of a method
-    compared, the verdict is "too few to say". ACE of methods is compared above the noise floors. What a run
-    says nothing about has no row.
+    Rows are {claim, source, contrast, value, interval, region, verdict}; `interval` is the 95% interval over
+    questions. The claim "holds" if the interval lies in the region (above its first end, up to the second),
+    "does not hold" if it lies outside (benefits below `MARGIN` do not count), and otherwise is "not decidable
+    here". With fewer than `FEWEST` questions in a data set, or fewer than ten correct or ten wrong answers of
+    a compared method, the verdict is "too few to say". ACE of methods is compared above the noise floors.
+    Claims that do not apply to a run have no row.
     """
     several = list(pairs.values())
     rows = [
@@ -148,7 +148,7 @@ def claim_contrasts(
 
 
 def gain_contrasts(pairs: Mapping[ModelDataset, PairScores], measure: str) -> ScoreRows:
-    """Rows as of `claim_contrasts`: gain of Calibrated less that of Base for each model and data set."""
+    """Return rows as in `claim_contrasts`: gain of Calibrated minus that of Base by model and data set."""
     rows = []
     for (model, dataset), pair in pairs.items():
         after, before = (
@@ -161,7 +161,7 @@ def gain_contrasts(pairs: Mapping[ModelDataset, PairScores], measure: str) -> Sc
 
 
 def _benefit(claim: Claim, pairs: Sequence[PairScores], name: str, against: str) -> ScoreRows:
-    """How much better TS is than a method, over models, data sets and measures: above 0 is better."""
+    """Return the benefit of TS over a method across models, data sets and measures; positive is better."""
     quantity = QUANTITIES[name]
     first, second, sign = ("TS", against, 1.0) if quantity.larger_is_better else (against, "TS", -1.0)
     parts = [
@@ -187,7 +187,7 @@ def _entropy(pairs: Sequence[PairScores]) -> ScoreRows:
 def _draws(
     methods: Sequence[str], pairs: Sequence[PairScores], by_draws: Sequence[Mapping[int, PairScores]]
 ) -> ScoreRows:
-    """ACE at the fewest draws less that at the most; AUROC of each method from 10 draws on."""
+    """Return ACE at the fewest samples minus that at the most, and AUROC of methods from 10 samples."""
     numbers = sorted(set.intersection(*map(set, by_draws))) if by_draws else []
     if len(numbers) < 2:
         return []
@@ -213,7 +213,7 @@ def _draws(
 
 
 def _components(pairs: Sequence[PairScores]) -> ScoreRows:
-    """The root of the variance component of the method less that of the measure, for ACE and AUROC."""
+    """Return the root of the variance component of methods minus that of measures, for ACE and AUROC."""
 
     def difference_of_roots(table: list[list[Any]]) -> Any:
         by_method, by_measure = components(np.array(table))
@@ -237,7 +237,7 @@ def _components(pairs: Sequence[PairScores]) -> ScoreRows:
 
 
 def components(table: Floats) -> tuple[Floats, Floats]:
-    r"""Variance components of rows and of columns of a two-way table (I, J, ...) with one value a cell.
+    r"""Return variance components of rows and columns of a two-way table (I, J, ...), one value per cell.
 
     With I rows, J columns, mean squares of rows, columns and residuals,
 

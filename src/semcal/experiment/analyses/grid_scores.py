@@ -1,7 +1,7 @@
-"""The scores of every method under every measure in a finished run: what every analysis starts from.
+"""The scores of every method for every measure in a finished run, the basis of all analyses.
 
-Rows are read as arrays, each file once, and none is kept. For one model on one data set all methods are
-compared on the same questions: one that is null under some method or measure counts for none of them.
+Rows are read as arrays, each file once, and then released. For one model on one data set all methods are
+compared on the same questions: a question that is null for some method or measure counts for none of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from semcal.meaning.answer import is_refusal
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
 from semcal.metrics.overview import noise_floors
 
-MethodMeasure = tuple[str, str]  # of a method and a measure
-#: A row of results.json, or an entry of one; what is undefined is None.
+MethodMeasure = tuple[str, str]  # a method and a measure
+#: A row of results.json, or an entry of a row; undefined values are None.
 ScoreRow = dict[str, Any]
 ScoreRows = list[ScoreRow]
 #: A row of a file, read only.
@@ -38,32 +38,32 @@ Records = Sequence[Record]
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """N test questions under one candidate in one run; dicts are by measure, NaN where that is null."""
+    """N test questions with one candidate in one run; dicts are by measure, NaN if null."""
 
     ids: tuple[str, ...]
-    ties: tuple[Ties, ...]  # what a question shares with its group: a passage, a value in the field `group`
+    ties: tuple[Ties, ...]  # passage and value in the field `group` of each question
     confidence: dict[str, Floats]  # (N,) each
     correct: dict[str, Floats]  # 0 or 1
     entropy: dict[str, Floats]  # nats
     greedy: tuple[str, ...]  # the greedy answers
     greedy_correct: Floats
-    beam_correct: Floats | None  # None where no beams were made
-    correct_nli: dict[str, Floats] | None  # by entailment; None where that was not asked for
-    rules: dict[str, Counter[str]]  # how often each rule of grading decided
-    distinct: float  # distinct answers to a question, mean over questions
-    meanings: float  # their clusters, mean over questions
-    refusals: float  # share of the draws that refuse to answer
+    beam_correct: Floats | None  # None without beams
+    correct_nli: dict[str, Floats] | None  # by entailment; None if not graded so
+    rules: dict[str, Counter[str]]  # number of decisions of each grading rule
+    distinct: float  # distinct answers, mean over questions
+    meanings: float  # clusters, mean over questions
+    refusals: float  # share of samples that refuse to answer
 
 
-# ---- What decides between two sides ------------------------------------------------------------------------
+# ---- Verdicts on comparisons -------------------------------------------------------------------------------
 
-#: Correct answers, and wrong ones, that each side of a comparison needs.
+#: Minimum number of correct answers, and of wrong ones, of each side of a comparison.
 FEWEST_OF_A_KIND = 10
 BETTER, WORSE, UNCLEAR, TOO_FEW = "better", "worse", "no clear difference", "too few to say"
 
 
 def has_enough(n: int, *accuracies: float | None) -> bool:
-    """Return whether n answers of each accuracy hold ten correct and ten wrong ones; fewer decide nothing.
+    """Return whether n answers of each accuracy contain ten correct and ten wrong ones.
 
     >>> has_enough(40, 0.5, 0.7), has_enough(30, 0.5, 1 / 30), has_enough(40, 0.5, None)
     (True, False, False)
@@ -74,9 +74,9 @@ def has_enough(n: int, *accuracies: float | None) -> bool:
 
 
 def above_floor(error: float, floor: float | None) -> float:
-    """Return the part of an error of calibration above its noise floor (all of it if that is unknown).
+    """Return the part of a calibration error above its noise floor, or all of it if the floor is unknown.
 
-    Few questions and confidences near one half raise the error of a calibrated method most.
+    Few questions and confidences near one half increase the error of a calibrated method most.
 
     >>> round(above_floor(0.335, 0.250), 3), above_floor(0.07, 0.08), above_floor(0.07, None)
     (0.085, 0.0, 0.07)
@@ -112,7 +112,7 @@ def verdict(interval: Sequence[float], *, larger_is_better: bool, enough: bool =
 
 
 def base_candidate(run: FinishedRun, model: str, dataset: str) -> str:
-    """The candidate of Base, or of the first method where Base was not run."""
+    """Return the candidate of Base, or of the first method if Base was not run."""
     methods = run.selections[model, dataset]["methods"]
     of_measures = methods.get("Base") or next(iter(methods.values()))
     return str(next(iter(of_measures.values()))["candidate"])
@@ -123,7 +123,7 @@ def read_columns(
 ) -> Columns:
     """Read the rows of one candidate and run.
 
-    StoreError as `FinishedRun.rows` has it, also if a confidence is no number.
+    StoreError as in `FinishedRun.rows`, and if a confidence is invalid.
     """
     rows = run.rows(model, dataset, candidate, number, draws=draws)
     try:
@@ -131,7 +131,7 @@ def read_columns(
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         path = run.samples_path(model, dataset, candidate, number, draws=draws)
         raise StoreError(
-            f"{path} holds something that is no measured row ({error}): delete it and run `semcal run` again"
+            f"{path} holds an invalid measured row ({error}): delete it and run `semcal run` again"
         ) from error
 
 
@@ -166,39 +166,39 @@ def _columns(rows: Records, measures: Sequence[str]) -> Columns:
 _refuses = lru_cache(maxsize=2**16)(is_refusal)  # runs and candidates share many of their answers
 
 
-#: The answers whose correctness semantic entropy predicts: the selected one; a greedy answer.
+#: Variants of semantic entropy: it predicts the correctness of the selected or of a greedy answer.
 VARIANTS = ("SE_conf", "SE_vanilla")
-#: Errors of calibration with a noise floor: all but SmoothECE, whose floor takes twenty times as long.
+#: Calibration errors with a noise floor: all except SmoothECE, whose floor takes twenty times as long.
 FLOORED = ("ace", "ece")
 NO_FLOORS: Record = {f"{metric}_{name}": None for metric in FLOORED for name in ("floor", "floor_95", "p")}
-#: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
+#: Metrics with an isotonic regression in every resample, and their maximum number of resamples.
 FITTED = ("mcb", "dsc")
 FITTED_RESAMPLES = 200
 
 
 def bootstrapped_metrics() -> tuple[str, ...]:
-    """Metrics that get an interval over questions: all that are not slow."""
+    """Return the metrics with an interval over questions: all that are not slow."""
     return tuple(name for name, metric in METRICS.items() if not metric.slow)
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreArrays:
-    """One method under one measure: R runs on the N questions that count, (R, N) each; correct is 0 or 1."""
+    """One method for one measure: R runs on the N questions that count, (R, N) each; correct is 0 or 1."""
 
     confidence: Floats
-    correct: Floats  # of the selected answer, as the run has graded it
+    correct: Floats  # of the selected answer, as graded in the run
     entropy: Floats
-    vanilla_correct: Floats  # of the candidate's greedy answer, or that of its beams
+    vanilla_correct: Floats  # of the candidate's greedy or beam answer
 
     @property
     def by_variant(self) -> dict[str, Floats]:
-        """The correctness that each variant of semantic entropy (`VARIANTS`) is to predict."""
+        """The correctness that each variant of semantic entropy (`VARIANTS`) predicts."""
         return dict(zip(VARIANTS, (self.correct, self.vanilla_correct)))
 
 
 @dataclass(frozen=True)
 class MetricOptions:
-    """How metrics and their intervals are computed."""
+    """Settings of metrics and their intervals."""
 
     bins: int  # of ACE and ECE
     ace: str  # "sound" averages ties, "reference" depends on the order of the rows
@@ -207,10 +207,10 @@ class MetricOptions:
     resamples: int
     seed: tuple[int, ...]
     bootstrapped: tuple[str, ...] = field(default_factory=bootstrapped_metrics)
-    """Metrics that get an interval over questions."""
+    """Metrics with an interval over questions."""
 
     def auroc(self, values: ArrayLike) -> Floats:
-        """AUROC of each run, with `auroc_one_class` where it is undefined."""
+        """Return the AUROC of each run, with `auroc_one_class` if undefined."""
         areas = np.asarray(values, dtype=np.float64)
         one_class = np.nan if self.auroc_one_class is None else self.auroc_one_class
         return np.where(np.isnan(areas), one_class, areas)
@@ -221,10 +221,12 @@ class PairScores:
     """All methods and measures of one model on one data set."""
 
     arrays: dict[MethodMeasure, ScoreArrays]  # by (method, measure)
-    n: int  # questions that count
-    undefined: int  # questions that do not, because a measure is null under some method
+    n: int  # number of questions that count
+    undefined: int  # number of other questions, for which a measure is null with some method
     options: MetricOptions
-    groups: NDArray[np.intp] | None = None  # (N,) which questions are resampled together; None: each alone
+    groups: NDArray[np.intp] | None = (
+        None  # (N,) groups of questions for resampling; None: each question alone
+    )
 
     @cached_property
     def by_run(self) -> dict[MethodMeasure, dict[str, Floats]]:
@@ -246,16 +248,16 @@ class PairScores:
         }
 
     def has_enough(self, keys: Iterable[MethodMeasure], outcomes: str = "correct") -> bool:
-        """Whether each of these has ten correct and ten wrong answers, mean over runs."""
+        """Return whether each of these has ten correct and ten wrong answers, mean over runs."""
         return has_enough(self.n, *(float(getattr(self.arrays[key], outcomes).mean()) for key in keys))
 
     @cached_property
     def floors(self) -> dict[MethodMeasure, ScoreRow]:
-        """The noise floors of each method under each measure: {ace_floor, ace_floor_95, ace_p, ece_…}."""
+        """The noise floors of each method for each measure: {ace_floor, ace_floor_95, ace_p, ece_…}."""
         return {key: self._floors(arrays) for key, arrays in self.arrays.items()}
 
     def _floors(self, arrays: ScoreArrays) -> ScoreRow:
-        """The noise floors of one method under one measure; null where ACE depends on the order of rows."""
+        """Return the noise floors of one method for one measure, null if ACE depends on the order of rows."""
         floors_of_runs = [
             noise_floors(
                 np.clip(p, 0.0, 1.0),
@@ -278,42 +280,42 @@ class PairScores:
         return by_name
 
     def above_floor(self, key: MethodMeasure, metric: str) -> Contrast:
-        """An error of calibration above its noise floor, in the data and in each resample."""
+        """Return a calibration error above its noise floor, in the data and in each resample."""
         error = self.resampled.contrast(key, metric)
         raised = above_floor(error.value, self.floors[key][f"{metric}_floor"]) - error.value
         return Contrast(error.value + raised, error.resampled + raised)
 
     def over_runs(self, key: MethodMeasure, metric: str) -> ScoreRow:
-        """One metric over runs, with its interval over questions where there is one."""
+        """Return one metric over runs, with its interval over questions if there is one."""
         return over_runs(self.by_run[key][metric], self._interval(key, metric))
 
     def difference(self, key: MethodMeasure, metric: str, subtrahend: str) -> ScoreRow:
-        """One metric less another over runs, with the interval of such a difference."""
+        """Return the difference of two metrics over runs, with its interval."""
         by_run, contrast = self.by_run[key], self.resampled.contrast
         interval = (contrast(key, metric) - contrast(key, subtrahend)).interval()
         return over_runs(by_run[metric] - by_run[subtrahend], interval)
 
     def measures_of(self, *methods: str) -> list[str]:
-        """The measures that are defined for all of some methods."""
+        """Return the measures that are defined for all of these methods."""
         measures = dict.fromkeys(measure for _, measure in self.arrays)
         return [name for name in measures if all((method, name) in self.arrays for method in methods)]
 
     def _interval(self, key: MethodMeasure, metric: str) -> Interval | None:
         if metric == "ace" and self.options.ace == "reference":
-            return None  # it is no function of a resample
+            return None  # not a function of a resample
         if metric not in self.options.bootstrapped:
             return None
         return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
 
     @cached_property
     def resampled(self) -> JointBootstrap[MethodMeasure]:
-        """The metrics that get an interval, on common resamples of the questions."""
+        """The metrics with an interval, on common resamples of the questions."""
         names = [name for name in self.options.bootstrapped if name not in FITTED]
         return self._common(names, self.options.resamples)
 
     @cached_property
     def fitted(self) -> JointBootstrap[MethodMeasure]:
-        """Those that take a fit, on the first of these resamples."""
+        """The metrics that need a fit, on the first of these resamples."""
         return self._common(FITTED, min(FITTED_RESAMPLES, self.options.resamples))
 
     def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[MethodMeasure]:
@@ -344,23 +346,23 @@ class PairScores:
 
 @contextmanager
 def undefined_as_null() -> Iterator[None]:
-    """Do not warn of what is undefined: it is null in results.json, and so reported."""
+    """Silence warnings of undefined values, because they are null in results.json."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         yield
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> ScoreRow:
-    """{mean, se, runs, interval}: mean and standard error over runs, [low, high] over questions.
+    """Return {mean, se, runs, interval}: mean and standard error over runs, [low, high] over questions.
 
-    `se` is null for one run; all are null where the metric is undefined in some run.
+    `se` is null for one run; all values are null if the metric is undefined in some run.
 
     >>> over_runs([0.80, 0.82, 0.81, 0.83])
     {'mean': 0.815, 'se': 0.0064549..., 'runs': [0.8, 0.82, 0.81, 0.83], 'interval': None}
     """
     with undefined_as_null():
         spread = metrics.mean_and_standard_error(values)
-    if len(set(values)) == 1 < len(values):  # no rounding where nothing varies
+    if len(set(values)) == 1 < len(values):  # no rounding error for equal values
         spread = replace(spread, mean=float(values[0]), standard_error=0.0)
     ends = None if interval is None else [_null_if_nan(interval.low), _null_if_nan(interval.high)]
     return {
@@ -372,7 +374,7 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
 
 
 def contrast_summary(contrast: Contrast) -> ScoreRow:
-    """{value, interval, p} of a contrast."""
+    """Return {value, interval, p} of a contrast."""
     interval = contrast.interval()
     return {"value": interval.estimate, "interval": [interval.low, interval.high], "p": contrast.p_value()}
 
@@ -384,9 +386,9 @@ def _null_if_nan(value: float) -> float | None:
 def stack_runs(
     columns: Mapping[MethodMeasure, Sequence[Columns]], vanilla: str
 ) -> tuple[dict[MethodMeasure, ScoreArrays], NDArray[np.bool_]]:
-    """Stack the runs of each (label, measure), without the questions that are null under some of them.
+    """Stack the runs of each (label, measure), without the questions that are null for some of them.
 
-    Measures that are null for every question are left out. Also returns which of all questions count.
+    Measures that are null for every question are left out. Also return a mask of the questions that count.
     """
     stacked, beams = {}, vanilla == "beam"
     for key, runs in columns.items():
@@ -411,34 +413,34 @@ def stack_runs(
     return arrays, counts
 
 
-#: Resamples of the questions at each number of draws, at most. The claim looks as far out as 1 in 680.
+#: Maximum number of resamples at each number of samples; the claim uses quantiles up to 1 in 680.
 RESAMPLES_BY_DRAWS = 1000
 
 
 class CellScores:
-    """One model on one data set of a finished run; files are read, and resamples drawn, when first needed."""
+    """One model on one data set of a finished run; files are read, and resamples made, on first use."""
 
     def __init__(self, run: FinishedRun, model: str, dataset: str) -> None:
         self.run, self.model, self.dataset = run, model, dataset
         self.selection = run.selections[model, dataset]
-        self.place: ScoreRow = {"model": model, "dataset": dataset}  # the first fields of its rows
+        self.place: ScoreRow = {"model": model, "dataset": dataset}  # first fields of its rows
         self._columns: dict[tuple[str, int, int | None], Columns] = {}
 
     def names(self, method: str, measure: str) -> ScoreRow:
-        """The first fields of a row of one method under one measure."""
+        """Return the first fields of a row of one method for one measure."""
         return {**self.place, "method": method, "measure": measure}
 
     def choice(self, method: str, measure: str, *, draws: int | None = None) -> Record:
-        """What a method uses for a measure (`FinishedRun.choice`)."""
+        """Return the choice of a method for a measure (`FinishedRun.choice`)."""
         return self.run.choice(self.model, self.dataset, method, measure, draws=draws)
 
     @property
     def keys(self) -> list[MethodMeasure]:
-        """Every method of the run under every measure."""
+        """Return every method of the run with every measure."""
         return list(product(self.run.methods, self.run.measures))
 
     def runs_of(self, candidate: str, *, draws: int | None = None, first: int | None = None) -> list[Columns]:
-        """The columns of every run that there is at a number of draws, or of the first of them."""
+        """Return the columns of all runs with this number of samples, or of the first runs."""
         draws = None if draws == self.run.m else draws
         cell = (self.model, self.dataset, candidate)
         numbers = [
@@ -457,17 +459,17 @@ class CellScores:
         return self._columns[key]
 
     def chosen(self, *, draws: int | None = None) -> dict[MethodMeasure, str]:
-        """(method, measure) → the candidate in use, at m draws or at another number of them."""
+        """Return (method, measure) → the candidate in use, at m samples or at another number."""
         return {key: self.choice(*key, draws=draws)["candidate"] for key in self.keys}
 
     @cached_property
     def pair(self) -> PairScores:
-        """The scores of what is in use at m draws."""
+        """The scores of the chosen candidates at m samples."""
         return self.scored(self.chosen())
 
     @cached_property
     def by_draws(self) -> dict[int, PairScores]:
-        """The scores at each number of draws, on the runs that have them all; none if there is m alone."""
+        """The scores at each number of samples, on the runs that have all; none if there is only m."""
         names = set(self.chosen().values())
         numbers = set.intersection(
             *(set(self.run.draws_of(self.model, self.dataset, name)) for name in names)
@@ -500,10 +502,10 @@ class CellScores:
         resamples: int | None = None,
         bootstrapped: tuple[str, ...] | None = None,
     ) -> PairScores:
-        """Score some (label, measure) → candidate on the questions that all have in common.
+        """Score some (label, measure) → candidate on their common questions.
 
-        With `draws` at another number of draws than m, with `runs` on so many of the runs alone; `resamples`
-        is at most what the settings say.
+        `draws` selects another number of samples than m, `runs` limits the number of runs, and `resamples` is
+        at most the number in the settings.
         """
         run, settings = self.run, self.run.settings
         columns = {key: self.runs_of(name, draws=draws, first=runs) for key, name in candidates.items()}

@@ -1,8 +1,8 @@
 """Scores by method, measure and setting: tables 3 to 6 and 8 to 11, figures 3 to 7, 9 and 10.
 
-Each analysis makes its rows of one model on one data set. Calibrated stands beside the methods of the run,
-each graded on the one wording that it answers with: the meaning that E-SC puts first, in its commonest
-wording. It gives Base's answers, so that their accuracy is the same; only the probability differs.
+Each analysis makes the rows of one model on one data set. Calibrated is compared with the methods of the run
+on one wording of each answer: the most frequent wording of the meaning that E-SC selects. It has Base's
+answers, so its accuracy is Base's; only the probability differs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_
 from semcal.metrics import correlations as pearson
 from semcal.rows import Row
 
-#: In the order of results.json; those of other packages come after.
+#: Metrics in the order of results.json, before those of other packages.
 ORDER = (
     "accuracy",
     "ace",
@@ -60,10 +60,10 @@ ORDER = (
 )
 #: The measures of the short table of entropies.
 SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")
-#: Shares of the least confident questions that are rejected, and how far the slope is taken.
+#: Rejected shares of the least confident questions, and the last one of the slope.
 REJECTION = tuple(round(0.05 * i, 2) for i in range(19))
 SLOPE_TO = 0.5
-#: The second is the paper's second comparison, without a table of its own.
+#: Compared pairs of metrics; the paper has no table of the second pair.
 VOLATILITY_OF = (("ace", "mcb"), ("ace", "ece"))
 #: The methods of the paper's figures.
 SHOWN = ("Base", "SE", "TS")
@@ -71,23 +71,23 @@ SHOWN = ("Base", "SE", "TS")
 EDGES = tuple(round(0.05 * i, 2) for i in range(21))
 #: The candidate whose temperature is used on other data sets.
 TRANSFERRED = "TS NLL"
-#: What is computed under another data set's T, with so many resamples at most.
+#: Metrics at another data set's T, and their maximum number of resamples.
 COMPARED = ("ace", "brier", "auroc")
 COMPARED_RESAMPLES = 200
 
 
-# ---- Metrics of every method under every measure ----------------------------------------------------------
+# ---- Metrics of every method for every measure ------------------------------------------------------------
 
 
 def confidence(cell: CellScores) -> ScoreRows:
-    """Compute every metric of every method under every measure (tables 3 and 8 to 10, figure 3).
+    """Compute every metric of every method for every measure (tables 3 and 8 to 10, figure 3).
 
-    {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for each
-    metric; all of these are null where the measure is undefined for every question. Refinement is
-    uncertainty − resolution. Reliability and resolution are over unique confidence values. Beside ACE and ECE
-    what calibrated confidences would show: ace_floor (mean) and ace_floor_95 (quantile), means over runs, and
-    ace_p, the p value of calibration, of several runs twice its mean (Vovk and Wang, 2020); null where ACE
-    depends on the order of rows.
+    Rows are {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and an `over_runs`
+    entry for each metric, all null if the measure is undefined for every question. Refinement is uncertainty
+    − resolution. Reliability and resolution are over unique confidence values. The noise floors of ACE and
+    ECE are ace_floor (mean) and ace_floor_95 (quantile), means over runs, and ace_p, the p value of
+    calibration (for several runs, twice their mean; Vovk and Wang, 2020). They are null if ACE depends on the
+    order of rows.
     """
     return [
         {
@@ -100,7 +100,7 @@ def confidence(cell: CellScores) -> ScoreRows:
 
 
 def scores_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
-    """The metrics of one method under one measure, as in `confidence`."""
+    """Return the metrics of one method for one measure, as in `confidence`."""
     scores: ScoreRow = {"n": pair.n, "undefined": pair.undefined}
     for metric in dict.fromkeys((*ORDER, *METRICS)):
         if key not in pair.arrays:
@@ -115,10 +115,10 @@ def scores_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
 def entropy(cell: CellScores) -> ScoreRows:
     """Compute the AUROC of −semantic entropy (tables 4 to 6).
 
-    {model, dataset, method, measure, SE_conf, SE_vanilla, vanilla, greedy_differs}: each
-    variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the share of
-    questions whose greedy answer is another than Base's (null without Base). SE_conf calls a meaning right
-    where any of the members is that were graded (`grading.members`).
+    Rows are {model, dataset, method, measure, SE_conf, SE_vanilla, vanilla, greedy_differs}: `over_runs`
+    entries for both variants, the answer of SE_vanilla (greedy or beam), and the share of questions whose
+    greedy answer differs from Base's (null without Base). For SE_conf, a meaning is correct if any of its
+    graded members is (`grading.members`).
     """
     rows = []
     for key in cell.keys:
@@ -142,17 +142,17 @@ def _greedy_differs(cell: CellScores, method: str, measure: str) -> float | None
 
 
 def selective(cell: CellScores) -> ScoreRows:
-    """Compute the accuracy of the answered questions against the share rejected (figures 4 and 5).
+    """Compute the accuracy of answered questions by the share of rejected ones (figures 4 and 5).
 
-    {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error over runs
-    at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0 to 50 %;
-    the gain AURAC − accuracy with its interval over questions.
+    Rows are {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error
+    over runs at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0%
+    to 50%; the gain AURAC − accuracy with its interval over questions.
     """
     return [{**cell.names(*key), **selective_of(cell.pair, key)} for key in cell.pair.arrays]
 
 
 def selective_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
-    """The curve of one method under one measure, as in `selective`."""
+    """Return the curve of one method for one measure, as in `selective`."""
     arrays = pair.arrays[key]
     curves = np.stack(
         [
@@ -174,10 +174,10 @@ def selective_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
 
 
 def volatility(cell: CellScores) -> ScoreRows:
-    """Compare how two metrics rank the methods, by unrounded means over runs (table 11).
+    """Compare the rankings of methods by two metrics, from unrounded means over runs (table 11).
 
-    {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean, chance},
-    where ties share their mean rank and `chance` is what unrelated rankings would give.
+    Rows are {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean,
+    chance}. Ties share their mean rank; `chance` is the value for unrelated rankings.
     """
     methods, pair = cell.run.methods, cell.pair
     measures = [name for name in cell.run.measures if (methods[0], name) in pair.arrays]
@@ -198,7 +198,7 @@ def volatility(cell: CellScores) -> ScoreRows:
 
 
 def chance_volatility(methods: int) -> float:
-    r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K."""
+    r"""Return the mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K."""
     return (methods**2 - 1) / (3 * methods)
 
 
@@ -206,15 +206,16 @@ def chance_volatility(methods: int) -> float:
 
 
 def distributions(cell: CellScores) -> ScoreRows:
-    """{model, dataset, method, measure, edges, share, median, at_one}: the confidences of all runs together.
+    """Compute histograms of the confidences of all runs together (figure 9).
 
-    `share` is that of the questions in each bin, `at_one` that of confidence 1 (within 1e-9).
+    Rows are {model, dataset, method, measure, edges, share, median, at_one}: `share` is the share of
+    questions in each bin, `at_one` the share with confidence 1 (within 1e-9).
     """
     rows = []
     for key, arrays in cell.pair.arrays.items():
         if key[0] in SHOWN:
             values = arrays.confidence.ravel()
-            counts = np.histogram(-values, bins=-np.array(EDGES[::-1]))[0][::-1]  # bins open on the left
+            counts = np.histogram(-values, bins=-np.array(EDGES[::-1]))[0][::-1]  # bins are open on the left
             row = {**cell.names(*key), "edges": list(EDGES), "share": (counts / len(values)).tolist()}
             row |= {"median": float(np.median(values)), "at_one": float(np.mean(values >= 1 - 1e-9))}
             rows.append(row)
@@ -222,9 +223,10 @@ def distributions(cell: CellScores) -> ScoreRows:
 
 
 def correlations(cell: CellScores) -> ScoreRows:
-    """{model, dataset, method, measures, matrix, n, mean, least}: Pearson, over all runs together.
+    """Compute Pearson correlations of the measures over all runs together (figure 10).
 
-    `mean` and `least` are over the pairs of different measures; null where a measure is constant.
+    Rows are {model, dataset, method, measures, matrix, n, mean, least}: `mean` and `least` are over the pairs
+    of different measures. Values of constant measures are null.
     """
     rows = []
     for method in SHOWN:
@@ -255,26 +257,26 @@ def correlations(cell: CellScores) -> ScoreRows:
 
 # ---- Methods against each other on the same questions -----------------------------------------------------
 
-#: What a contrast takes of one model on one data set: a method and a measure → a value with its resamples.
+#: The value, with resamples, of a method and a measure for one model on one data set.
 ContrastOf = Callable[[PairScores, str, str], Contrast]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What two methods are compared in: its name and value, and whether more of it is better."""
+    """A quantity for the comparison of two methods: its name, value and direction."""
 
     name: str
     contrast: ContrastOf
     larger_is_better: bool = True
-    judged_by: ContrastOf | None = None  # what a verdict compares, where that is not the value itself
-    outcomes: str = "correct"  # the field of `ScoreArrays` that says which answers are correct
+    judged_by: ContrastOf | None = None  # the value for verdicts, if different
+    outcomes: str = "correct"  # the field of `ScoreArrays` with the correctness of answers
 
     def difference(self, pair: PairScores, measure: str, method: str, against: str) -> Contrast:
-        """The value of a method less that of another under one measure."""
+        """Return the value of a method minus that of another for one measure."""
         return self.contrast(pair, method, measure) - self.contrast(pair, against, measure)
 
     def judged_difference(self, pair: PairScores, measure: str, method: str, against: str) -> Contrast:
-        """The difference that a verdict goes by: of ACE, of what lies above the noise floors."""
+        """Return the difference for verdicts: for ACE, of the parts above the noise floors."""
         judged_by = self.judged_by or self.contrast
         return judged_by(pair, method, measure) - judged_by(pair, against, measure)
 
@@ -309,11 +311,11 @@ QUANTITIES = {
 def paired(cell: CellScores) -> ScoreRows:
     """Compare TS with each other method.
 
-    {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
-    less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
-    false where the interval leaves 0 out (of ACE that of the difference above the noise floors), null
-    elsewhere and where either has fewer than ten correct or ten wrong answers. "gain" is AURAC − accuracy
-    here (the metric gain is in `against_base`). Empty without TS.
+    Rows are {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value
+    of TS minus that of the other method, with its 95% interval and two-sided p value over questions. `better`
+    is true or false if the interval (for ACE, of the difference above the noise floors) excludes 0. It is
+    null otherwise, and if either method has fewer than ten correct or ten wrong answers. "gain" is AURAC −
+    accuracy here (the metric gain is in `against_base`). Empty without TS.
     """
     return [
         {**cell.names("TS", measure), "quantity": name, "against": method}
@@ -341,10 +343,10 @@ def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str
 
 
 def against_base(cell: CellScores) -> ScoreRows:
-    """{model, dataset, method, measure, accuracy, gain}: each method less Base on the same questions.
+    """Compare accuracy and gain of each method with Base on the same questions.
 
-    Each is {value, interval, p}, tested over questions; rows without a measure (null) are of the mean over
-    measures. Empty without Base.
+    Rows are {model, dataset, method, measure, accuracy, gain}: the differences {value, interval, p}, tested
+    over questions. Rows without a measure (null) hold the mean over measures. Empty without Base.
     """
     rows = []
     for method in cell.run.methods:
@@ -367,15 +369,15 @@ def against_base(cell: CellScores) -> ScoreRows:
     return rows
 
 
-# ---- Other settings: numbers of draws, losses, temperatures, maps -----------------------------------------
+# ---- Other settings: numbers of samples, losses, temperatures, maps ---------------------------------------
 
 
 def generations(cell: CellScores) -> ScoreRows:
-    """{model, dataset, method, measure, draws, candidate, ace, auroc}, the metrics over runs.
+    """Compute ACE and AUROC at several numbers of samples (figure 6).
 
-    All numbers of draws are cut from one sampling of the largest. Candidates are those chosen at m draws, or
-    with `sampling.reselect` at each number of draws. Only the first runs may have other numbers of draws than
-    m, and all numbers are compared on these.
+    Rows are {model, dataset, method, measure, draws, candidate, ace, auroc}, with metrics over runs. All
+    numbers of samples are cut from one sampling of the largest. Candidates are chosen at m samples, or with
+    `sampling.reselect` at each number. Only the runs that have all numbers are used.
     """
     return [
         {
@@ -390,10 +392,11 @@ def generations(cell: CellScores) -> ScoreRows:
 
 
 def losses(cell: CellScores) -> ScoreRows:
-    """{loss, model, dataset, method, measure, candidate, ace, auroc, brier}, each metric as {mean, sd}.
+    """Compute ACE, AUROC and Brier score by the loss of fits (figure 7).
 
-    Every method is fitted by one loss alone and chosen anew among its candidates of that loss; Base and SE
-    have no loss and are listed under both. The standard deviation is over runs, null for one run.
+    Rows are {loss, model, dataset, method, measure, candidate, ace, auroc, brier}, each metric as {mean, sd}.
+    Every method is chosen again among its candidates of one loss; Base and SE have no loss and are listed for
+    both. The standard deviation is over runs, null for one run.
     """
     rows = []
     for loss, by_method in cell.selection.get("by_loss", {}).items():
@@ -425,11 +428,11 @@ def _spread(values: Floats) -> ScoreRow:
 
 
 def transfer(cell: CellScores) -> ScoreRows:
-    """{model, fitted_on, used_on, temperature, measure, n, accuracy, ace, ace_floor, brier, auroc}.
+    """Compute metrics at temperatures that were fitted on another data set.
 
-    Metrics are over runs, the noise floor is that of ACE.
-
-    Rows of the data set's own T (TS by NLL) have `fitted_on` = `used_on`. Empty with one data set.
+    Rows are {model, fitted_on, used_on, temperature, measure, n, accuracy, ace, ace_floor, brier, auroc},
+    with metrics over runs. Rows of the data set's own T (TS by NLL) have `fitted_on` = `used_on`. Empty with
+    one data set.
     """
     run, sources = cell.run, cell.selection.get("transfer") or {}
     if not sources:
@@ -456,16 +459,16 @@ def transfer(cell: CellScores) -> ScoreRows:
 
 # ---- Calibrated -------------------------------------------------------------------------------------------
 
-#: The measure of Calibrated, and that of the words of a report: it needs no likelihoods, so every run has it.
+#: The measure of Calibrated and of the sentences of a report; every run has it, as it needs no likelihoods.
 MEASURE = "E-SC"
 KEY = (CALIBRATED, MEASURE)
-#: The share of samples from which on an answer of Base counts as sure.
+#: Minimum share of samples of a sure answer of Base.
 SUREST = 0.9
 OF_AGAINST = ("accuracy", "mean_confidence", "ace", "brier", "auroc", "gain")
 
 
 def one_wording(cell: CellScores) -> PairScores:
-    """The scores of Calibrated and of every method under E-SC on answers in one wording."""
+    """Return the scores of Calibrated, and of every method with E-SC, on answers in one wording."""
     run, place = cell.run, (cell.model, cell.dataset)
     learnt = [run.calibrated_rows(*place, number) for number in range(run.runs)]
     grader = Grading.model_validate(run.settings.get("grading", {})).grader()
@@ -485,7 +488,7 @@ def one_wording(cell: CellScores) -> PairScores:
 
 
 def _answers(cell: CellScores, method: str, number: int, grader: Grader) -> list[tuple[float, bool]]:
-    """The confidence of E-SC in each answer of a method, and whether its commonest wording is right."""
+    """Return the E-SC of each answer of a method, and the correctness of its most frequent wording."""
     answers = []
     candidate = cell.choice(method, MEASURE)["candidate"]
     for row in cell.run.rows(cell.model, cell.dataset, candidate, number):
@@ -498,12 +501,12 @@ def _answers(cell: CellScores, method: str, number: int, grader: Grader) -> list
 def calibrated(cell: CellScores, scores: PairScores) -> ScoreRows:
     """Compare Calibrated with every method on the answers of E-SC, each in one wording.
 
-    {model, dataset, method, measure} and what `confidence` has. The last row, that of Calibrated, also has
-    `against`: {method: {metric: {value, interval, p}}}, its value less that of the other for `OF_AGAINST`;
-    and `calibration`: {labels, apart, chosen, warnings, surest, threshold, answered, wrong}, the last two
-    being the shares of the test questions that are answered, and of these answers that are wrong. `surest` is
-    {n, share, probability, correct}: the answers with a share of at least `SUREST`, and their means; null
-    without any.
+    Rows are {model, dataset, method, measure} and the fields of `confidence`. The last row, of Calibrated,
+    also has `against`: {method: {metric: {value, interval, p}}}, its value minus that of the other method for
+    `OF_AGAINST`; and `calibration`: {labels, apart, chosen, warnings, surest, threshold, answered, wrong},
+    the last two being the share of answered test questions and the share of wrong answers among them.
+    `surest` is {n, share, probability, correct}: the number of answers with a share of at least `SUREST`, and
+    their means; null without any.
     """
     rows = [{**cell.names(*key), **scores_of(scores, key)} for key in scores.arrays]
     against = {}

@@ -1,7 +1,7 @@
 """The whole report of a run, from its folder: results.json, tables, results.md, figures and the page.
 
-report.html says what methods changed, scores, figures and every test question; it is one file and needs
-no network. It is page_files/page.html filled in, opens on what a reader wants first, and folds details.
+report.html shows the effects of methods, scores, figures and every test question. It is one file, needs no
+network, and is made from page_files/page.html.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
 from semcal.recalibration.methods import RECALIBRATORS
 from semcal.workers import Executor, SerialExecutor
 
-#: The tables and figures of a report, listed beside it, so that a later one can remove what is stale.
+#: The list of tables and figures of a report, so that a later report can remove stale files.
 MANIFEST = "report-files.json"
 FOLDERS = ("tables", "figures")
 
@@ -78,9 +78,9 @@ FOLDERS = ("tables", "figures")
 def remake(
     folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
-    """Analyse the stored samples of a run and build everything from that; parameters are those of `build`.
+    """Analyze the stored samples of a run and build the report from them; parameters are those of `build`.
 
-    Of a folder that holds results.json and no run, the tables and figures that follow from it alone; the path
+    From a folder that only holds results.json, make the tables and figures that follow from it; then the path
     of the folder of tables is returned.
     """
     if not is_grid_run(Path(folder)):
@@ -91,7 +91,7 @@ def remake(
 
 
 def _of_results(folder: Path, out: Path) -> Path:
-    """Write the tables and figures of a run whose results.json alone is kept."""
+    """Write the tables and figures of a run that only has results.json."""
     results = read_results(folder)
     run = run_of_results(results, folder)
     written = write_tables(run, results, out / "tables")
@@ -105,13 +105,13 @@ def _of_results(folder: Path, out: Path) -> Path:
 def build(
     folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
-    """Write the tables, results.md, the figures and the page of a run whose results.json is there.
+    """Write the tables, results.md, the figures and the page of a run from its results.json.
 
-    Tables and figures of an older report that this one has not are removed (`renew_manifest`).
+    Tables and figures of an older report that are missing here are removed (`renew_manifest`).
 
-    results.json lies in `out`, where everything is written, by default the run folder. `executor` draws the
+    results.json is in `out`, where everything is written, by default the run folder. `executor` draws the
     figures and packs the questions, by default this process. With `figures` they are written as PDF and PNG
-    even if the run's settings leave them to the page. Raises as `read_finished`, also if results.json is
+    even if the run's settings do not ask for it. Errors are those of `read_finished`, also if results.json is
     missing, damaged or of another schema.
     """
     target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
@@ -133,7 +133,7 @@ def build(
 
 
 def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
-    """A figure drawn once, for its files, if there is a folder for them, and for the page."""
+    """Yield each figure, drawn once for its files, if there is a folder for them, and for the page."""
     number, plan = numbered
     figure = plan.drawn()
     if figure is None:
@@ -146,7 +146,7 @@ def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[Pa
 
 
 def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
+    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; return their paths."""
     texts = {}
     for table in report_tables(results):
         texts[f"{table.name}.md"] = f"{_with_caption(table)}\n"
@@ -161,7 +161,7 @@ def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Pa
 
 
 def _audit(run: FinishedRun) -> str:
-    """The sheet of the first model on the first closed-book data set (else the first one)."""
+    """Return the sheet of the first model on the first closed-book data set (else the first one)."""
     closed = [name for name in run.datasets if not run.open_book(name)]
     sheet = audit_sheet(run, run.models[0], (closed or run.datasets)[0])
     rows = [
@@ -190,14 +190,14 @@ def _with_caption(table: Table) -> str:
     return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
 
 
-# ---- What an older report left ---------------------------------------------------------------------------
+# ---- Files of an older report ----------------------------------------------------------------------------
 
 
 def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
-    """Remove what an older report in the folder wrote and this one did not, and list what this one wrote.
+    """Remove files that an older report wrote and this report did not, and list the files of this report.
 
-    A file is removed only if the older list names it and it still holds the bytes that were written: what a
-    user put there or edited stays. Returns what was removed; StoreError if that list is damaged.
+    A file is removed only if the older list names it and its bytes are unchanged, so that files that a user
+    added or edited stay. Return the removed files; StoreError if the list is damaged.
     """
     listed = {path.relative_to(folder).as_posix(): _digest(path) for path in written}
     removed = [
@@ -213,7 +213,7 @@ def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
 
 
 def _older(folder: Path) -> dict[str, str]:
-    """Name → checksum of what the last report listed; nothing where there was none."""
+    """Return name → checksum of the last report's list; empty if there is none."""
     path = folder / MANIFEST
     if not path.is_file():
         return {}
@@ -232,30 +232,30 @@ def _digest(path: Path) -> str:
 # ---- The page ----------------------------------------------------------------------------------------------
 
 FILES = Path(__file__).with_name("page_files")
-#: Refused rows that the page names; all of them stand in problems.jsonl.
+#: Number of rejected rows on the page; problems.jsonl has all of them.
 NAMED = 200
-#: Control characters but white space, and marks that turn the text behind them round.
+#: Control characters except white space, and marks that change the direction of text.
 UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def glossary() -> Mapping[str, Mapping[str, str]]:
-    """Heading → code → meaning."""
+    """Return heading → code → meaning."""
     meanings = {metric.label: metric for metric in METRICS.values() if metric.meaning}
     return {
-        "Measures: the confidence in an answer, from several sampled ones": {
+        "Measures: the confidence in an answer, from several samples": {
             name: measure.meaning for name, measure in MEASURES.items() if measure.meaning
         },
-        "Methods: what is done to the model's token probabilities": {
+        "Methods: changes of the model's token probabilities": {
             **{name: method.meaning for name, method in RECALIBRATORS.items() if method.meaning},
             "NLL": "Loss of a fit: the negative log-likelihood of the reference answers.",
-            "SS": "Loss of a fit: selective smoothing, which asks for doubt where the likeliest token is "
-            "wrong.",
-            "T": "Temperature: above 1 it makes a distribution flatter, below 1 sharper.",
+            "SS": "Loss of a fit: selective smoothing, which penalizes confidence if the most likely token "
+            "is wrong.",
+            "T": "Temperature: values above 1 flatten a distribution, values below 1 sharpen it.",
         },
-        "Calibration: does a confidence of 0.8 mean right four times in five?": {
+        "Calibration: are 80% of the answers with confidence 0.8 right?": {
             **{label: metric.meaning for label, metric in meanings.items() if not metric.ranks},
-            "by chance": "What calibrated confidences would show on so few questions: the mean over outcomes "
-            "drawn from them. p is the share of these that are at least as far off as what was observed.",
+            "noise floor": "Expected error of calibrated confidences on as many questions, by simulation. p "
+            "is the share of simulations with at least the observed error.",
             "CORP": "The isotonic curve of accuracy against confidence, which needs no bins.",
         },
         "Discrimination: are right answers more confident than wrong ones?": {
@@ -299,15 +299,15 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
 
 
 def _problem_table(run: FinishedRun) -> Table | None:
-    """The rows of the data that were refused, the first of them by name; None where all were taken."""
+    """Return the rejected rows of the data, the first of them by name; None if there are none."""
     rows = run.refused()
     if not rows:
         return None
-    more = f" (the first {NAMED} of {len(rows)}; all stand in problems.jsonl)" if len(rows) > NAMED else ""
+    more = f" (the first {NAMED} of {len(rows)}; problems.jsonl has all)" if len(rows) > NAMED else ""
     keys = ("dataset", "line", "reason")
     return Table(
         "problems",
-        f"Rows of the data that were refused, and why{more}",
+        f"Rejected rows of the data, with the reasons{more}",
         (Column("Data set"), Column("Line"), Column("Reason")),
         tuple(tuple(TableCell(str(row.get(key, ""))) for key in keys) for row in rows[:NAMED]),
     )
@@ -315,7 +315,7 @@ def _problem_table(run: FinishedRun) -> Table | None:
 
 # ---- Figures as SVG ----------------------------------------------------------------------------------------
 
-#: Colours of the figures and the variables of page.css that take their place; methods have theirs beside.
+#: Colors of the figures, and the variables of page.css that replace them; methods have their own variables.
 VARIABLES = {
     INK: "var(--ink)",
     QUIET: "var(--quiet)",
@@ -331,10 +331,10 @@ FONT = re.compile(r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*;?\s*")
 NOISE = re.compile(
     r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>|\n\s*(?=[<])", re.DOTALL
 )
-#: A path without points, such as an error bar of unknown length, and a group without anything.
+#: A path without points, such as an error bar of unknown length, and an empty group.
 EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
 PATH = re.compile(r'\sd="([^"]*)"')
-#: The space that a path does without: around its letters.
+#: Unnecessary space around the letters of a path.
 SPACE = re.compile(r"\s*([MLCQz])\s*")
 GROUP = re.compile(r"<g(?P<of>[^>]*)>|</g>")
 STYLE = re.compile(r' style="([^"]*)"')
@@ -342,12 +342,12 @@ ID = re.compile(r'\s+id="([^"]*)"')
 
 
 def variable_of(method: str) -> str:
-    """The variable of the page's style that holds the colour of a method."""
+    """Return the variable of the page's style for the color of a method."""
     return f"--m-{method.lower()}"
 
 
 def inline_svg(figure: Figure, name: str, label: str) -> str:
-    """Return a figure as an svg element; `label` says what it shows to those who do not see it.
+    """Return a figure as an svg element; `label` describes it for readers who cannot see it.
 
     `name` is unique on the page and makes the ids of the figure unique.
     """
@@ -365,14 +365,14 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
     written: list[bool] = []
 
     def group(match: re.Match[str]) -> str:
-        """Leave out groups that say nothing of what they hold."""
+        """Leave out groups that only repeat their contents."""
         if match["of"] is None:
             return match[0] if written.pop() else ""
         written.append(bool(match["of"].strip()))
         return match[0] if written[-1] else ""
 
     text = GROUP.sub(group, text)
-    counts = Counter(STYLE.findall(text))  # a style that occurs twice or more becomes a class
+    counts = Counter(STYLE.findall(text))  # a repeated style becomes a class
     classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
     rules = "".join(f".{css_class}{{{style}}}" for style, css_class in classes.items())
     text = STYLE.sub(lambda match: f' class="{classes[match[1]]}"' if match[1] in classes else match[0], text)
@@ -383,40 +383,40 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 
 
 def _tag(tag: str, variables: Mapping[str, str]) -> str:
-    """A tag with rounded coordinates, the page's colours and the page's font."""
+    """Return a tag with rounded coordinates, and the colors and the font of the page."""
     tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
     tag = PATH.sub(lambda path: ' d="' + SPACE.sub(r"\1", path[1]).strip() + '"', tag)
     tag = FONT.sub(lambda font: f"font-size: {font[1]}" if font[1] else "", tag)
     return COLOUR.sub(lambda colour: variables.get(colour[0], colour[0]), tag)
 
 
-#: Width on the screen of an inch of print.
+#: Width on the screen, in rem, of an inch of print.
 REM_PER_INCH = 7.2
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure as the page shows it: as wide as in print, with its caption."""
+    """A figure on the page: as wide as in print, with its caption."""
 
     number: str
-    subjects: tuple[str, ...]  # what it shows, as in `PlannedFigure`
+    subjects: tuple[str, ...]  # as in `PlannedFigure`
     caption: str
     svg: Markup
-    width: float  # rem
+    width: float  # in rem
 
 
 def page_figure(plan: PlannedFigure, figure: Figure, name: str) -> PageFigure:
-    """A figure as an svg element; `name` makes its ids its own."""
+    """Return a figure as an svg element; `name` makes its ids unique."""
     svg = Markup(inline_svg(figure, name, f"Figure {plan.number}: {plan.caption}"))
     return PageFigure(plan.number, plan.subjects, plan.caption, svg, figure.get_figwidth() * REM_PER_INCH)
 
 
-# ---- What stands in a section -----------------------------------------------------------------------------
+# ---- The content of sections ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PagePart:
-    """A figure, a table or a text, and what it is chosen by."""
+    """A figure, a table or a text, and its value in a choice."""
 
     value: str
     figure: PageFigure | None = None
@@ -429,18 +429,18 @@ class PageChoice:
     """Parts of which the reader sees one at a time."""
 
     parts: Sequence[PagePart]
-    place: str = ""  # where on the page, unlike that of any other
-    label: str = ""  # what is chosen; places of one choice change together
+    place: str = ""  # unique place on the page
+    label: str = ""  # label of the choice; places with the same label change together
     title: str = ""
 
     @property
     def choice(self) -> str:
-        """What the places of one choice have in common."""
+        """The common name of places that change together."""
         return self.label.lower().replace(" ", "-")
 
 
 def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Section, list[PageChoice]]:
-    """Return the sections that have something to show, with it."""
+    """Return the sections with content, and their content."""
     by_number: dict[str, list[PageFigure]] = {}
     for figure in figures:
         by_number.setdefault(figure.number, []).append(figure)
@@ -450,7 +450,7 @@ def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Sect
             kinds = [SUBJECTS[key] for key in entry.each]
             blocks[entry.section].append(_figures(entry.section, kinds, by_number[number]))
     for table in REPORT_TABLES.values():
-        # a table, or those of all models behind a choice
+        # a table, or a choice among those of all models
         names = results["models"] if table.by_model else [table.name.removeprefix(f"{table.section}-")]
         parts = [PagePart(name, table=content) for name, content in zip(names, table.tables(results))]
         if parts:
@@ -468,7 +468,7 @@ def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Sect
 
 
 def _figures(section: str, kinds: Sequence[str], figures: Sequence[PageFigure]) -> PageChoice:
-    """The figures of one number: one, or a choice of what tells them apart."""
+    """Return the figures of one number: one figure, or a choice by their subjects."""
     columns = list(zip(*(figure.subjects for figure in figures)))
     apart = [i for i, column in enumerate(columns) if len(set(column)) > 1]
     label = " and ".join([kinds[i] for i in apart]).capitalize()
@@ -499,7 +499,7 @@ def _template() -> Template:
 
 
 def _shown(value: Any) -> Any:
-    r"""What a page shows of a value: what UTF-8 cannot hold, or would turn round, becomes �.
+    r"""Return a value as text for the page, with � for invalid and direction-changing characters.
 
     >>> _shown(" \u202ea\x00")
     ' �a�'
@@ -510,7 +510,7 @@ def _shown(value: Any) -> Any:
 
 
 def _number_classes(table: Table) -> list[Markup]:
-    """For each column the class of its cells: those of numbers are set to the right."""
+    """Return the class of the cells of each column: numbers are aligned to the right."""
     numbers = [any(cell.value is not None for cell in column) for column in zip(*table.rows)]
     return [
         Markup(' class="number"' if i >= table.heads and number else "")
@@ -519,7 +519,7 @@ def _number_classes(table: Table) -> list[Markup]:
 
 
 def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tuple[TableCell, ...]]]]:
-    """The rows under what their first cells name; all under None where no cell stands above."""
+    """Return the rows grouped by their first cells, or all rows under None without such cells."""
     if not above:
         yield None, list(table.rows)
         return
@@ -528,7 +528,7 @@ def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tup
 
 
 def in_short(value: Any) -> str:
-    """A recorded value in words; a mapping as "name value, …", numbers to four digits.
+    """Return a recorded value as text: a mapping as "name value, …", numbers with four digits.
 
     >>> in_short({"sample": 61.251, "runs": [0, 1], "top_k": None})
     'sample 61.25, runs 0, 1, top_k –'

@@ -1,7 +1,7 @@
-"""The test questions of a run as the compact blocks that explorer.js reads, one at a time.
+"""The test questions of a run as compact blocks, which explorer.js reads one at a time.
 
-A block is what one model did on one data set in one run; JSON, compressed and in base64, so that a page of
-many thousand questions stays small, opens at once and reads only what a reader asks for.
+A block holds the results of one model on one data set in one run as JSON, compressed and in base64. So a page
+with many thousand questions stays small, opens at once and reads only the requested blocks.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from semcal.files import parse_float
 from semcal.rows import NO_ANSWER
 from semcal.workers import Executor, SerialExecutor
 
-#: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
+#: Maximum number of characters of all blocks of all runs; a larger page has only run 0.
 SMALL = 6_000_000
 #: Confidences and entropies are stored as whole ten-thousandths, log-likelihoods as whole thousandths.
 UNIT = 10_000
-#: What may not stand in the text of a script element, or in UTF-8 at all (lone surrogates).
+#: Characters that are not allowed in a script element, or in UTF-8 (lone surrogates).
 UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-#: Finds each model by a step in the index; DISTINCT would read the whole file.
+#: Query that finds models by steps in the index; DISTINCT would read the whole file.
 FIND_VERDICTS = """
 WITH RECURSIVE models (model) AS (
     SELECT min(model) FROM verdicts
@@ -49,21 +49,21 @@ VerdictsAmong = Callable[[str, Collection[str], Mapping[str, int]], list[int]]
 
 @dataclass(frozen=True)
 class Explorer:
-    """What the page's table of questions is made of."""
+    """The data of the page's table of questions."""
 
-    head: Record  # read at once: names, choices of candidates, the runs there are
+    head: Record  # read at the start: names, choices of candidates, runs
     blocks: Mapping[str, str] = field(repr=False)  # element id → packed JSON
 
     @property
     def runs(self) -> list[int]:
-        """The runs that the page holds."""
+        """The runs on the page."""
         return list(self.head["runs"])
 
 
 def explorer_blocks(
     run: FinishedRun, executor: Executor[Any] | None = None, *, small: int = SMALL
 ) -> Explorer:
-    """Pack the questions of a run: of all its runs up to so many characters, else of run 0."""
+    """Pack the questions of all runs if they are `small` enough, else of run 0."""
     executor = executor or SerialExecutor(None)
     questions = {dataset: _asked(run, dataset) for dataset in run.datasets}
     blocks = dict(_run_blocks(run, 0, questions, executor))
@@ -97,7 +97,7 @@ def explorer_blocks(
 
 
 def script_json(value: Any) -> str:
-    r"""Compact JSON that no HTML parser takes for markup.
+    r"""Return compact JSON without HTML markup.
 
     >>> script_json({"answer": "</script>"})
     '{"answer":"\\u003c/script\\u003e"}'
@@ -107,12 +107,12 @@ def script_json(value: Any) -> str:
 
 
 def packed(value: Any) -> str:
-    """JSON, compressed, as text that may stand in a script element; the same value gives the same text."""
+    """Return compressed JSON as text for a script element; equal values give equal text."""
     return base64.b64encode(gzip.compress(script_json(value).encode(), compresslevel=6, mtime=0)).decode()
 
 
 def unpacked(text: str) -> Any:
-    """What `packed` packed.
+    """Return the value that `packed` packed.
 
     >>> unpacked(packed({"a": ["</script>", None]}))
     {'a': ['</script>', None]}
@@ -121,7 +121,7 @@ def unpacked(text: str) -> Any:
 
 
 def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
-    """The questions of a data set by id, in its order."""
+    """Return the questions of a data set by id, in its order."""
     rows: dict[str, Record] = {}
     for model in run.models:
         candidate = base_candidate(run, model, dataset)
@@ -131,7 +131,7 @@ def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
 
 
 def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
-    """Method → for each measure its candidate; where one is undefined, that of another."""
+    """Return method → the candidate for each measure, replaced by another one if undefined."""
     measures = replace(run, part=None).measures
     methods = run.selections[model, dataset]["methods"]
     return {
@@ -143,7 +143,7 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 def _run_blocks(
     run: FinishedRun, number: int, questions: Mapping[str, Mapping[str, Record]], executor: Executor[Any]
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
-    """The blocks of one run of the grid: the name of each, with it and the rules that decided there."""
+    """Yield the blocks of one run of the grid: name, content, and the rules that decided."""
     names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
     jobs = [
         (part, number, {key: str(row["question"]) for key, row in questions[dataset].items()})
@@ -153,7 +153,7 @@ def _run_blocks(
 
 
 def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
-    """What one model did on one data set in one run (see explorer.js), and the rules that decided."""
+    """Return the results of one model, data set and run (see explorer.js), and the rules that decided."""
     run, number, questions = job
     ((model, dataset),) = run.pairs
     measures = replace(run, part=None).measures
@@ -189,8 +189,10 @@ def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str,
 
 
 def _entry(row: Record, measures: Sequence[str], texts: Names, rules: Names) -> list[Any]:
-    """[clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]; all but the first and
-    the last two with one item a measure."""
+    """Return [clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct].
+
+    All but the first and the last two have one item for each measure.
+    """
     samples = [_number(texts, text) for text in row["samples"]]
     logs = [_thousandths(value) for value in row.get("log_likelihoods") or [None] * len(samples)]
     named = [row["rule"].get(measure) for measure in measures]
@@ -210,12 +212,12 @@ def _entry(row: Record, measures: Sequence[str], texts: Names, rules: Names) -> 
 
 
 def _number(names: Names, name: str | None) -> int:
-    """The place of a name in a growing list of them; None is no answer."""
+    """Return the place of a name in a growing list; None means no answer."""
     return names.setdefault(f"({NO_ANSWER})" if name is None else name, len(names))
 
 
 def _members(cluster: Iterable[int], samples: Sequence[int], logs: Sequence[Any]) -> list[Any]:
-    """[text, log-likelihood, how often, text, …] of a cluster."""
+    """Return [text, log-likelihood, count, text, …] of a cluster."""
     counts: dict[tuple[int, Any], int] = {}
     for i in cluster:
         counts[samples[i], logs[i]] = counts.get((samples[i], logs[i]), 0) + 1
@@ -223,7 +225,7 @@ def _members(cluster: Iterable[int], samples: Sequence[int], logs: Sequence[Any]
 
 
 def _thousandths(value: Any) -> int | str | None:
-    """A log-likelihood in whole thousandths; JSON has no infinity."""
+    """Return a log-likelihood in whole thousandths; JSON has no infinity."""
     number = value if type(value) is float and math.isfinite(value) else parse_float(value)
     if number is None:
         return None
@@ -240,7 +242,7 @@ def _unit(value: float | None) -> int | None:
 
 @contextmanager
 def stored_verdicts(path: Path) -> Iterator[VerdictsAmong]:
-    """Read the NLI verdicts of a run by question, without ever writing; none where there is no file."""
+    """Yield a function that reads the NLI verdicts of a question; empty if the file is missing."""
     if not path.is_file():
         yield lambda *_: []
         return

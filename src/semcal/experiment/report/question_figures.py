@@ -1,4 +1,4 @@
-"""Single questions: its meanings at two temperatures, one worked through, and the exact prompts."""
+"""Figures of single questions: meanings at two temperatures, a worked example, and the exact prompts."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from semcal.rows import NO_ANSWER, Row
 # ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------
 
 MEASURE = "L-SC"
-#: Right and wrong differ in lightness and hatching too, for print without colour.
+#: Right and wrong also differ in lightness and hatching, for print without color.
 COLOURS = {True: "#009e73", False: "#d55e00", None: OTHER}
 MARKS = {True: "✓", False: "✗", None: ""}
-#: Meanings beyond these are drawn as one bar.
+#: Maximum number of bars; further meanings share one bar.
 SHOWN = 5
 
 
 @style()
 def teaser_figure(run: FinishedRun, _: Records) -> Figure | None:
-    """One question with its L-SC at T = 0.5 (SE) and at the fitted temperature (TS).
+    """Draw one question with its L-SC at T = 0.5 (SE) and at the fitted temperature (TS).
 
-    Of the questions of run 0 with several meanings, those first that TS gets right, then those with few
-    meanings, the one whose squared error of confidence falls most from SE to TS. None where there is none, or
-    the run lacks one of the methods or the measure.
+    Among the questions of run 0 with several meanings, those that TS answers correctly come first, then those
+    with few meanings; of these the squared error of confidence decreases most from SE to TS. None without
+    such a question, or if the run lacks a method or the measure.
     """
     if not {"SE", "TS"} <= set(run.methods) or MEASURE not in run.measures:
         return None
@@ -65,7 +65,7 @@ def teaser_figure(run: FinishedRun, _: Records) -> Figure | None:
 
 
 def _worth(before: Record, after: Record) -> tuple[bool, bool, bool, float]:
-    """How well a question shows what T does: TS right, few meanings, and much less squared error."""
+    """Return the rank of a question as an example: TS correct, few meanings, much smaller squared error."""
     defined = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
     if not defined or len(after["clusters"]) == 1:
         return False, False, False, 0.0
@@ -82,13 +82,13 @@ def _bars(row: Record) -> int:
 
 
 def _draw_meanings(axes: Axes, row: Record, title: str, grading: Grading) -> None:
-    """A bar for each meaning, the most confident at the top, with how often it was answered."""
+    """Draw a bar for each meaning, the most confident at the top, with its number of samples."""
     confidences, words = row["confidences"][MEASURE], wordings(Row(row))
     order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
     bars: list[tuple[str, float, bool | None]] = []
     right: bool | None
     for i in order[:SHOWN]:
-        if i == row["top_cluster"][MEASURE]:  # as the run graded it, the others by its rules
+        if i == row["top_cluster"][MEASURE]:  # the grade of the run; other meanings are graded by its rules
             right = bool(row["correct"][MEASURE])
         else:
             right = grade_texts(grading.grader(), row["question"], [words[i]], row["answers"]).correct
@@ -122,25 +122,25 @@ def _draw_meanings(axes: Axes, row: Record, title: str, grading: Grading) -> Non
 
 # ---- Figure 2: answers → meanings → statistics → seven distributions -------------------------------------
 
-#: Meanings differ in lightness, dark to light, and are numbered.
+#: Colors of meanings, from dark to light.
 SHADES = ("#1b5e82", "#6aa6c8", "#a9cbdf", "#d3e4ee")
 NOTE = (
-    "Of a meaning: n answers; s sum and $\\bar{s}$ mean of their likelihoods l; H entropy of l/s; "
-    "E = −Σ log l. In all m answers."
+    "For each meaning: n answers; s sum and $\\bar{s}$ mean of their likelihoods l; H entropy of l/s; "
+    "E = −Σ log l. m is the number of all answers."
 )
-#: Answers that find room.
+#: Maximum number of answers.
 LINES = 12
-#: Inches.
+#: Sizes in inches.
 HEIGHT = 3.3
 HEADS = ("n", "s", "$\\bar{s}$", "H", "E")
 
 
 @style()
 def schematic_figure(run: FinishedRun, _: Records) -> Figure | None:
-    """How the seven measures come from the answers to one stored question.
+    """Draw the computation of the seven measures from the answers to one stored question.
 
-    It is one of Base's, run 0, with three meanings (else two or four) whose measures differ most. None where
-    there is none, or no likelihoods.
+    The question is one of Base's, run 0, with three meanings (else two or four), whose measures differ most.
+    None without such a question, or without likelihoods.
     """
     model, dataset, method = run.fullest, run.datasets[0], "Base" if "Base" in run.methods else run.methods[0]
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
@@ -163,7 +163,7 @@ def schematic_figure(run: FinishedRun, _: Records) -> Figure | None:
 
 
 def _fits(row: Record, measures: Sequence[str]) -> bool:
-    """Whether a question is small enough to be worked through, and all is known of it."""
+    """Return whether a question is small enough, and all its values are known."""
     logs = [parse_float(value) for value in row.get("log_likelihoods") or [None]]
     return (
         2 <= len(row["clusters"]) <= len(SHADES)
@@ -174,7 +174,7 @@ def _fits(row: Record, measures: Sequence[str]) -> bool:
 
 
 def _lines(row: Record, cluster: Sequence[int]) -> list[tuple[str, float]]:
-    """The answers of a meaning with their likelihoods; equal ones in one line where there are many in all."""
+    """Return the answers of a meaning with their likelihoods; if there are many, equal ones share a line."""
     lines = [(row["samples"][i], float(_likelihoods(row)[i])) for i in cluster]
     if len(row["samples"]) <= LINES:
         return lines
@@ -182,14 +182,14 @@ def _lines(row: Record, cluster: Sequence[int]) -> list[tuple[str, float]]:
 
 
 def _variety(row: Record, measures: Sequence[str]) -> float:
-    """How far the measures lie apart; questions with several wordings of one meaning come first."""
+    """Return the spread of the measures; questions with several wordings of one meaning come first."""
     spread = np.ptp([row["confidences"][name] for name in measures], axis=0).max()
     wordings = len({row["samples"][i] for i in row["clusters"][row["top_cluster"][measures[0]]]})
     return float(spread) + (wordings > 1)
 
 
 def _draw_answers(axes: Axes, row: Record) -> list[tuple[float, float]]:
-    """The answers, meaning by meaning, with their likelihoods; returns the place of each meaning."""
+    """Draw the answers, meaning by meaning, with their likelihoods; return the place of each meaning."""
     _head(axes, 0.08, f"{len(row['samples'])} answers, likelihood l per token")
     parts = [_lines(row, cluster) for cluster in row["clusters"]]
     step = min(0.235, 2.3 / (sum(map(len, parts)) + 0.5 * len(parts)))
@@ -211,7 +211,7 @@ def _likelihoods(row: Record) -> NDArray[np.float64]:
 
 
 def _draw_statistics(axes: Axes, row: Record, places: Sequence[tuple[float, float]]) -> None:
-    """A row of statistics for each meaning."""
+    """Draw a row of statistics for each meaning."""
     columns = np.array([2.52, 2.81, 3.14, 3.46, 3.8])
     _head(axes, 2.36, "meanings")
     for x, head in zip(columns, HEADS):
@@ -233,7 +233,7 @@ def _draw_statistics(axes: Axes, row: Record, places: Sequence[tuple[float, floa
 def _draw_distributions(
     axes: Axes, row: Record, measures: Sequence[str], alphas: Mapping[str, float | None]
 ) -> None:
-    """A bar for each measure, cut into its meanings."""
+    """Draw a bar for each measure, cut into its meanings."""
     _head(axes, 4.14, "measure ∝ score")
     origin, width, step = 5.56, 1.11, 0.3
     axes.text(origin, 0.4, "distribution", size=7.5, va="center", color=QUIET)
@@ -280,13 +280,13 @@ def _head(axes: Axes, x: float, text: str) -> None:
 # ---- Figure 8: the exact prompts -------------------------------------------------------------------------
 
 FONT = "DejaVu Sans Mono"
-#: Letters a line, their size in points, and the distance of lines in inches.
+#: Characters per line, their size in points, and the distance of lines in inches.
 WIDTH, SIZE, LINE = 122, 6.3, 0.118
 
 
 @style()
 def prompt_figure(_: FinishedRun, entries: Records) -> Figure | None:
-    """The closed-book and the open-book prompt of the first model as a page of text; None without any."""
+    """Draw the closed-book and open-book prompts of the first model as a page of text; None without any."""
     by_book: dict[bool, Record] = {}
     for entry in entries:
         if entry["prompt"] is not None:

@@ -1,7 +1,7 @@
-"""The figures of a grid run, from results.json and the stored rows: each says all about itself.
+"""The figures of a grid run, from results.json and the stored rows: entries of `REPORT_FIGURES`, in order.
 
-They stand in `REPORT_FIGURES`, in order. A new figure is registered there (`register`) and is then drawn,
-written and shown on the page. Figures 1, 2 and 8, of single questions, are drawn in `question_figures`.
+A new figure needs only its registration there (`register`): it is then drawn, written and shown on the page.
+`question_figures` draws figures 1, 2 and 8 of single questions.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ from semcal.plotting import (
 from semcal.recalibration.methods import UNFITTED, LineStyle
 from semcal.registry import Catalogue
 
-#: Keys of what there is one figure of, and their names for readers.
+#: Keys of the subjects of figures, and their names for readers.
 SUBJECTS = {"model": "model", "dataset": "data set", "measure": "measure"}
 
-# ---- What a figure is -------------------------------------------------------------------------------------
+# ---- The parts of a figure --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFigure:
     """A figure of the report: its number, files, caption and place, and the function that draws it."""
 
-    number: str  # as in the paper: "1" to "10", with a letter where one figure has parts
-    subject: str  # of its files: figure-NUMBER-SUBJECT, and what it shows
+    number: str  # as in the paper: "1" to "10", with a letter for a part
+    subject: str  # beginning of its file names: figure-NUMBER-SUBJECT
     caption: str
     draw: Callable[..., Figure | None]
     """(run, rows, one name for each key of `each`) → the figure, None if there is nothing to draw."""
-    each: tuple[str, ...] = ()  # keys of `SUBJECTS`: there is a figure of each combination of their values
-    analysis: str = ""  # of results.json, whose rows of the combination are drawn; no figure without rows
-    rows: Callable[[Records], Records] = lambda rows: rows  # these, selected
-    section: str = ""  # where it stands; "" of those that open the page or stand there as text
-    reads_rows: bool = False  # and not results.json alone
+    each: tuple[str, ...] = ()  # keys of `SUBJECTS`: one figure for each combination of their values
+    analysis: str = ""  # name of the rows of results.json; no figure without rows
+    rows: Callable[[Records], Records] = lambda rows: rows  # selects the rows
+    section: str = ""  # its section; "" for figures at the top of the page, or shown as text
+    reads_rows: bool = False  # in addition to results.json
 
     @property
     def name(self) -> str:
-        """The number, by which figures are registered."""
+        """The number, which is the name in the registry."""
         return self.number
 
     def plans(self, run: FinishedRun, results: RunResults) -> Iterator[PlannedFigure]:
-        """Plan the figure of each model, data set or measure that it shows."""
+        """Yield the planned figures, one for each model, data set or measure."""
         digits = f"{self.number:0>{2 if self.number.isdigit() else 3}}"
         for names in product(*(getattr(run, f"{key}s") for key in self.each)):
             of_analysis = self.rows(results["analyses"].get(self.analysis, ()))
@@ -88,16 +88,16 @@ class ReportFigure:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFigure:
-    """One figure of a grid run, to be drawn by any process."""
+    """One figure of a grid run, which any process can draw."""
 
     number: str
-    name: str  # of its files, without suffix
-    subjects: tuple[str, ...]  # such as the model and the data set shown; empty where it shows all
-    draw: Callable[[], Figure | None]  # None where there is nothing to draw
+    name: str  # name of its files, without suffix
+    subjects: tuple[str, ...]  # such as the model and the data set; empty for figures of all
+    draw: Callable[[], Figure | None]  # None if there is nothing to draw
     caption: str = ""
 
     def drawn(self) -> Figure | None:
-        """Draw it, and lay it out once for all its files where places have to be found."""
+        """Draw the figure, with one layout for all its files."""
         figure = self.draw()
         if figure is not None and figure.get_layout_engine() is not None:
             with style():
@@ -110,25 +110,25 @@ class PlannedFigure:
         return [write_figure(figure, folder / f"{self.name}.{suffix}") for suffix in ("pdf", "png")]
 
 
-#: Every figure, by its number, in the order of the page.
+#: All figures by number, in the order of the page.
 REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
 def planned_figures(run: FinishedRun, results: RunResults) -> list[PlannedFigure]:
-    """Plan the figures of a run that may show something; of a run without rows, those that need none."""
+    """Return the planned figures of a run; without rows, only those that need none."""
     entries = [entry for entry in REPORT_FIGURES.values() if run.has_rows or not entry.reads_rows]
     return [plan for entry in entries for plan in entry.plans(run, results)]
 
 
-# ---- Figures 3 and 7: ACE against AUROC, a panel a data set and model ------------------------------------
+# ---- Figures 3 and 7: ACE against AUROC, one panel per data set and model ---------------------------------
 
 
 @style()
 def scatter_figure(run: FinishedRun, points: Records, *, error: Literal["se", "sd"] = "se") -> Figure:
-    """ACE (x) against AUROC (y): a row a data set, a column a model, colour = method, marker = measure.
+    """Draw ACE (x) against AUROC (y): rows are data sets, columns models, colors methods, markers measures.
 
-    Of one model, up to four data sets stand side by side. Closer to the top left is better. The panels of a
-    data set share their scales. Bars: standard error over runs, or with `error` "sd" standard deviation
+    For one model, up to four data sets share a row. Closer to the top left is better. The panels of a data
+    set share their scales. Bars are the standard error over runs, or with `error` "sd" the standard deviation
     (figure 7).
     """
     models, datasets = run.models, run.datasets
@@ -178,7 +178,7 @@ def scatter_figure(run: FinishedRun, points: Records, *, error: Literal["se", "s
 
 
 def fitted_by(loss: str, points: Records) -> Records:
-    """The points of fits by a loss; none if no method was fitted."""
+    """Return the points of fits by a loss; none if no method was fitted."""
     of_loss = select(points, {"loss": loss})
     return of_loss if any(point["method"] not in UNFITTED for point in of_loss) else []
 
@@ -192,14 +192,14 @@ def _names(points: Records, key: str) -> list[str]:
 
 
 def _ends(metric: Record | None, error: str) -> tuple[float, float] | None:
-    """A mean and half the length of its error bar (0 for one run); None where it is undefined."""
+    """Return a mean and half the length of its error bar (0 for one run), None if undefined."""
     if metric is None or metric["mean"] is None:
         return None
     return metric["mean"], metric[error] or 0.0
 
 
 def _draw_points(axes: Axes, points: Records, error: str) -> None:
-    """Bars of all points, and over them the points themselves, measure by measure."""
+    """Draw the bars of all points, and then the points, measure by measure."""
     defined = [
         (point, ace, auroc)
         for point in points
@@ -229,10 +229,10 @@ def _draw_points(axes: Axes, points: Records, error: str) -> None:
     ruled(axes, "both")
 
 
-# ---- Figures 4 and 5: accuracy of the rest against the rate of rejection ---------------------------------
+# ---- Figures 4 and 5: accuracy of answered questions against the rate of rejection -----------------------
 
 
-#: The measures of figure 4; figure 5 has all.
+#: The measures of figure 4; figure 5 shows all measures.
 SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
 
 
@@ -240,10 +240,10 @@ SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
 def selective_figure(
     run: FinishedRun, entries: Records, _: str, *, among: Sequence[str] | None = None
 ) -> Figure:
-    """Selective accuracy of one model: a row a data set, a column a measure, a line a method.
+    """Draw selective accuracy of one model: rows are data sets, columns measures, lines methods.
 
-    The measures are all of the run, or those that are `among` some. Bars are standard errors over runs, where
-    there are several.
+    The measures are all of the run, or those `among` some. Bars are standard errors over runs, if there are
+    several.
     """
     datasets, measures = run.datasets, [name for name in run.measures if among is None or name in among]
     figure, grid = panels(
@@ -261,7 +261,7 @@ def selective_figure(
                 if (entry["dataset"], entry["measure"]) == (dataset, measure):
                     curve = (entry["rejection"], entry["accuracy"], _bars(entry["se"]))
                     _draw_line(axes, entry["method"], *curve, errorevery=2, linewidth=1.2)
-        label = f"{shortened(dataset, 22)}\naccuracy of the rest"
+        label = f"{shortened(dataset, 22)}\naccuracy of answered"
         row[0].set_ylabel(label, size=7.5, parse_math=False)
     grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
     grid[0, 0].set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
@@ -270,7 +270,7 @@ def selective_figure(
 
 
 def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label: str) -> None:
-    """What panels of one column a measure share: titles, ticks, the label of x, and a legend."""
+    """Add titles, ticks, the label of x, and a legend to panels with one column per measure."""
     for axes in grid[:, 0]:
         axes.yaxis.set_major_locator(MaxNLocator(4))
     for axes in grid.flat:
@@ -285,7 +285,7 @@ def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label:
 def _draw_line(
     axes: Axes, method: str, x: Sequence[float], mean: Sequence[Any], bars: Floats | None, **look: Any
 ) -> None:
-    """The line of a method with its standard errors, NaN where there is none."""
+    """Draw the line of a method with its standard errors; NaN means no bar."""
     axes.errorbar(
         x,
         np.array(mean, dtype=np.float64),
@@ -307,9 +307,9 @@ def _bars(errors: Iterable[float | None]) -> Floats:
 
 @style()
 def count_figure(run: FinishedRun, points: Records, *_: str) -> Figure:
-    """ACE (above) and AUROC (below) of one model on one data set: a column a measure, a line a method.
+    """Draw ACE (above) and AUROC (below) of one model on one data set: columns are measures, lines methods.
 
-    Bars are standard errors over runs, where there are several.
+    Bars are standard errors over runs, if there are several.
     """
     measures = run.measures
     figure, grid = panels(
@@ -328,7 +328,7 @@ def count_figure(run: FinishedRun, points: Records, *_: str) -> Figure:
                 curve = sorted(select(of_measure, {"method": method}), key=lambda p: int(p["draws"]))
                 draws, mean = [p["draws"] for p in curve], [p[metric]["mean"] for p in curve]
                 bars = _bars(point[metric]["se"] for point in curve)
-                # absent bars take as long to draw as others
+                # bars of NaN take as long to draw as others
                 yerr = None if np.isnan(bars).all() else bars
                 marker = measure_marker(measure)
                 _draw_line(axes, method, draws, mean, yerr, marker=marker, markersize=3, linewidth=1)
@@ -340,21 +340,21 @@ def count_figure(run: FinishedRun, points: Records, *_: str) -> Figure:
 
 # ---- Figures 0 and 11: reliability, before and after, and by measure -------------------------------------
 
-#: Resamples for a consistency band: its edges are read off a plot, not off a table.
+#: Number of resamples for a consistency band, enough for a plot.
 RESAMPLES = 500
-#: What was read already: (file, when it was written) → confidence and correctness by measure.
+#: Cache: (file, time of writing) → confidence and correctness by measure.
 _READ: dict[tuple[Path, int | None], tuple[Mapping[str, Floats], Mapping[str, Floats]]] = {}
 
 
 def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: str) -> tuple[Floats, Floats]:
-    """Confidence and correctness of the questions of all runs for which the measure is defined.
+    """Return confidence and correctness of the questions of all runs for which the measure is defined.
 
-    Those of a sample file are read once.
+    Each sample file is read once.
     """
     if method == CALIBRATED:
         return _calibrated(run, model, dataset, "probability")
     chosen = run.selections[model, dataset]["methods"].get(method, {}).get(measure)
-    if chosen is None:  # a server cannot serve it
+    if chosen is None:  # not supported by a server
         return np.zeros(0), np.zeros(0)
     runs = []
     for number in range(run.runs):
@@ -370,7 +370,7 @@ def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: st
 
 
 def _calibrated(run: FinishedRun, model: str, dataset: str, key: str) -> tuple[Floats, Floats]:
-    """The share of Base's answers or their calibrated probability, and correctness, of all runs."""
+    """Return the share or the calibrated probability of Base's answers, and correctness, of all runs."""
     rows = [row for number in range(run.runs) for row in run.calibrated_rows(model, dataset, number)]
     table = np.array([[row[key], row["correct"]] for row in rows], dtype=np.float64)
     return table[:, 0], table[:, 1]
@@ -378,7 +378,7 @@ def _calibrated(run: FinishedRun, model: str, dataset: str, key: str) -> tuple[F
 
 @style()
 def before_after_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> Figure | None:
-    """The CORP curves and bins of two methods on one data set; None where the measure is undefined."""
+    """Draw the CORP curves and bins of two methods on one data set; None if the measure is undefined."""
     if MEASURE not in run.measures:
         return None
     methods = compared_methods(run.methods)
@@ -394,7 +394,7 @@ def before_after_figure(run: FinishedRun, _: Records, model: str, dataset: str) 
 
 @style()
 def threshold_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> Figure:
-    """Reliability of Base and of Calibrated; below, what a threshold on the latter answers and gets wrong."""
+    """Draw reliability of Base and Calibrated; below, coverage and risk of thresholds on Calibrated."""
     base, calibrated = (_calibrated(run, model, dataset, key) for key in ("share", "probability"))
     figure, ((above,), (below,)) = panels(
         2, 1, panel=(2.55, 1.7), gaps=(0.0, 0.78), margins=(0.5, 0.1, 0.1, 0.42)
@@ -406,10 +406,10 @@ def threshold_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> 
     answered = p[:, None] >= thresholds
     share = answered.mean(axis=0)
     wrong = (answered * (1 - correct[:, None])).sum(axis=0) / answered.sum(axis=0)
-    at = np.concatenate([[0.0], thresholds])  # up to the smallest of them everything is answered
+    at = np.concatenate([[0.0], thresholds])  # up to the smallest one, everything is answered
     for values, colour, width, label in (
         (share, QUIET, 1.2, "answered"),
-        (wrong, method_colour(CALIBRATED), 1.5, "wrong of these"),
+        (wrong, method_colour(CALIBRATED), 1.5, "wrong among answered"),
     ):
         steps = values[[0, *range(len(values))]]
         below.step(at, steps, where="pre", color=colour, linewidth=width, label=label)
@@ -420,14 +420,14 @@ def threshold_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> 
         if threshold is not None:
             below.axvline(threshold, color=INK, linewidth=1.0, label=f"threshold {threshold:.2f}")
     below.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7, handlelength=1.6)
-    below.set_xlabel("answer from this probability on")
+    below.set_xlabel("threshold on the probability")
     below.set_ylabel("share")
     _unit_square(below)
     return figure
 
 
 def _draw_both(axes: Axes, by_method: Mapping[str, tuple[Floats, Floats]]) -> None:
-    """The reliability of two methods, with the band of the second."""
+    """Draw the reliability of two methods, with the band of the second."""
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
     for method, (confidence, correct) in by_method.items():
         band = 0.6 if method == list(by_method)[-1] else 0.0
@@ -446,7 +446,7 @@ def _unit_square(axes: Axes) -> None:
 def _draw_curve(
     axes: Axes, method: str, confidence: Floats, correct: Floats, *, line: LineStyle, band: float
 ) -> None:
-    """The CORP curve and the bins, over the band of chance where its opacity is not 0."""
+    """Draw the CORP curve and the bins, over the band of noise if its opacity is not 0."""
     diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES if band else 1)
     colour = method_colour(method)
     if band:
@@ -462,7 +462,7 @@ def _draw_curve(
 
 @style()
 def reliability_figure(run: FinishedRun, _: Records, model: str, measure: str) -> Figure:
-    """Reliability diagrams of one model: a row a data set, a column a method, below each its histogram."""
+    """Draw reliability diagrams of one model: rows are data sets, columns methods, with histograms below."""
     methods = [*run.methods, *[CALIBRATED] * (run.calibrated and measure == "E-SC")]
     rows, columns = len(run.datasets), len(methods)
     width, height = 0.55 + 1.45 * columns, 0.3 + 2.0 * rows
@@ -502,7 +502,7 @@ def reliability_figure(run: FinishedRun, _: Records, model: str, measure: str) -
 
 @style()
 def distribution_figure(run: FinishedRun, entries: Records, *_: str) -> Figure:
-    """Histograms of the top meaning's confidence: a row a method, a column a measure; line: the median."""
+    """Draw histograms of the top meaning's confidence: rows are methods, columns measures; line: median."""
     methods, measures = _names(entries, "method"), run.measures
     figure, grid = panels(
         len(methods),
@@ -522,7 +522,7 @@ def distribution_figure(run: FinishedRun, entries: Records, *_: str) -> Figure:
     for axes, entry in filled:
         axes.stairs(entry["share"], entry["edges"], color=method_colour(entry["method"]), fill=True)
         axes.tick_params(labelsize=7)
-    for axes, entry in filled:  # a line asks for the limits, which each histogram of the figure moves
+    for axes, entry in filled:  # a line depends on the limits, which each histogram of the figure changes
         axes.axvline(entry["median"], color=INK, linewidth=0.8, linestyle=(0, (3, 1.5)))
     for axes, method in zip(grid[:, 0], methods):
         axes.set_ylabel(method)
@@ -540,9 +540,9 @@ def distribution_figure(run: FinishedRun, entries: Records, *_: str) -> Figure:
 
 @style()
 def correlation_figure(_: FinishedRun, entries: Records, *__: str) -> Figure:
-    """Pearson correlations between the measures' confidences: an annotated matrix for each method.
+    """Draw Pearson correlations between the measures' confidences: an annotated matrix for each method.
 
-    The darker, the higher, from the lowest of the figure to 1.
+    Darker cells are higher, from the lowest value of the figure to 1.
     """
     matrices = [np.array(entry["matrix"], dtype=np.float64) for entry in entries]
     lowest = min((float(np.nanmin(matrix)) for matrix in matrices if np.isfinite(matrix).any()), default=0.0)
@@ -550,7 +550,7 @@ def correlation_figure(_: FinishedRun, entries: Records, *__: str) -> Figure:
         1, len(entries), panel=(2, 2), gaps=(0.1, 0), margins=(0.46, 0.06, 0.24, 0.46)
     )
     for axes, entry, matrix in zip(grid, entries, matrices):
-        # colours of cells do not follow the page's, as numbers are set on them
+        # fixed colors of cells, because numbers are drawn on them
         axes.pcolormesh(
             np.nan_to_num(matrix, nan=lowest),
             cmap=matplotlib.colormaps["Blues"],
@@ -583,7 +583,7 @@ for _figure in (
     ReportFigure(
         number="0",
         subject="before-after",
-        caption="How often answers of a given confidence are right, before and after recalibration.",
+        caption="Accuracy of answers by confidence, before and after recalibration.",
         draw=before_after_figure,
         each=("model", "dataset"),
         reads_rows=True,
@@ -591,9 +591,9 @@ for _figure in (
     ReportFigure(
         number="0a",
         subject="threshold",
-        caption="Above, how often answers of a given confidence are right, as they come (Base) and "
-        "Calibrated. Below, from each threshold on the calibrated probability on, the share of the questions "
-        "that are answered, and the share of these answers that are wrong.",
+        caption="Above: accuracy of answers by confidence, for Base and Calibrated. Below: the share of "
+        "answered questions, and the share of wrong answers among them, for each threshold on the calibrated "
+        "probability.",
         draw=threshold_figure,
         each=("model", "dataset"),
         analysis="calibrated",
@@ -602,9 +602,8 @@ for _figure in (
     ReportFigure(
         number="1",
         subject="pull",
-        caption="One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and "
-        "whether it is right (✓) or wrong (✗). It was picked as one that the fitted temperature does most "
-        "for.",
+        caption="One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, right (✓) "
+        "or wrong (✗). The question was chosen for the large effect of the fitted temperature.",
         draw=teaser_figure,
         section="worked",
         reads_rows=True,
@@ -612,8 +611,8 @@ for _figure in (
     ReportFigure(
         number="2",
         subject="schematic",
-        caption="How the seven measures come from the answers to one question of this run, under Base or "
-        "else the first method.",
+        caption="Computation of the seven measures from the answers to one question of this run, with Base "
+        "or else the first method.",
         draw=schematic_figure,
         section="worked",
         reads_rows=True,
@@ -621,7 +620,7 @@ for _figure in (
     ReportFigure(
         number="3",
         subject="scatter",
-        caption="ACE against AUROC of every method (colour) and measure (marker): mean and, of several runs, "
+        caption="ACE against AUROC of every method (color) and measure (marker): mean and, for several runs, "
         "its standard error. Closer to the top left is better.",
         draw=scatter_figure,
         analysis="confidence",
@@ -630,8 +629,8 @@ for _figure in (
     ReportFigure(
         number="4",
         subject="selective",
-        caption="Accuracy of the rest when the least confident questions are rejected: mean and, of several "
-        "runs, its standard error.",
+        caption="Accuracy of answered questions if the least confident ones are rejected: mean and, for "
+        "several runs, its standard error.",
         draw=partial(selective_figure, among=SELECTIVE),
         each=("model",),
         analysis="selective",
@@ -640,7 +639,7 @@ for _figure in (
     ReportFigure(
         number="5",
         subject="selective",
-        caption="The same for all measures.",
+        caption="As figure 4, for all measures.",
         draw=selective_figure,
         each=("model",),
         analysis="selective",
@@ -649,9 +648,9 @@ for _figure in (
     ReportFigure(
         number="6",
         subject="generations",
-        caption="ACE and AUROC against the number of sampled answers, all cut from one sampling of the "
-        "largest number; fits stay as they were, and so do choices unless sampling.reselect is on. Bars: "
-        "standard error over runs, where there are several.",
+        caption="ACE and AUROC against the number of sampled answers, cut from one sampling of the largest "
+        "number. Fits are those of m samples, and so are choices unless sampling.reselect is on. Bars: "
+        "standard error over runs, if there are several.",
         draw=count_figure,
         each=("model", "dataset"),
         analysis="generations",
@@ -660,7 +659,7 @@ for _figure in (
     ReportFigure(
         number="7a",
         subject="NLL",
-        caption="As figure 3, with every method fitted by NLL and chosen anew: mean and, of several runs, "
+        caption="As figure 3, with every method fitted by NLL and chosen again: mean and, for several runs, "
         "standard deviation.",
         draw=partial(scatter_figure, error="sd"),
         analysis="losses",
@@ -670,7 +669,7 @@ for _figure in (
     ReportFigure(
         number="7b",
         subject="SS",
-        caption="The same with every method fitted by selective smoothing.",
+        caption="As figure 7a, with every method fitted by selective smoothing.",
         draw=partial(scatter_figure, error="sd"),
         analysis="losses",
         rows=partial(fitted_by, "SS"),
@@ -686,7 +685,7 @@ for _figure in (
     ReportFigure(
         number="9",
         subject="distributions",
-        caption="Confidence in the top meaning of each question, all runs together; the line is the median.",
+        caption="Distribution of the confidence in the top meaning, all runs together; line: median.",
         draw=distribution_figure,
         each=("model", "dataset"),
         analysis="distributions",
@@ -704,7 +703,7 @@ for _figure in (
     ReportFigure(
         number="11",
         subject="reliability",
-        caption="How often answers of a given confidence are right, all runs together.",
+        caption="Accuracy of answers by confidence, all runs together.",
         draw=reliability_figure,
         each=("model", "measure"),
         reads_rows=True,

@@ -1,7 +1,7 @@
-"""The tables of a grid run: each says all about itself, and stands in `REPORT_TABLES`, in order.
+"""The tables of a grid run: self-describing entries of `REPORT_TABLES`, in order.
 
-A new one is registered there (`register`) and so has its files and its place on the page and, if it asks for
-one, in results.md; nothing else lists names.
+A new table needs only its registration there (`register`): it then has files, a place on the page and, if it
+asks for one, in results.md.
 """
 
 from __future__ import annotations
@@ -54,57 +54,57 @@ from semcal.plotting import RELIABILITY_NOTE
 from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
 
-# ---- Where tables and figures stand on the page ------------------------------------------------------------
+# ---- Sections of the page ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, which shows the figures and tables that name it."""
+    """A part of the page with the figures and tables that name it."""
 
-    name: str  # its anchor
+    name: str  # anchor
     title: str
     note: str = ""
-    link: str = ""  # its name in the bar at the top; "" for none there
-    chosen: str = ""  # what its tables are chosen by, where one is shown at a time
+    link: str = ""  # its name in the bar at the top, "" for none
+    chosen: str = ""  # label of the choice among its tables, if one is shown at a time
     folded: bool = True
-    behind: bool = False  # whether it stands behind the questions
+    behind: bool = False  # whether it follows the questions
 
 
-#: In the order of the page.
+#: The sections in the order of the page.
 SECTIONS = Catalogue(
     "section",
     [
         Section(
             "scores",
             "Scores",
-            "ACE is how far confidence and accuracy lie apart (0 is best); AUROC is how well confidence "
-            "tells right answers from wrong ones (1 is best, 0.5 is chance).",
+            "ACE is the mean difference between confidence and accuracy (0 is best). AUROC measures how well "
+            "confidence separates right answers from wrong ones (1 is best, 0.5 is chance).",
             folded=False,
         ),
         Section(
             "measures",
             "Scores by measure",
-            "± is the standard error over runs on the same questions; in brackets stands the 95 % interval "
-            "over questions.",
+            "± is the standard error over runs on the same questions; brackets contain the 95% interval over "
+            "questions.",
             link="By measure",
         ),
         Section(
             "calibrated",
             "Calibrated beside the other methods",
-            "Calibrated gives Base's answers: its accuracy is Base's, and only the probability beside each "
-            "is another. The other methods draw answers of their own.",
+            "Calibrated has Base's answers, so its accuracy is Base's; only the probability of each answer "
+            "differs. The other methods sample their own answers.",
             folded=False,
         ),
         Section(
             "against-base",
             "Each method against Base",
-            "Methods that draw other answers than Base can be better calibrated because they are wrong and "
-            "know it: accuracy and gain show that, ACE and AUROC do not.",
+            "A method with other answers than Base can be better calibrated because more answers are wrong "
+            "with low confidence. Accuracy and gain show this; ACE and AUROC do not.",
         ),
         Section("paired", "Paired tests of TS", chosen="Of"),
         Section("reliability", "Reliability by measure", RELIABILITY_NOTE, link="Reliability"),
         Section("selective", "Selective answering", link="Selective answering"),
-        Section("worked", "One question worked through"),
+        Section("worked", "Worked example"),
         Section("entropy", "Semantic entropy"),
         Section("draws", "Number of sampled answers"),
         Section("fits", "Losses and temperatures"),
@@ -112,21 +112,21 @@ SECTIONS = Catalogue(
         Section(
             "answers",
             "Answers and grading",
-            "The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
+            "The sheet for judging the clusters by hand (table 12) is tables/12-audit.csv.",
             behind=True,
         ),
         Section("prompts", "Data and prompts", behind=True),
-        Section("further", "Beside the published numbers", behind=True),
-        Section("contrasts", "What the paper claims, and what this run shows", link="Claims", behind=True),
+        Section("further", "Comparison with the published numbers", behind=True),
+        Section("contrasts", "Claims of the paper, and results of this run", link="Claims", behind=True),
     ],
 )
 
-# ---- What a table is ---------------------------------------------------------------------------------------
+# ---- The parts of a table ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TableContent:
-    """What a table is made of: the results of a run, the rows that it shows, and their model, if of one."""
+    """The content of a table: the results of a run, its rows, and their model, if of one."""
 
     results: RunResults
     rows: Records
@@ -140,24 +140,24 @@ class TableContent:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """A table of the report: what it is called, where it stands, what it shows and how it is laid out."""
+    """A table of the report: its name, place, rows and layout."""
 
-    name: str  # of its files and its anchor; with `by_model` NAME-MODEL
+    name: str  # name of its files and its anchor; with `by_model` NAME-MODEL
     section: str  # the name of one of `SECTIONS`
     caption: str | Callable[[TableContent], str]
-    analysis: str = ""  # the rows of results.json that it shows, by default those of its name
-    rows: Callable[[RunResults, Records], Records] = lambda _, rows: rows  # these, selected and joined
-    #: Keys whose values name a row of the table, with their headings.
+    analysis: str = ""  # its rows of results.json, by default those with its name
+    rows: Callable[[RunResults, Records], Records] = lambda _, rows: rows  # selects and joins the rows
+    #: The keys of the leading columns, with their headings.
     index: Mapping[str, str] | Callable[[TableContent], Mapping[str, str]]
-    fields: Sequence[Field] | Callable[[TableContent], Sequence[Field]] = ()  # its other columns
-    heads: Callable[[TableContent], Iterable[tuple[str, ...]]] | None = None  # by default those there are
-    by_model: bool = False  # whether there is one of each model, with or without rows
-    underline: bool = False  # whether the best of a data set is underlined
-    in_markdown: bool = False  # whether results.md shows it
-    decides: bool = False  # whether results.md shows it first, with its intervals
+    fields: Sequence[Field] | Callable[[TableContent], Sequence[Field]] = ()  # the other columns
+    heads: Callable[[TableContent], Iterable[tuple[str, ...]]] | None = None  # by default all values
+    by_model: bool = False  # whether there is one table for each model, also without rows
+    underline: bool = False  # whether the best value of a data set is underlined
+    in_markdown: bool = False  # whether results.md contains it
+    decides: bool = False  # whether results.md begins with it, with intervals
 
     def tables(self, results: RunResults) -> list[Table]:
-        """The table of a run, one for each model if `by_model`; none without rows."""
+        """Return the table of a run, one for each model if `by_model`; none without rows."""
         analysis = self.analysis or self.name
         rows = self.rows(results, results["analyses"].get(analysis) or results.get(analysis) or [])
         if self.by_model:
@@ -178,17 +178,17 @@ class ReportTable:
         return replace(table, caption=f"{caption}. {note}") if note else table
 
 
-#: Every table, in the order of the page and of results.md.
+#: All tables, in the order of the page and of results.md.
 REPORT_TABLES: Catalogue[ReportTable] = Catalogue("table")
 
 
 def report_tables(results: RunResults) -> list[Table]:
-    """Every table that the results allow."""
+    """Yield all tables with rows."""
     return [table for entry in REPORT_TABLES.values() for table in entry.tables(results)]
 
 
 def resampled_groups(results: RunResults) -> str:
-    """Of which data sets intervals resample groups of questions, and how many; "" where none do."""
+    """Return a note on data sets whose intervals resample groups of questions, "" if there are none."""
     groups = [
         f"{row['dataset']} ({row['test_groups']} groups)"
         for row in results["analyses"].get("splits", ())
@@ -201,7 +201,7 @@ def resampled_groups(results: RunResults) -> str:
 
 
 def less_accurate_in_words(results: RunResults) -> list[str]:
-    """A sentence for each model, data set and method that is less accurate than Base under some measure."""
+    """Return a sentence for each model, data set and method with less accuracy than Base for some measure."""
     found = [row for row in less_accurate_rows(results) if row["measure"] is not None]
     sentences = []
     for names, group in groupby(found, key=lambda row: (row["model"], row["dataset"], row["method"])):
@@ -215,9 +215,8 @@ def less_accurate_in_words(results: RunResults) -> list[str]:
         measure = f" with {worst['measure']}" if len(rows) > 1 else ""
         place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
         sentences.append(
-            f"Less accurate than Base: {method} under {where} on {place} (accuracy "
-            f"{number(worst['accuracy']['value']).text}{measure}, 95 % interval {low} to {high}); not set in "
-            "bold."
+            f"Less accurate than Base: {method} for {where} on {place} (accuracy "
+            f"{number(worst['accuracy']['value']).text}{measure}, 95% interval [{low}, {high}]); not in bold."
         )
     return sentences
 
@@ -231,7 +230,7 @@ MEASURE = {**PAIR, "measure": "Measure"}
 
 
 def _capital(metric: str) -> str:
-    """The title of a metric at the head of a column of its own."""
+    """Return the title of a metric for a column heading."""
     title = metric_title(metric)
     return f"{title[0].upper()}{title[1:]}"
 
@@ -245,7 +244,7 @@ def _with_interval(key: str, row: Record) -> TableCell:
 
 
 def difference_cell(row: Record) -> TableCell:
-    """A difference with its sign: in bold where it is `better`, in brackets where it is worse."""
+    """Return a difference with its sign, bold if `better`, in brackets if worse."""
     if row["difference"] is None:
         return number(None)
     cell = number(row["difference"])
@@ -261,13 +260,13 @@ def difference_cell(row: Record) -> TableCell:
 
 def _less_caption(subject: str, bold: str, brackets: str, content: TableContent) -> str:
     return (
-        f"{subject} on the same questions, with its 95 % interval over questions; in bold where {bold}, in "
-        f"brackets where {brackets}{marks_note(content.rows)}"
+        f"{subject} on the same questions, with its 95% interval over questions; bold if {bold}, in brackets "
+        f"if {brackets}{marks_note(content.rows)}"
     )
 
 
 def _means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tuple[str, ...]]) -> Records:
-    """A row for each value of the keys, with the means of what is known at some paths; None without any."""
+    """Return a row for each value of the keys, with the means of known values at some paths."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -278,11 +277,11 @@ def _means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tup
     ]
 
 
-# ---- Claims, and Calibrated less the other methods ---------------------------------------------------------
+# ---- Claims, and Calibrated minus the other methods --------------------------------------------------------
 
 
 def _region(row: Record) -> str:
-    """Where the interval of a claim that holds lies, in words."""
+    """Return the region of a claim as text."""
     low, high = row["region"]
     if low is not None and high is not None:
         return f"{number(low, 2).text} to {number(high, 2).text}"
@@ -293,7 +292,7 @@ CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
 def calibrated_differences(_: RunResults, rows: Records) -> Records:
-    """Calibrated less each other method in each metric; `better` is null if the interval leaves it open."""
+    """Return Calibrated minus each other method by metric; `better` is null if the interval contains 0."""
     others = {(row["model"], row["dataset"], row["method"]): row for row in rows}
     found: list[Record] = []
     for row in rows:
@@ -319,9 +318,9 @@ def calibrated_differences(_: RunResults, rows: Records) -> Records:
 
 # ---- One table a model: data sets × methods, metrics × measures --------------------------------------------
 
-CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
-BOLD = "Best of each measure and data set in bold; ⁼ marks ties at the digits shown"
-ABOVE_CHANCE = "; ACE and ECE are compared above chance, their noise floor"
+CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the wording of its answer"
+BOLD = "The best value of each measure and data set is bold; ⁼ marks ties after rounding"
+ABOVE_CHANCE = "; ACE and ECE are compared above their noise floors"
 MetricHeading = tuple[str, str, bool | None]  # key, heading, and whether larger is better
 CONF: MetricHeading = ("SE_conf", "(a) SE_conf", True)
 VANILLA: MetricHeading = ("SE_vanilla", "(b) SE_vanilla", True)
@@ -329,8 +328,8 @@ BRIER_PARTS = ("brier", "reliability", "resolution", "uncertainty", "refinement"
 
 
 def floor_columns(metric: str) -> tuple[MetricHeading, ...]:
-    """What an error of calibration is by chance alone."""
-    names = (("floor", "by chance"), ("floor_95", "95 % by chance"), ("p", "p"))
+    """Return the columns of the noise floor of a calibration error."""
+    names = (("floor", "noise floor"), ("floor_95", "noise floor, 95%"), ("p", "p"))
     return tuple((f"{metric}_{name}", title, None) for name, title in names)
 
 
@@ -350,10 +349,10 @@ def method_table(
     underline: bool = False,
     in_markdown: bool = False,
 ) -> ReportTable:
-    """A table in the paper's layout: one a model, data sets × methods by metrics × measures.
+    """Return a table in the paper's layout, one for each model: data sets × methods by metrics × measures.
 
-    A metric is a name of `METRICS` or says itself how it is headed. `measures` are all of the run by default,
-    `more` its last columns; with `underline` the best of a data set is underlined.
+    A metric is a name of `METRICS` or has its own heading. `measures` are all of the run by default; `more`
+    are the last columns. With `underline`, the best value of a data set is underlined.
     """
     headed = [
         (metric, metric_title(metric), larger_is_better(metric)) if isinstance(metric, str) else metric
@@ -375,10 +374,10 @@ def method_table(
         ]
 
     def full_caption(content: TableContent) -> str:
-        spread = "mean ± standard error over runs, and the 95 % interval over questions"
+        spread = "mean ± standard error over runs, and the 95% interval over questions"
         if content.results["runs"] == 1:
-            spread = "of one run, with the 95 % interval over questions"
-        under = "; the best of a data set underlined" if underline else ""
+            spread = "one run, with the 95% interval over questions"
+        under = "; the best value of a data set is underlined" if underline else ""
         above = ABOVE_CHANCE if {"ace", "ece"} & {key for key, *_ in headed} else ""
         note = CALIBRATED_NOTE if "Calibrated" in _methods(content) else ""
         marks = f"{above}{under}{marks_note(content.rows)}{note}"
@@ -403,7 +402,7 @@ def method_table(
 
 
 def _rank_changes(metrics: Sequence[str], results: RunResults, rows: Records) -> Records:
-    """Mean |change of rank| by method; nothing where there is nothing to rank."""
+    """Return mean |change of rank| by method; nothing for a single method."""
     rows = [row for row in rows if row["metrics"] == metrics and len(results["methods"]) > 1]
     changes: list[Record] = [
         {**row, "method": method, "change": row["per_method"].get(method)}
@@ -435,17 +434,17 @@ def _of_quantity(quantity: str, results: RunResults, rows: Records) -> Records:
 
 
 def fitted_temperature(row: Record) -> TableCell:
-    """The temperature of a fit, with a star where it is at its bound."""
+    """Return the temperature of a fit, with a star if it is at its bound."""
     cell = number(row["temperature"], 2)
     return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
 
 
-#: What stands beside the losses of fits.
+#: The scores beside the losses of fits.
 LOSS_SCORES = ("ace", "auroc", "brier")
 
 
 def _mean_losses(results: RunResults, rows: Records) -> Records:
-    """NLL of the fits that a method chose among those of one loss, beside the scores under them."""
+    """Return the NLL of the fits that a method chose for each loss, with the scores of its answers."""
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
     joined = [
         {**fits.get(tuple(row[key] for key in CANDIDATE), {}), **row}
@@ -458,7 +457,7 @@ def _mean_losses(results: RunResults, rows: Records) -> Records:
 
 
 def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
-    """Methods without a loss once, others by each loss, as far as they are there."""
+    """Yield methods without a loss once, and other methods with each loss."""
     names = [
         name
         for method in in_order(content.results["methods"])
@@ -470,7 +469,7 @@ def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
 
 
 def _transferred(metric: str, results: RunResults, rows: Records) -> Records:
-    """A metric at the temperature fitted on each data set, mean over measures; the best marked."""
+    """Return a metric at the temperature of each data set, mean over measures; the best is marked."""
     paths = {"mean": (metric, "mean"), "floor": (f"{metric}_floor",)}
     paths |= {"n": ("n",), "accuracy": ("accuracy", "mean")}
     means = {
@@ -497,7 +496,7 @@ def _transferred(metric: str, results: RunResults, rows: Records) -> Records:
 
 
 def _percent(key: str, row: Record) -> TableCell:
-    """Decoding without chance has no spread over runs, so it has its interval alone."""
+    """Return a percentage; deterministic decoding has no spread over runs, so it has its interval only."""
     accuracy = row[key]
     if accuracy is None:
         return number(None)
@@ -510,7 +509,7 @@ PARTS = (
     ("Calibration", "Validation", "validation"),
     ("Final Evaluation", "Test", "test"),
 )
-# ---- The paper's published numbers, and a run's beside them ------------------------------------------------
+# ---- The paper's published numbers -------------------------------------------------------------------------
 
 #: The files of the folder `published`, in the order of the paper's tables.
 PUBLISHED_TABLES = (
@@ -530,28 +529,28 @@ PUBLISHED_TABLES = (
     "volatility-qwen",
     "audits",
 )
-#: What a run calls a model (the last part of its path) → the paper's name of it.
+#: Last part of the path of a model → its name in the paper.
 PUBLISHED_MODELS = {
     "llama-3.1-8b-instruct": "Llama",
     "meta-llama-3.1-8b-instruct": "Llama",
     "qwen2.5-7b-instruct": "Qwen",
     "ministral-8b-instruct-2410": "Mistral",
 }
-#: What a run calls a data set (its source) → the paper's name of it.
+#: Source of a data set → its name in the paper.
 PUBLISHED_DATASETS = {"triviaqa": "TriviaQA", "nq-open": "NQ", "squad": "SQuAD"}
 
 PUBLISHED_INDEX = {**METHOD, "measure": "Measure", "metric": "Metric"}
 
-#: Metrics that the paper gives with two digits.
+#: Metrics with two digits in the paper.
 TWO_DIGITS = ("T", "change of rank")
 
 
 @cache
 def published(name: str) -> Record:
-    """The content of one file: {table, model?, rows}, the table by its label in the paper.
+    """Return the content of one file: {table, model?, rows}, with the label of the table in the paper.
 
-    A row is {dataset, method, measure, metric, mean, se, best}, or what the table has instead; `overall`
-    marks what is underlined.
+    A row is {dataset, method, measure, metric, mean, se, best}, or the values of the table instead; `overall`
+    marks underlined values.
     """
     text = files(__package__).joinpath("published", f"{name}.json").read_text(encoding="utf-8")
     table: Record = json.loads(text)
@@ -559,19 +558,19 @@ def published(name: str) -> Record:
 
 
 def model_in_paper(path: str) -> str | None:
-    """The paper's name of a model, by the last part of its directory or hub id; None for any other."""
+    """Return the paper's name of a model, by the last part of its directory or hub id; None for others."""
     return PUBLISHED_MODELS.get(path.rstrip("/").rpartition("/")[2].lower())
 
 
 def dataset_in_paper(source: str) -> str | None:
-    """The paper's name of a data set, by its source; None for any other."""
+    """Return the paper's name of a data set, by its source; None for others."""
     return PUBLISHED_DATASETS.get(source.lower())
 
 
 def comparisons(name: str, results: RunResults, _: Records) -> Records:
-    """Each published number of a table for which a run has one, beside ours, with their names.
+    """Return each published number of a table with our number, if the run has it, and their names.
 
-    The `sources` of results.json say what each model and data set is.
+    The `sources` of results.json identify models and data sets.
     """
     sources = results.get("sources") or {"models": {}, "datasets": {}}
     models = {model_in_paper(path): model for model, path in sources["models"].items()}
@@ -587,7 +586,7 @@ def comparisons(name: str, results: RunResults, _: Records) -> Records:
             counterpart = next(iter(select(results["analyses"][analysis], {**place, **where})), None)
             ours = value_at(counterpart, path)
             if ours is None and (counterpart is None or analysis != "volatility"):
-                continue  # a method that was not run has a row in the table of ranks
+                continue  # the table of ranks also has rows of methods that were not run
             names = {"model": model or "", "dataset": dataset, "metric": metric}
             names |= {key: row.get(key, "") for key in ("method", "measure")}
             cells = _beside(paper, row.get("se"), ours, digits=2 if metric in TWO_DIGITS else 3)
@@ -596,9 +595,9 @@ def comparisons(name: str, results: RunResults, _: Records) -> Records:
 
 
 def _counterparts(row: Record) -> list[tuple[str, float, str, Record, tuple[str, ...]]]:
-    """Of each number of a published row its name and value, and where a run has its own.
+    """Return name and value of each number of a published row, and the place of the run's number.
 
-    That is an analysis, values that its row has, and the path there.
+    The place is an analysis, values of its row, and a path.
     """
     if "metric" in row:
         metric = row["metric"]
@@ -621,7 +620,7 @@ def _counterparts(row: Record) -> list[tuple[str, float, str, Record, tuple[str,
 
 
 def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, TableCell]:
-    """The published number, ours (over runs, or a number), and ours less the paper's."""
+    """Return the published number, our number (over runs, or a single one), and the difference."""
     cells = {"paper": replace(number(paper, digits), error=paper_se), "ours": cell_of(ours, digits)}
     value = cells["ours"].value
     if value is None:
@@ -637,15 +636,15 @@ for _table in (
     ReportTable(
         name="contrasts",
         section="contrasts",
-        caption="What the paper's claims come down to, pooled over models, data sets and measures, with the "
-        "95 % interval over questions. A claim holds where the interval lies in its region and does not hold "
-        "where it lies outside; a benefit below 0.005 is none, fewer than 20 questions in a data set, or "
-        f"{FEWEST_OF_A_KIND} correct and {FEWEST_OF_A_KIND} wrong answers of a method compared, are too few "
-        "to say, and contrasts are not corrected for one another",
+        caption="Contrasts for the paper's claims, pooled over models, data sets and measures, with the 95% "
+        "interval over questions. A claim holds if the interval lies in its region, and does not hold if the "
+        "interval lies outside. Benefits below 0.005 do not count. Fewer than 20 questions in a data set, or "
+        f"fewer than {FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers of a method, are too few "
+        "to say. Contrasts are not corrected for multiple comparisons",
         index={"claim": "Claim", "source": "Where", "contrast": "Contrast"},
         fields=(
             Field("Value", partial(_with_interval, "value")),
-            Field("Holds where", _region),
+            Field("Region", _region),
             Field("Verdict", "verdict"),
         ),
         decides=True,
@@ -653,19 +652,19 @@ for _table in (
     ReportTable(
         name="calibrated",
         section="calibrated",
-        caption="Calibrated beside the methods of the run under E-SC: every answer in its commonest wording, "
-        "on which it is graded, with the 95 % interval over questions. By chance: the ACE that calibrated "
-        "confidences show on as many questions. Threshold: the confidence from which on to answer",
+        caption="Calibrated and the methods of the run with E-SC. Answers are graded in their most frequent "
+        "wording; brackets contain the 95% interval over questions. Noise floor: expected ACE of calibrated "
+        "confidences on as many questions. Threshold: the confidence below which answers abstain",
         index=METHOD,
         fields=(
             Field("Accuracy", "accuracy"),
             Field("Confidence", "mean_confidence"),
             Field("ACE", "ace"),
-            Field("by chance", "ace_floor"),
+            Field("noise floor", "ace_floor"),
             *(Field(_capital(key), key) for key in ("brier", "auroc", "gain")),
             Field("Threshold", ("calibration", "threshold", "threshold"), digits=2),
             Field("Answered", ("calibration", "answered")),
-            Field("Wrong of these", ("calibration", "wrong")),
+            Field("Wrong among answered", ("calibration", "wrong")),
         ),
         in_markdown=True,
     ),
@@ -674,13 +673,13 @@ for _table in (
         section="calibrated",
         caption=partial(
             _less_caption,
-            "Calibrated less each other method",
-            "Calibrated is shown to be better (ACE: above chance)",
+            "Calibrated minus each other method",
+            "Calibrated is significantly better (ACE: above the noise floor)",
             "worse",
         ),
         analysis="calibrated",
         rows=calibrated_differences,
-        index={**PAIR, "less": "Calibrated less"},
+        index={**PAIR, "less": "Calibrated minus"},
         fields=[Field(_capital(key), difference_cell, where={"metric": key}) for key in CALIBRATED_METRICS],
     ),
     method_table(
@@ -688,7 +687,7 @@ for _table in (
     ),
     method_table(
         "03b-ace-by-chance",
-        "ACE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
+        "ACE with its noise floor (mean and 95% quantile), and the p value of calibration,",
         "ace",
         *floor_columns("ace"),
         in_markdown=True,
@@ -702,17 +701,17 @@ for _table in (
         "uncertainty − resolution,",
         *((key, key.capitalize(), None) for key in BRIER_PARTS),
     ),
-    method_table("09-ace-mcb", "ACE beside CORP-MCB", "ace", ("mcb", "CORP-MCB", False), in_markdown=True),
-    method_table("10-ace-ece", "ACE beside ECE", "ace", "ece"),
+    method_table("09-ace-mcb", "ACE and CORP-MCB", "ace", ("mcb", "CORP-MCB", False), in_markdown=True),
+    method_table("10-ace-ece", "ACE and ECE", "ace", "ece"),
     method_table(
         "10b-ece-by-chance",
-        "ECE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
+        "ECE with its noise floor (mean and 95% quantile), and the p value of calibration,",
         "ece",
         *floor_columns("ece"),
     ),
     method_table(
         "selective",
-        "How fast accuracy rises as the least confident questions are rejected: its slope from 0 to 50 % "
+        "Increase of accuracy as the least confident questions are rejected: its slope from 0% to 50% "
         "rejected, and AURAC − accuracy,",
         ("slope", "Slope", True),
         ("gain", "AURAC − accuracy", True),
@@ -742,7 +741,7 @@ for _table in (
         "06-entropy-vanilla",
         "AUROC of −entropy, judged by one greedy answer of the method,",
         VANILLA,
-        more=[Field("Greedy answer unlike Base's", "greedy_differs")],
+        more=[Field("Greedy answer differs from Base's", "greedy_differs")],
         underline=True,
         section="entropy",
         analysis="entropy",
@@ -770,8 +769,8 @@ for _table in (
             section="against-base",
             caption=partial(
                 _less_caption,
-                f"{metric.capitalize()} of each method less that of Base",
-                "shown to be higher",
+                f"{metric.capitalize()} of each method minus that of Base",
+                "significantly higher",
                 "lower",
             ),
             analysis="against_base",
@@ -790,13 +789,13 @@ for _table in (
             section="paired",
             caption=partial(
                 _less_caption,
-                f"{QUANTITIES[quantity].name} of TS less that of each other method",
-                f"TS is shown to be better{' above chance' * (quantity == 'ace')}",
+                f"{QUANTITIES[quantity].name} of TS minus that of each other method",
+                f"TS is significantly better{' above the noise floor' * (quantity == 'ace')}",
                 "worse",
             ),
             analysis="paired",
             rows=partial(_of_quantity, quantity),
-            index={**PAIR, "against": "TS less"},
+            index={**PAIR, "against": "TS minus"},
             fields=partial(_by_measure, difference_cell),
         )
         for quantity in ("ace", "auroc", "brier", "accuracy", "SE_conf", "SE_vanilla", "gain")
@@ -804,7 +803,7 @@ for _table in (
     ReportTable(
         name="07-temperatures",
         section="fits",
-        caption="Temperatures that TS chose for each measure (* at the bound of the fit)",
+        caption="Temperatures of TS for each measure (* at the bound of the fit)",
         analysis="temperatures",
         index={"dataset": "Data set", "model": "Model"},
         fields=partial(_by_measure, fitted_temperature),
@@ -814,15 +813,15 @@ for _table in (
     ReportTable(
         name="refits",
         section="fits",
-        caption="Temperatures over runs, each with a fit of its own: mean ± standard error over runs",
+        caption="Temperatures over runs with separate fits: mean ± standard error over runs",
         index=CANDIDATE,
         fields=[Field("T", "temperature")],
     ),
     ReportTable(
         name="fits",
         section="fits",
-        caption="Fits: NLL of the reference tokens (nats), and the share of positions where another token "
-        "becomes the most likely or the ten most likely change order (* T at its bound)",
+        caption="Fits: NLL of the reference tokens (nats), and the share of positions at which the most "
+        "likely token, or the order of the ten most likely tokens, changes (* T at its bound)",
         index=CANDIDATE,
         fields=(
             Field("Parameters", "parameters"),
@@ -836,8 +835,8 @@ for _table in (
     ReportTable(
         name="losses",
         section="fits",
-        caption="NLL (nats) of the reference tokens under the fits that each method chose among those of one "
-        "loss, and the scores of the answers drawn under them: means over measures and runs",
+        caption="NLL (nats) of the reference tokens with the chosen fits of each method and loss, and the "
+        "scores of their answers: means over measures and runs",
         rows=_mean_losses,
         index={**PAIR, "fitted": "Method and loss"},
         fields=(
@@ -851,9 +850,9 @@ for _table in (
         ReportTable(
             name=f"transfer-{metric}",
             section="fits",
-            caption=f"{metric_title(metric)} under T (TS by NLL) fitted on one data set and used on another, "
-            "mean over measures and runs; the best in bold, ACE above chance, none of fewer than "
-            f"{FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers (‡)",
+            caption=f"{metric_title(metric)} at T (TS by NLL) fitted on one data set and used on another, "
+            "mean over measures and runs. The best is bold, ACE above its noise floor; values of fewer than "
+            f"{FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers (‡) are never bold",
             analysis="transfer",
             rows=partial(_transferred, metric),
             index={"model": "Model", "used_on": "Used on"},
@@ -867,7 +866,7 @@ for _table in (
     ReportTable(
         name="02-accuracies",
         section="answers",
-        caption="Accuracy of the base models on the test questions in percent, with its 95 % interval over "
+        caption="Accuracy of the base models on the test questions in percent, with its 95% interval over "
         "questions",
         analysis="base_accuracies",
         index={"model": "Model"},
@@ -882,8 +881,8 @@ for _table in (
         name="answers",
         section="answers",
         caption=lambda content: (
-            f"Distinct answers and meanings among {content.results['m']} draws (means per question), and the "
-            "share of draws that refuse to answer"
+            f"Distinct answers and meanings among {content.results['m']} samples (means per question), and "
+            "the share of samples that refuse to answer"
         ),
         rows=lambda _, rows: [{**row, "methods": ", ".join(row["methods"])} for row in rows],
         index={**CANDIDATE, "methods": "Used by"},
@@ -896,23 +895,23 @@ for _table in (
     ReportTable(
         name="13-agreement",
         section="answers",
-        caption="Agreement of grading by words with grading by entailment on Base's answers of run 0, its "
-        "95 % interval (Wilson), and the shares that one alone accepts",
+        caption="Agreement of grading by rules with grading by entailment on Base's answers of run 0, its "
+        "95% interval (Wilson), and the shares that only one of them accepts",
         analysis="agreement",
         rows=lambda _, rows: [row for row in rows if row["n"]],
         index=MEASURE,
         fields=(
             Field("Questions", "n"),
             Field("Agreement", partial(_with_interval, "agreement")),
-            Field("Words alone", "lexical_only"),
-            Field("Entailment alone", "nli_only"),
+            Field("Only rules", "lexical_only"),
+            Field("Only entailment", "nli_only"),
         ),
         in_markdown=True,
     ),
     ReportTable(
         name="deciding-rules",
         section="answers",
-        caption="Share of Base's answers in run 0 on which each rule of grading decided",
+        caption="Share of Base's answers in run 0 that each rule of grading decided",
         analysis="deciding_rules",
         index=MEASURE,
         fields=lambda content: [
@@ -943,7 +942,7 @@ for _table in (
             name=f"paper-{name}",
             section="further",
             caption=f"The paper's numbers ({published(name)['table']}), ours, and the difference "
-            "(ours less the paper's); ± standard error over runs, in brackets the 95 % interval over "
+            "(ours minus the paper's); ± standard error over runs, in brackets the 95% interval over "
             "questions",
             rows=partial(comparisons, name),
             index=lambda content: {

@@ -1,13 +1,14 @@
 """The summary of a run: three sentences and a table.
 
-The sentences state figures. A gain over Base is better or worse only where its interval leaves out zero and
-both sides have ten correct and ten wrong answers.
+The sentences state figures. A gain over Base is better or worse only if its interval excludes zero and both
+sides have ten correct and ten wrong answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 
 from semcal.experiment.analyses.grid_scores import Record, Records
 from semcal.experiment.analyses.score_analyses import MEASURE
@@ -35,6 +36,7 @@ from semcal.experiment.report.tables import (
     select,
     value_at,
 )
+from semcal.text.columns import aligned
 
 
 def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
@@ -43,7 +45,7 @@ def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as words.
+    """Return names as text.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -55,7 +57,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def sentences(results: RunResults) -> list[str]:
-    """State the settings of a run, confidence beside accuracy of each method, and gain over Base."""
+    """State the settings of a run, confidence and accuracy of each method, and gain over Base."""
     return list(filter(None, [facts(results), _confidence(results), _gains(results)]))
 
 
@@ -65,14 +67,14 @@ def facts(results: RunResults) -> str:
     tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in sizes.items())
     runs = "one run" if results["runs"] == 1 else f"{results['runs']} runs"
     calibrated = ["Calibrated"] * ("calibrated" in results["analyses"])
-    refused = f"; {counted(results['problems'], 'row')} of the data refused" if results["problems"] else ""
+    refused = f"; {counted(results['problems'], 'row')} of the data rejected" if results["problems"] else ""
     served = "".join(
         f"; without {listed(names).replace('_', ' ')} for {model}, which is behind a server"
         for model, names in (results.get("left_out") or {}).items()
     )
     return (
         f"{tests}; {', '.join([*results['methods'], *calibrated])}; {runs} of "
-        f"{counted(results['m'], 'sampled answer')} a question; preset {results['preset']}, seed "
+        f"{counted(results['m'], 'sampled answer')} per question; preset {results['preset']}, seed "
         f"{results['seed']}{refused}{served}."
     )
 
@@ -119,26 +121,25 @@ def cautions(results: RunResults) -> list[str]:
 
 
 def in_words(results: RunResults) -> list[str]:
-    """Return the sentences and the table of methods of a run (results.json), for a terminal."""
+    """Return the sentences and the tables of methods of a run (results.json), for a terminal."""
     (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
-    titles = [f"{column.group} {column.title}".strip() for column in table.columns]
-    rows = [titles, *([cell.text for cell in row] for row in table.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [
-        "  ".join(
-            text.ljust(width) if i < table.heads else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths))
-        )
-        for row in rows
-    ]
-    return [*sentences(results), *cautions(results), "", *lines]
+    rows = [[f"{column.group} {column.title}".strip() for column in table.columns]]
+    rows += [[cell.text for cell in row] for row in table.rows]
+    lines = [*sentences(results), *cautions(results)]
+    if table.heads < 3:
+        return [*lines, "", *aligned(rows, left=table.heads)]
+    for (model, dataset), of_set in groupby(rows[1:], key=itemgetter(0, 1)):
+        name = dataset if len(results["models"]) == 1 else f"{model} on {dataset}"
+        columns = [[name, *rows[0][3:]], *(row[2:] for row in of_set)]
+        lines += ["", *aligned(list(zip(*columns, strict=True)))]
+    return lines
 
 
 # ---- The table --------------------------------------------------------------------------------------------
 
 
 def headline_table(results: RunResults) -> Table:
-    """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
+    """Return ACE, AUROC and accuracy of each method, means over measures and runs, by model and data set."""
     methods = in_order(results["methods"])
     metrics = ("ace", "auroc", "accuracy", "gain")
     body, shown = [], list[Record]()
@@ -158,7 +159,7 @@ def headline_table(results: RunResults) -> Table:
     return Table(
         "headline",
         "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
-        "each method, mean over measures and runs; the best in bold; ⁼ marks ties at the digits shown"
+        "each method, mean over measures and runs; the best is bold; ⁼ marks ties after rounding"
         f"{ABOVE_CHANCE}{marks_note(shown)}",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
@@ -167,7 +168,7 @@ def headline_table(results: RunResults) -> Table:
 
 
 def _over_measures(flags: Record, rows: Records, metric: str) -> TableCell:
-    """The mean over the measures that are defined, of what is above the noise floor as well."""
+    """Return the mean over the defined measures, also for the part above the noise floor."""
     rows = [row for row in rows if value_at(row, (metric, "mean")) is not None]
     mean = mean_of(row[metric]["mean"] for row in rows)
     return flagged_cell(number(mean), flags, mean_of(row.get(f"{metric}_floor") for row in rows))

@@ -1,7 +1,7 @@
-"""Tables as plain data: their cells, how rows of results become them, and their text in files.
+"""Tables as plain data: their cells, their construction from results, and their text in files.
 
-The page shows a table as HTML, the command line with rich; here it becomes Markdown, LaTeX (booktabs) in the
-paper's layout, and CSV for spreadsheets.
+The page shows a table as HTML, the command line with rich. This module writes it as Markdown, as LaTeX
+(booktabs) in the paper's layout, and as CSV for spreadsheets.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ RunResults = Mapping[str, Any]  # the content of results.json
 class TableCell:
     """One entry of a table."""
 
-    text: str  # as it is shown; "–" for what is undefined
-    value: float | None = None  # the unrounded number; None for words and for what is undefined
-    error: float | None = None  # its standard error, over questions or over runs as the caption says
-    best: bool = False  # the best of its group
-    interval: tuple[float, float] | None = None  # its 95 % interval over questions
-    overall: bool = False  # the best of all groups of its data set, which are shown underlined
-    tied: bool = False  # another of its group shows the same digits and is marked as well
-    less_accurate: bool = False  # of a method that is significantly less accurate than Base: never the best
-    too_few: bool = False  # of fewer than ten correct or ten wrong answers: never the best
-    above_floor: float | None = None  # of an error of calibration, what it is compared by
+    text: str  # displayed text; "–" if undefined
+    value: float | None = None  # the unrounded number; None for words or if undefined
+    error: float | None = None  # standard error, over questions or runs according to the caption
+    best: bool = False  # best of its group
+    interval: tuple[float, float] | None = None  # 95% interval over questions
+    overall: bool = False  # best of all groups of its data set, underlined
+    tied: bool = False  # another cell of its group has the same digits and is marked as well
+    less_accurate: bool = False  # method significantly less accurate than Base: never the best
+    too_few: bool = False  # fewer than ten correct or ten wrong answers: never the best
+    above_floor: float | None = None  # part of a calibration error above the noise floor, for comparisons
 
     @property
     def sign(self) -> str:
-        """What stands behind the number."""
+        """The marks after the number."""
         return "†" * self.less_accurate + "‡" * self.too_few or "⁼" * self.tied
 
     @property
     def compared(self) -> TableCell:
-        """The number that the best of a group is found by."""
+        """The number for comparisons within a group."""
         return self if self.above_floor is None else number(self.above_floor)
 
     @property
     def error_text(self) -> str:
-        """The standard error as it is shown, "" where there is none."""
+        """The displayed standard error, "" if there is none."""
         return "" if self.error is None else f"±{self.error:.3f}"
 
     @property
     def interval_text(self) -> str:
-        """The interval as it is shown, with as many digits as the number; "" where there is none."""
+        """The displayed interval, with the digits of the number, "" if there is none."""
         if self.interval is None:
             return ""
         digits = len(self.text.rstrip("*)").partition(".")[2])
@@ -70,7 +70,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Column:
-    """The heading of a column, and the wider heading above it that it belongs to."""
+    """The heading of a column, and the group heading above it."""
 
     title: str
     group: str = ""
@@ -80,21 +80,21 @@ class Column:
 class Table:
     """A table as plain data."""
 
-    name: str  # fit for a file or an anchor
+    name: str  # for files and anchors
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[TableCell, ...], ...]
-    heads: int = 1  # how many leading columns name the row
+    heads: int = 1  # number of leading columns that name the row
 
 
 def heading_groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
-    """The wider headings above some columns, each with its number of columns."""
+    """Return the group headings above some columns, each with its number of columns."""
     return [(name, len(list(group))) for name, group in groupby(columns, key=lambda column: column.group)]
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column of a table of results, and what it shows of a row."""
+    """A column of a table of results, and its values."""
 
     title: str
     value: (
@@ -102,11 +102,11 @@ class Field:
     )  # a key, a path of keys, or a function; see `cell_of`
     group: str = ""
     digits: int = 3
-    where: Record = field(default_factory=dict)  # in a pivot: values by which it finds its row
-    larger: bool | None = None  # in a pivot: whether larger is better; None marks no best one
+    where: Record = field(default_factory=dict)  # in a pivot: values that identify its row
+    larger: bool | None = None  # in a pivot: whether larger is better; None: no best value
 
     def cell(self, row: Record | None) -> TableCell:
-        """What the column shows of a row, a dash of None."""
+        """Return the cell of a row, a dash if there is no row."""
         if row is None:
             return number(None)
         key = (self.value,) if isinstance(self.value, str) else self.value
@@ -115,14 +115,14 @@ class Field:
 
 
 def value_at(row: Record | None, path: Sequence[str]) -> Any:
-    """The value at the end of a path of keys; None where the path ends early."""
+    """Return the value at the end of a path of keys, None if the path ends early."""
     for key in path:
         row = None if row is None else row.get(key)
     return row
 
 
 def select(rows: Iterable[Record], where: Record) -> list[Record]:
-    """The rows that have some values.
+    """Return the rows with these values.
 
     >>> select([{"a": 1, "b": 2}, {"a": 2, "b": 2}], {"a": 2})
     [{'a': 2, 'b': 2}]
@@ -131,7 +131,7 @@ def select(rows: Iterable[Record], where: Record) -> list[Record]:
 
 
 def number(value: float | int | None, digits: int = 3) -> TableCell:
-    """A cell with a number, or with a dash for None.
+    """Return a cell with a number, or with a dash for None.
 
     >>> number(0.06449).text, number(2000).text, number(None).text, number(-0.5, 1).text
     ('0.064', '2000', '–', '−0.5')
@@ -143,7 +143,7 @@ def number(value: float | int | None, digits: int = 3) -> TableCell:
 
 
 def signed(value: float) -> str:
-    """A difference as words have it.
+    """Return a difference with its sign as text.
 
     >>> signed(0.03), signed(-0.1549)
     ('+0.030', '−0.155')
@@ -152,7 +152,7 @@ def signed(value: float) -> str:
 
 
 def cell_of(value: Any, digits: int = 3) -> TableCell:
-    """A cell of words, of a number, of an entry over runs (mean, standard error, interval), or of nothing."""
+    """Return a cell of words, a number or an entry over runs (mean, standard error, interval), or a dash."""
     if isinstance(value, TableCell):
         return value
     if isinstance(value, str):
@@ -167,7 +167,7 @@ def cell_of(value: Any, digits: int = 3) -> TableCell:
 
 
 def flagged_cell(cell: TableCell, row: Record, floor: float | None = None) -> TableCell:
-    """The cell with what keeps it from being the best, and what lies above its noise floor if it has one."""
+    """Return the cell with the marks of its row, and with its part above the noise floor, if any."""
     if cell.value is None:
         return cell
     return replace(
@@ -179,7 +179,7 @@ def flagged_cell(cell: TableCell, row: Record, floor: float | None = None) -> Ta
 
 
 def counted(n: int, noun: str) -> str:
-    """A number of things.
+    """Return a number with its noun.
 
     >>> counted(1, "row"), counted(2, "row")
     ('1 row', '2 rows')
@@ -188,7 +188,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def in_order(names: Iterable[str], known: Mapping[str, Any] = RECALIBRATORS) -> list[str]:
-    """Methods, or the measures of `MEASURES`, in the order of the paper's tables, others after them.
+    """Return methods, or measures of `MEASURES`, in the order of the paper's tables, then others.
 
     >>> in_order(["ATS", "TS-grid", "TS", "Base"])
     ['Base', 'TS', 'ATS', 'TS-grid']
@@ -197,13 +197,13 @@ def in_order(names: Iterable[str], known: Mapping[str, Any] = RECALIBRATORS) -> 
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are defined; None without any."""
+    """Return the mean of the defined values, None without any."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
 
 
 def metric_title(metric: str) -> str:
-    """How a metric of results.json is written for readers.
+    """Return the title of a metric of results.json.
 
     >>> metric_title("brier"), metric_title("SE_conf")
     ('Brier score', 'SE_conf')
@@ -212,15 +212,15 @@ def metric_title(metric: str) -> str:
 
 
 def larger_is_better(metric: str) -> bool:
-    """Whether the larger value of a metric is known to be the better one."""
+    """Return whether larger values of a metric are known to be better."""
     return metric in METRICS and bool(METRICS[metric].larger_is_better)
 
 
 def mark(cells: Sequence[TableCell], *, larger: bool) -> list[TableCell]:
-    """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
+    """Mark the best displayed values of a group; equal digits are all marked, as tied.
 
-    Errors of calibration are compared above their noise floors. A number of a method less accurate than Base,
-    or of too few answers, is never the best.
+    Errors of calibration are compared above their noise floors. Values of a method that is less accurate than
+    Base, or of too few answers, are never marked.
     """
     several = [cell for cell in cells if cell.value is not None and not cell.too_few]
     candidates = [cell for cell in several if not cell.less_accurate]
@@ -246,13 +246,12 @@ def pivot(
     heads: Iterable[tuple[str, ...]] | None = None,
     underline: bool = False,
 ) -> Table:
-    """Lay rows of results out: a table row for each value of `index`, a column for each field.
+    """Place rows of results in a table: a row for each value of `index`, a column for each field.
 
-    `index` maps the keys whose values name a table row to their headings; `heads` are the values of each
-    table row, by default those that there are. A field shows, of the results with these values, the first
-    with those of its `where`. The best of a field that says which way it counts is marked among the rows that
-    share all values of `index` but the last; with `underline` so is the best of these rows over all fields of
-    a group.
+    `index` maps the keys of the leading columns to their headings; `heads` are the values of each table row,
+    by default all. A field shows the first result with these values and those of its `where`. For a field
+    with a direction, the best value is marked among the rows that share all values of `index` but the last.
+    With `underline`, the best value of these rows over all fields of a group is marked too.
 
     >>> rows = [{"method": m, "measure": "E-SC", "ace": ace} for m, ace in (("SE", 0.1234), ("TS", 0.05))]
     >>> fields = [Field("E-SC", "ace", "ACE", where={"measure": "E-SC"}, larger=False)]
@@ -267,7 +266,7 @@ def pivot(
         names = list(group)
         columns = []
         for entry in fields:
-            # of the results of each row, the first that the field is about
+            # the first result for each row and field
             shown = [next(iter(select(by_head.get(head, []), entry.where)), None) for head in names]
             cells = [entry.cell(row) for row in shown]
             columns.append(cells if entry.larger is None else mark(cells, larger=entry.larger))
@@ -279,7 +278,7 @@ def pivot(
 
 
 def _underline(fields: Sequence[Field], columns: list[list[TableCell]]) -> None:
-    """Mark the best of each group of columns as that overall."""
+    """Mark the best value over each group of columns."""
     for group in dict.fromkeys(entry.group for entry in fields if entry.larger is not None):
         places = [i for i, entry in enumerate(fields) if entry.group == group]
         values = [cell.value for i in places for cell in columns[i] if cell.best and cell.value is not None]
@@ -289,32 +288,33 @@ def _underline(fields: Sequence[Field], columns: list[list[TableCell]]) -> None:
                 columns[i] = [replace(c, overall=c.best and c.text == overall) for c in columns[i]]
 
 
-# ---- What keeps a number from being the best ---------------------------------------------------------------
-# What is drawn at another temperature are other answers: such a method can look calibrated by being wrong and
-# knowing it. One that is less accurate than Base is never set in bold, and named; nor is one whose correct or
-# wrong answers are too few.
+# ---- Numbers that are never the best -----------------------------------------------------------------------
+# Another temperature gives other answers, so a method can look calibrated because more of its answers are
+# wrong with low confidence. A method that is less accurate than Base, or that has too few correct or wrong
+# answers, is never bold.
 
-#: Two-sided p below which a difference is one.
+#: Two-sided p value below which a difference is significant.
 LEVEL = 0.05
 NAMED_BY = ("model", "dataset", "method", "measure")
 
 
 def is_higher(difference: Record) -> bool | None:
-    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
+    """Return whether a difference is above 0, None if p or the interval leaves it open."""
     low, high = difference["interval"]
     return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
 
 
 def less_accurate_rows(results: RunResults) -> list[Record]:
-    """The rows of methods that are shown to be less accurate than Base."""
+    """Return the rows of methods that are significantly less accurate than Base."""
     rows = results["analyses"].get("against_base") or []
     return [row for row in rows if is_higher(row["accuracy"]) is False]
 
 
 def flagged(results: RunResults, rows: Iterable[Record]) -> list[Record]:
-    """Rows of results with `less_accurate` and `too_few`: what keeps their method from being the best.
+    """Return rows of results with `less_accurate` and `too_few`, the reasons against a best value.
 
-    A row without a measure stands for the mean over measures. Of a row with `against` either may be too few.
+    A row without a measure is the mean over measures. For a row with `against`, too few answers of either
+    count.
     """
     less_accurate = {tuple(row[key] for key in NAMED_BY) for row in less_accurate_rows(results)}
     few: set[tuple[Any, ...]] = set()
@@ -336,7 +336,7 @@ def _name(row: Record) -> tuple[Any, ...]:
 
 
 def marks_note(rows: Sequence[Record]) -> str:
-    """What the caption of a table of flagged rows adds."""
+    """Return the note on marks for the caption of a table of flagged rows."""
     notes = {
         "less_accurate": "; † significantly less accurate than Base, never in bold",
         "too_few": f"; ‡ fewer than {FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers: too few "
@@ -346,7 +346,7 @@ def marks_note(rows: Sequence[Record]) -> str:
 
 
 def answers_suffice(*rows: Record) -> bool:
-    """Whether each method, a row of `confidence` or `calibrated`, has ten correct and ten wrong answers."""
+    """Return whether each row of `confidence` or `calibrated` has ten correct and ten wrong answers."""
     return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
 
 
@@ -356,7 +356,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def one_line(text: str) -> str:
-    r"""Text without line breaks and without characters that no file of text should hold.
+    r"""Return text without line breaks and control characters.
 
     >>> one_line("a\n\nb\x00")
     'a b�'
@@ -365,16 +365,16 @@ def one_line(text: str) -> str:
 
 
 def without_intervals(table: Table) -> Table:
-    """The table without its intervals, as its caption then says; itself if it has none."""
+    """Return the table without its intervals, with a note in its caption; unchanged if it has none."""
     if not any(cell.interval for row in table.rows for cell in row):
         return table
     rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
-    caption = f"{table.caption.removesuffix('.')}. Here without the intervals."
+    caption = f"{table.caption.removesuffix('.')}. Intervals are left out here."
     return replace(table, caption=caption, rows=rows)
 
 
 def _written(table: Table, text: Callable[[str], str], number: Callable[[TableCell], str]) -> list[list[str]]:
-    """The rows of a table, its words written by `text` and its numbers by `number`."""
+    """Return the rows of a table, with words written by `text` and numbers by `number`."""
     heads = table.heads
     return [
         [text(cell.text) if i < heads or cell.value is None else number(cell) for i, cell in enumerate(row)]
@@ -384,17 +384,17 @@ def _written(table: Table, text: Callable[[str], str], number: Callable[[TableCe
 
 # ---- Markdown ---------------------------------------------------------------------------------------------
 
-#: What Markdown would take for markup: its own marks, HTML, entities, the middle of a link, an address.
+#: Text that Markdown reads as markup: its own marks, HTML, entities, the middle of a link, an address.
 _MARKUP = re.compile(
     r"[\\`*|$~<]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])|:(?=//)|(?<=\bwww)\.|&(?=#?\w+;)", re.IGNORECASE
 )
 _ENTITIES = {"<": "&lt;", "&": "&amp;"}
-#: What begins a heading, a quotation or an item of a list, where a paragraph begins with it.
+#: Text that begins a heading, a quotation or an item of a list at the start of a paragraph.
 _MARKER = re.compile(r"^(\d*)([#>+=.)-])")
 
 
 def markdown(table: Table) -> str:
-    """Return the table as Markdown, best numbers in bold.
+    """Return the table as Markdown with the best numbers in bold.
 
     >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((TableCell("TS"), TableCell("0.064", 0.064, 0.012, best=True)),))))
@@ -409,7 +409,7 @@ def markdown(table: Table) -> str:
 
 
 def markdown_text(text: str, *, begins: bool = False) -> str:
-    r"""Text that Markdown shows as it is, in one line; `begins` where a paragraph begins with it.
+    r"""Return text that Markdown shows unchanged, in one line; `begins` at the start of a paragraph.
 
     >>> print(markdown_text("<b>a|b</b> [x](javascript:y) https://z SE_conf"))
     &lt;b>a\|b&lt;/b> [x\](javascript:y) https\://z SE_conf
@@ -432,16 +432,15 @@ def _markdown_number(cell: TableCell) -> str:
 _NUMBER = r"[-+−]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+−]?\d+)?\s?%?"
 #: A number, or numbers that make an interval or carry an error: "−0.061", "-.1 to .2", "+.030 ± .012".
 _NUMBERS = re.compile(rf"{_NUMBER}(?:\s*(?:to|[–…±,;])\s*{_NUMBER})*", re.IGNORECASE)
-#: What a spreadsheet takes for a formula; it skips white space and knows full-width characters too.
+#: Beginnings of formulas in spreadsheets, which skip white space and also accept full-width characters.
 _FORMULA = re.compile(r"[\s\ufeff\u200b]*[=+\-@＝＋－＠]")
 
 
 def csv_text(table: Table) -> str:
-    r"""Return the table with every number unrounded, error and interval in columns of their own.
+    r"""Return the table with unrounded numbers, and errors and intervals in separate columns.
 
-    Text is put on one line. Where it begins with =, +, - or @, behind white space too, a spreadsheet takes it
-    for a formula: it gets an apostrophe before it, unless all of it is numbers: one, or an interval such as
-    "-.1 to .2".
+    Text is put on one line. Spreadsheets read text that begins with =, +, - or @ (also after white space) as
+    a formula, so an apostrophe is put before it, unless it is a number or an interval such as "-.1 to .2".
     """
     places = range(len(table.columns))
     errors = [any(row[i].error is not None for row in table.rows) for i in places]
@@ -461,7 +460,7 @@ def csv_text(table: Table) -> str:
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV; words as `csv_text` writes them."""
+    """Return rows as CSV, with words as in `csv_text`."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([*map(_no_formula, row)] for row in rows)
     return text.getvalue()
@@ -476,9 +475,9 @@ def _no_formula(entry: Any) -> Any:
 
 # ---- LaTeX ------------------------------------------------------------------------------------------------
 
-#: A column with an entry longer than this is one of words, whose lines are broken.
+#: Minimum length of an entry in a column of words, whose lines are broken.
 WORDS = 40
-#: No wider than the text and no higher than a page.
+#: Limits of a table: the width of the text and the height of a page.
 FITTED = r"max width=\textwidth, max totalheight=0.9\textheight"
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -502,7 +501,7 @@ _SPECIAL = {
     "–": "--",
     "…": r"\ldots{}",
     "²": "$^{2}$",
-    "[": "{[}",  # behind \\ and \midrule it would begin an option
+    "[": "{[}",  # after \\ and \midrule it would begin an option
     "*": "{*}",
     "<": "$<$",
     ">": "$>$",
@@ -512,7 +511,7 @@ _SPECIAL = {
 
 
 def latex_text(text: str) -> str:
-    r"""Text that LaTeX prints as it is, in one paragraph.
+    r"""Return text that LaTeX prints unchanged, in one paragraph.
 
     >>> print(latex_text("SE_conf & 95 % of {x}"))
     SE\_conf \& 95 \% of \{x\}
@@ -521,14 +520,14 @@ def latex_text(text: str) -> str:
 
 
 def table_latex(table: Table) -> str:
-    """Return the table as LaTeX, and below it the same with intervals where there are any."""
+    """Return the table as LaTeX, followed by the table with intervals, if it has any."""
     plain = without_intervals(table)
     if plain is table:
         return latex(table)
     beside = replace(
         table,
         name=f"{table.name}-intervals",
-        caption=f"{table.caption.removesuffix('.')}. Here with the intervals over questions, without the "
+        caption=f"{table.caption.removesuffix('.')}. With intervals over questions instead of "
         "errors over runs.",
         rows=tuple(tuple(replace(cell, error=None) for cell in row) for row in table.rows),
     )
@@ -566,7 +565,7 @@ def latex(table: Table) -> str:
 
 
 def _latex_number(cell: TableCell) -> str:
-    """A number as the paper prints it: its marks and error are set around the digits."""
+    """Return a number as in the paper, with marks and error around the digits."""
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
     text = rf"\mathbf{{{text}}}" if cell.best else text

@@ -1,17 +1,17 @@
-// The page of `semcal serve`: asks as any client does, and shows what the reply says.
+// The page of `semcal serve`: sends requests as any client does, and shows the replies.
 // Texts of requests and replies enter the page as text nodes, never as markup.
 "use strict";
 const STORED = "semcal-key";
 const NAMES = { risk: "Wrong among the answered", calibration: "Probabilities", questions: "Questions" };
 const $ = (id) => document.getElementById(id);
-const [LEFT, WIDTH] = [40, 312]; // of what is plotted
+const [LEFT, WIDTH] = [40, 312]; // of plots
 const hasKeyboard = matchMedia("(pointer: fine)").matches;
-let past = []; // what was asked, the latest first
+let past = []; // earlier questions, the latest first
 let key = stored();
 let state = null; // of /v1/semcal/state
 let shown = null; // the reply on the page
-let threshold = null; // of the dial; null: that of the server
-let asking = null; // what ends the request that runs
+let threshold = null; // of the slider; null: that of the server
+let asking = null; // aborts the running request
 
 /** An element with properties and children; strings become text. */
 function el(tag, properties, ...children) {
@@ -30,8 +30,8 @@ function drawn(tag, attributes, ...children) {
 
 const named = (answer) => (answer === null ? "(no answer)" : answer || "(empty)");
 const text = (content, tag = "span", further = "") => el(tag, { className: `text ${further}`, dir: "auto" }, content);
-const fixed = (value) => value.toFixed(2).replace(/^0/, "");
-const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
+const fixed = (value) => value.toFixed(2);
+const percent = (share) => `${Math.round(100 * share)}%`;
 const counted = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 
@@ -48,11 +48,11 @@ function stored(value) {
     if (value !== undefined) sessionStorage.setItem(STORED, value);
     return sessionStorage.getItem(STORED) ?? "";
   } catch {
-    return value ?? ""; // no storage here: the key is kept until the page is left
+    return value ?? ""; // without storage, the key is lost with the page
   }
 }
 
-/** The JSON of a reply; an Error with what a person should know where there is none. */
+/** The JSON of a reply, or an Error with a message for people. */
 async function requested(path, body, signal) {
   const headers = { ...(key && { authorization: `Bearer ${key}` }), ...(body && { "content-type": "application/json" }) };
   const options = { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal };
@@ -106,7 +106,7 @@ async function ask() {
 function busy(on) {
   $("result").ariaBusy = String(on);
   $("send").textContent = on ? "Stop" : state.answer_kind === "given" ? "Check" : "Ask";
-  $("hint").textContent = on ? "Drawing answers…" : hasKeyboard ? "Enter sends, Shift and Enter begins a line" : "";
+  $("hint").textContent = on ? "Sampling answers…" : hasKeyboard ? "Enter sends, Shift+Enter starts a new line" : "";
 }
 
 function fail(message) {
@@ -121,14 +121,14 @@ function fail(message) {
 
 // ---- A reply
 
-/** What is said of a reply at the threshold of the dial, or at the server's. */
+/** The decision on a reply at the threshold of the slider, or at the server's. */
 function judged({ semcal }) {
   const score = semcal[state.compared], isGiven = semcal.answer_kind === "given";
   const [yes, no] = isGiven ? ["Passes", "Does not pass"] : ["Answered", "Abstains"];
   if (semcal.uncovered)
     return { kind: "", name: "No probability", why: `The calibration does not cover: ${semcal.uncovered.join(", ")}.` };
   if (semcal.confidence === null)
-    return { kind: "abstained", name: no, why: "The watch has raised an alarm: probabilities may not hold any more." };
+    return { kind: "abstained", name: no, why: "The watch has raised an alarm: probabilities may be wrong." };
   const isOurs = threshold !== null && semcal.calibration === state.calibration;
   const at = isOurs ? threshold : semcal.threshold;
   if (at === null) {
@@ -137,8 +137,11 @@ function judged({ semcal }) {
   }
   const abstained = isOurs ? score < at : semcal.abstained;
   const name = abstained ? no : !isOurs && semcal.decision === "review" ? "To be reviewed" : yes;
-  const what = state.compared === "score" ? `its share of the draws, ${fixed(score)},` : `its probability ${fixed(score)}`;
-  const why = sentence(`${what} ${abstained ? "is below" : "reaches"} the threshold ${fixed(at)}`);
+  const what = state.compared === "score" ? `the share of samples ${fixed(score)}` : `the probability ${fixed(score)}`;
+  const verb = abstained ? "is below" : "reaches";
+  const why = sentence(
+    score < at === abstained ? `${what} ${verb} the threshold ${fixed(at)}` : `its score ${verb} the threshold of scores, which decides`,
+  );
   return { kind: abstained ? "abstained" : "answered", name, why, at };
 }
 
@@ -170,10 +173,10 @@ function showResult() {
     parts.push(track);
   }
   const said = el("p", {}, ...(isHeld ? [] : [el("span", { className: "verdict" }, `${verdict.name}. `)]), verdict.why);
-  if (isHeld) said.append(" It would have said: ", el("b", { dir: "auto" }, semcal.answer || "(empty)"));
+  if (isHeld) said.append(" Its answer: ", el("b", { dir: "auto" }, semcal.answer || "(empty)"));
   parts.push(said, text(sentence(semcal.explanation), "p"));
   if (semcal.calibration !== state.calibration)
-    parts.push(el("p", { className: "quiet" }, `${semcal.route}, the stronger model, was asked as well, and decides by its own calibration.`));
+    parts.push(el("p", { className: "quiet" }, `The stronger model ${semcal.route} answered too, and its calibration decides.`));
   $("result").className = verdict.kind;
   $("result").replaceChildren(...parts);
 }
@@ -181,7 +184,7 @@ function showResult() {
 function showMeanings() {
   const { meanings, m } = shown.semcal;
   $("meanings").hidden = false;
-  $("meanings-said").textContent = `${counted(m, "answer")} drawn, ${counted(meanings.length, "meaning")}. Open one to see its draws.`;
+  $("meanings-said").textContent = `${counted(m, "sample")} with ${counted(meanings.length, "meaning")}. Open a meaning to see its samples.`;
   $("bars").replaceChildren(
     ...meanings.map((meaning) => {
       const draws = new Map();
@@ -191,7 +194,7 @@ function showMeanings() {
       head.append(el("span", { className: "number" }, `${meaning.samples.length} of ${m}`));
       head.append(el("span", { className: "number p", title: "probability that it is right" }, p));
       const list = [...draws].map(([draw, n]) => el("li", {}, el("span", { className: "quiet" }, `${n} ×`), text(named(draw))));
-      return el("details", {}, head, el("ul", {}, ...(list.length ? list : [el("li", {}, "", "No draw says this.")])));
+      return el("details", {}, head, el("ul", {}, ...(list.length ? list : [el("li", {}, "", "No sample has this meaning.")])));
     }),
   );
 }
@@ -204,7 +207,7 @@ function showHistory() {
       const words = kind === "abstained" ? name : confidence === null ? "" : fixed(confidence);
       const onclick = () => {
         show(entry);
-        document.querySelector("#history [aria-current]").focus(); // the button that was pressed is made anew
+        document.querySelector("#history [aria-current]").focus(); // the pressed button was replaced
       };
       const button = el("button", { type: "button", onclick }, text(entry.question, "span", "q"));
       button.append(text(named(answer)), el("span", { className: `number ${kind}` }, el("span", { className: "verdict" }, words)));
@@ -214,9 +217,9 @@ function showHistory() {
   );
 }
 
-// ---- The dial
+// ---- The threshold
 
-/** What a threshold means on the labelled questions: shares, and whether they are counted or interpolated. */
+/** Shares of the labeled questions at a threshold, and whether they are exact or interpolated. */
 function meaningOf(t) {
   let answered = 0, wrong = 0, n = 0, isExact = true;
   for (const group of state.labelled) {
@@ -239,7 +242,7 @@ function showDial() {
   const parts = answered
     ? [about, el("b", { className: "answered" }, percent(answered)), state.answer_kind === "given" ? " pass, " : " answered, ", el("b", { className: "wrong" }, percent(wrong)), " of them wrong"]
     : [state.answer_kind === "given" ? "none passes" : "nothing is answered"];
-  $("dial-said").replaceChildren("At ", el("b", {}, fixed(t)), ": ", ...parts, ` (of ${n} labelled questions).`);
+  $("dial-said").replaceChildren("At ", el("b", {}, fixed(t)), ": ", ...parts, ` (of ${n} labeled questions).`);
   $("threshold").value = t;
   $("threshold").ariaValueText = $("dial-said").textContent;
   $("reset").hidden = threshold === null;
@@ -252,7 +255,7 @@ function showDial() {
   }
   svg.append(line("answered", ""), line("wrong", "wrong"));
   svg.append(drawn("line", { class: "at", x1: across(t), x2: across(t), y1: 6, y2: 128 }));
-  for (const x of [0, 0.5, 1]) svg.append(drawn("text", { x: across(x), y: 142, "text-anchor": "middle" }, String(x).replace(/^0(?=.)/, "")));
+  for (const x of [0, 0.5, 1]) svg.append(drawn("text", { x: across(x), y: 142, "text-anchor": "middle" }, String(x)));
   const score = shown?.semcal.confidence == null || shown.semcal.calibration !== state.calibration ? null : shown.semcal[state.compared];
   if (score !== null) {
     svg.append(drawn("circle", { class: "dot", cx: across(score), cy: 128, r: 4.5 }));
@@ -269,7 +272,7 @@ function turn() {
 }
 
 function again() {
-  $("result").ariaLive = "off"; // the dial says itself what it means
+  $("result").ariaLive = "off"; // the slider is announced instead
   if (shown) showResult();
   showHistory();
   showDial();
@@ -278,10 +281,10 @@ function again() {
 // ---- The watch
 
 function standing({ watch, alarm, alarm_at, notice_at, labels, warning, warning_at, replies }) {
-  if (watch === "questions" && warning) return `look different from reply ${warning_at} on`;
-  if (watch === "questions") return replies ? `look alike, ${replies === 1 ? "1 reply" : `${replies} replies`}` : "no replies yet";
+  if (watch === "questions" && warning) return `differ since reply ${warning_at}`;
+  if (watch === "questions") return replies ? `similar, ${replies === 1 ? "1 reply" : `${replies} replies`}` : "no replies yet";
   if (alarm) return `alarm at label ${alarm_at}`;
-  if (notice_at) return `notice at label ${notice_at}: it may not hold`;
+  if (notice_at) return `notice at label ${notice_at}: the promise may not hold`;
   return labels ? `no alarm, ${counted(labels, "label")}` : "no labels yet";
 }
 
@@ -304,10 +307,10 @@ function showTest(test) {
 }
 
 function showWatch() {
-  const watch = state.watch, alarm = watch?.alarm ? `Alarm: a promise does not hold any more.${state.on_alarm === "abstain" ? " Every reply abstains." : ""}` : "";
+  const watch = state.watch, alarm = watch?.alarm ? `Alarm: a promise does not hold.${state.on_alarm === "abstain" ? " Every reply abstains." : ""}` : "";
   $("alarm").hidden = !alarm;
   if ($("alarm").textContent !== alarm) $("alarm").textContent = alarm;
-  const said = watch ? "Evidence against each promise, as labels come in; at the dashed line the alarm is raised." : "Nothing is watched: the server runs without a log (--log FILE).";
+  const said = watch ? "Evidence against each promise, label by label; the dashed line raises the alarm." : "No watch: the server runs without a log (--log FILE).";
   $("watch").replaceChildren(el("p", { className: "quiet" }, said), ...(watch?.tests ?? []).map(showTest));
 }
 
@@ -329,7 +332,7 @@ async function start() {
   $("main").hidden = false;
   $("forget").hidden = !key;
   const learnt = state.labelled.reduce((sum, group) => sum + group.n, 0);
-  $("facts").textContent = `${state.models[0]}, calibration ${state.calibration}${learnt ? `, learnt from ${learnt} labelled questions` : ""}`;
+  $("facts").textContent = `${state.models[0]}, calibration ${state.calibration}${learnt ? `, learned from ${learnt} labeled questions` : ""}`;
   $("given").hidden = $("given-text").disabled = state.answer_kind !== "given";
   $("given-text").required = state.answer_kind === "given";
   $("examples").hidden = !state.examples.length || state.answer_kind === "given";
@@ -344,7 +347,7 @@ async function start() {
   );
   $("dial").hidden = !learnt;
   $("promise").textContent = state.thresholds.map((one) => sentence(one.sentence)).join(" ");
-  $("reset").textContent = served() === null ? "Back to what the server does" : `Back to the server's ${fixed(served())}`;
+  $("reset").textContent = served() === null ? "Back to the server's decision" : `Back to the server's ${fixed(served())}`;
   busy(false);
   showDial();
   showWatch();

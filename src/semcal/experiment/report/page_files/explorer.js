@@ -1,16 +1,16 @@
 // The table of test questions: filters, sorting, pages, details.
 // Everything from a run enters the page as text (createTextNode, textContent), never as markup, because a
 // model may answer with HTML. #data holds {measures, methods, models, datasets, runs, rules, choices}:
-//   choices[model][dataset]   method → for each measure the candidate that the method uses for it
-// Blocks (JSON, gzip, base64) are read when they are first asked for:
+//   choices[model][dataset]   method → its candidate for each measure
+// Blocks (JSON, gzip, base64) are read on first use:
 //   #questions-D      [[id, question, answers, context?]]
-//   #block-M-D-R      what model M did on data set D in run R:
+//   #block-M-D-R      results of model M on data set D in run R:
 //     texts, forms, rules   texts of answers; normal forms; names of rules that decided
-//     form_of         text → its normal form, by place; -1 where there is none
+//     form_of         text → its normal form, by place; -1 for none
 //     candidates      name → for each question an entry, or null:
 //                     [clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]
 //     verdicts        null, or for each question [premise, hypothesis, entails, …], by places in forms
-//   cluster           [text, log-likelihood, how often, …]; a text is its place in texts
+//   cluster           [text, log-likelihood, count, …]; a text is its place in texts
 //   confidences and entropies are whole ten-thousandths, log-likelihoods whole thousandths
 // Below, k is the place of the chosen measure in data.measures.
 "use strict";
@@ -76,7 +76,7 @@ function asked({ model, dataset, run }) {
     places(data.datasets, dataset).map((d) => [m, d, Number(run)]));
 }
 
-// ---- A record: one question under one method -------------------------------------------------------------
+// ---- A record: one question with one method --------------------------------------------------------------
 
 /** What a record shows under measure k: its answer, confidence and correctness; null where undefined. */
 function view({ cell, entries }, k) {
@@ -113,7 +113,7 @@ function searched(record) {
   return (record.searched ??= [id, question, ...answers, ...texts()].join("\n").toLowerCase());
 }
 
-// ---- What is chosen, and the records that remain ---------------------------------------------------------
+// ---- Filters, and the remaining records ------------------------------------------------------------------
 
 const state = { k: 0, sort: null, descending: false, page: 0, open: new Set(), records: [], shown: [] };
 
@@ -295,8 +295,8 @@ function methodTable(record, k) {
       ...views.map(({ confidence, right }) => el("td", { className: `number ${rightClass(right)}` },
         `${fixed(confidence, 3)} ${marks[right]}`)));
   });
-  const caption = `The same question under every method: the answer of ${data.measures[k]}, and the ` +
-    "confidence of every measure in its own answer, right (✓) or wrong (✗)";
+  const caption = `The same question with every method: the answer of ${data.measures[k]}, and the ` +
+    "confidence of each measure in its answer, right (✓) or wrong (✗)";
   return scrolled("methods", "Methods", caption,
     el("thead", {}, el("tr", {}, ...heads(["Method", "Answer"]), ...heads(data.measures, true))),
     el("tbody", {}, ...rows));
@@ -316,8 +316,8 @@ function verdictTable({ cell, number, entries }, k) {
     const verdict = a === b ? "same" : { 1: "entails", 0: "does not entail" }[known.get(`${a} ${b}`)] ?? "not asked";
     return el("td", { className: `verdict ${verdict === "entails" ? "right" : ""}`, title: verdict }, marks[verdict]);
   };
-  return scrolled("verdicts", "Entailment", "Does the answer of the row entail that of the column? ✓ yes, " +
-    "✗ no, empty: not asked, as it could not change the meanings. Answers in normal form",
+  return scrolled("verdicts", "Entailment", "Does the answer of the row entail the answer of the column? ✓ yes, " +
+    "✗ no, empty: not asked, because it could not change the meanings. Answers in normal form",
   el("thead", {}, el("tr", {}, el("td", {}),
     ...shown.map((one, i) => el("th", { scope: "col", title: forms[one] }, String(i + 1))))),
   el("tbody", {}, ...shown.map((a, i) => el("tr", {}, el("th", { scope: "row" }, `${i + 1} ${forms[a]}`),
@@ -332,8 +332,8 @@ function details(record, k) {
   const candidate = cell.choices[method][k];
   const own = data.measures.filter((_, i) => cell.choices[method][i] === candidate);
   const uses = own.length < data.measures.length ? `, which ${method} uses for ${own.join(", ")}` : "";
-  const caption = `Answers sampled under ${candidate}${uses}: by meaning, each with its log-likelihood per ` +
-    "token; confidence in each meaning. Only meanings that a measure selects were graded";
+  const caption = `Answers sampled with ${candidate}${uses}, by meaning, with their log-likelihoods per ` +
+    "token, and the confidence in each meaning. Only meanings that a measure selects are graded";
   const facts = [["Accepted", answers.join(" · ") || MISSING], ["Id", id]];
   if (context) facts.push(["Passage", context]);
   const right = entries[k][7];
@@ -387,7 +387,7 @@ async function follow() {
   state.sort = null;
   await refresh();
   const place = state.shown.findIndex(({ id }) => id === wanted.get("id"));
-  if (place < 0) return say(`There is no question ${wanted.get("id")} here.`);
+  if (place < 0) return say(`The page has no question ${wanted.get("id")}.`);
   state.page = Math.floor(place / PAGE);
   state.open.add(state.shown[place]);
   draw();

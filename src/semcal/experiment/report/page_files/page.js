@@ -1,4 +1,4 @@
-// What the rest of the page does: choices that show one of several parts, and folded sections.
+// Choices that show one of several parts, and folded sections.
 
 function showChoice(choice, value) {
   for (const part of document.querySelectorAll(`[data-choice="${choice}"][data-value]`))
@@ -13,7 +13,7 @@ function startPage() {
     chooser.addEventListener("change", (event) => showChoice(chooser.dataset.choice, event.target.value));
     showChoice(chooser.dataset.choice, chooser.querySelector("input").value);
   }
-  for (const heading of document.querySelectorAll(".of-choice")) heading.hidden = true; // the choice says it
+  for (const heading of document.querySelectorAll(".of-choice")) heading.hidden = true; // the choice shows it
   for (const link of document.querySelectorAll("nav a")) // a link to a folded section unfolds it
     link.addEventListener("click", () => {
       const fold = document.querySelector(`${link.getAttribute("href")} > details`);

@@ -1,0 +1,158 @@
+"""Fields of structured answers: calibration and ranking out of fold, and the cost of finding fields.
+
+    SEMCAL_DATA=FOLDER python -m benchmarks fields [--seeds N]
+
+Documents with 10 samples of GPT-4o-mini for each of six prompts. A field is a value of the list that the
+samples of a prompt agree on; it is correct if its normal form stands in the reference's list, so that a list
+that the reference leaves out has no correct value. `same` judges a field by the 10 samples of its own prompt,
+`others` by one sample of each other prompt. Figures are out of fold over documents, their means over seeds of
+the folds; the noise floor of ACE is for documents. `largest` leaves out the document with most fields.
+
+The last rows are CPU milliseconds of a document with 12 fields and 10 samples, without an equivalence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks import data_folder
+from semcal.calibration.fields import calibrate_fields
+from semcal.errors import SemcalWarning
+from semcal.fields.rows import add_fields
+from semcal.fields.schema import Schema, parse_schema
+from semcal.models.clustering import ClusterConfig
+from semcal.models.equivalence import ExactMatch
+from semcal.rows import Row
+
+FILE = "extraction_pii_finance_gpt4omini_60draws_a.jsonl.gz"
+PROMPTS = ("VanillaOpenAI", "Instructor", "Mirascope")
+#: Seeds of the folds.
+SEEDS = 10
+#: Samples of a prompt; documents whose cost is measured.
+M, COSTLY = 10, 40
+QUICK = {"SEEDS": 1, "COSTLY": 2}
+
+
+def documents() -> tuple[list[dict[str, Any]], Schema]:
+    """Documents with their samples, and a schema with all fields of the references, lists of strings."""
+    with gzip.open(data_folder() / FILE, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    names = sorted({name for row in rows for name in row["reference"]})
+    of_field = {"type": ["array", "null"], "items": {"type": "string"}}
+    return rows, parse_schema({"type": "object", "properties": dict.fromkeys(names, of_field)})
+
+
+def rows_of(found: Sequence[dict[str, Any]], schema: Schema, prompt: str, by: str) -> list[Row]:
+    """Rows of one prompt, judged `by` its own samples or by one sample of each other prompt."""
+    rows = []
+    for one in found:
+        own = list(map(json.dumps, one["draws"][prompt]))
+        row = Row(
+            {
+                "id": one["id"],
+                "question": "Extract the entities.",
+                "context": one["text"],
+                "samples": [*own, *[None] * (M - len(own))],
+                "answers": one["reference"],
+            }
+        )
+        if by == "others":
+            others = [draws for name, draws in one["draws"].items() if name != prompt]
+            (agreed,) = add_fields([row], schema=schema)
+            samples = [json.dumps(draws[0]) if draws else None for draws in others]
+            row = row.set(answer=agreed["answer"], samples=samples)
+        rows.append(row)
+    return rows
+
+
+def figures(rows: list[Row], schema: Schema, by: str, seeds: int) -> dict[str, Any]:
+    """Figures out of fold, averaged over seeds."""
+    reports = []
+    for seed in range(seeds):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SemcalWarning)
+            kind = "given" if by == "others" else "modal"
+            learned = calibrate_fields(rows, ClusterConfig(ExactMatch()), schema, answer=kind, seed=seed)
+        reports.append(learned.report)
+    share, calibrated = reports[0]["share"], [report["calibrated"] for report in reports]
+
+    def mean(values: Sequence[float]) -> float:
+        return round(float(np.mean(values)), 3)
+
+    return {
+        "fields": share["n"],
+        "accuracy": round(share["accuracy"], 3),
+        "share: ACE": round(share["ace"], 3),
+        "share: AUROC": round(share["auroc"], 3),
+        "ACE": mean([one["ace"] for one in calibrated]),
+        "floor": mean([one["ace_floor"] for one in calibrated]),
+        "ACE / floor": mean([one["ace"] / one["ace_floor"] for one in calibrated]),
+        "AUROC": mean([one["auroc"] for one in calibrated]),
+    }
+
+
+def cost(of_type: str, rules: dict[str, Any], value: Any) -> dict[str, Any]:
+    """CPU milliseconds for one document of 12 fields and 10 samples; all documents differ."""
+    names = [f"{of_type} {number}" for number in range(12)]
+    schema = parse_schema({"type": "object", "properties": dict.fromkeys(names, rules)})
+    rng = random.Random(0)
+    rows = [
+        Row(
+            {
+                "id": str(number),
+                "question": "Read it.",
+                "samples": [json.dumps({name: value(rng, number) for name in names}) for _ in range(M)],
+            }
+        )
+        for number in range(COSTLY)
+    ]
+    start = time.process_time()
+    add_fields(rows, ClusterConfig(ExactMatch()), schema)
+    spent = 1000 * (time.process_time() - start) / len(rows)
+    return {"prompt": f"12 fields: {of_type}", "CPU ms a document": round(spent, 1)}
+
+
+def results(seeds: int | None = None) -> list[dict[str, Any]]:
+    """A row for each prompt and kind of samples, without the largest document too, and for each cost."""
+    found, schema = documents()
+    table = []
+    for by in ("same", "others"):
+        for prompt in PROMPTS:
+            rows = rows_of(found, schema, prompt, by)
+            sizes = Counter(
+                row.id for row in add_fields(rows, schema=schema) for _ in row["fields"] if row["answer"]
+            )
+            largest = sizes.most_common(1)[0][0]
+            without = [row for row in rows if row.id != largest]
+            table.append({"prompt": prompt, "samples": by, **figures(rows, schema, by, seeds or SEEDS)})
+            head = {"prompt": f"{prompt}, without the largest document", "samples": by}
+            table.append({**head, **figures(without, schema, by, seeds or SEEDS)})
+    table.append(cost("text", {"type": "string"}, lambda rng, i: f"Mill {i} of {rng.choice('abcd')}"))
+    table.append(cost("amount", {"type": "number"}, lambda rng, i: f"${i},{rng.randrange(3)}00.50"))
+    lines = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
+    table.append(cost("list of 3 objects", lines, lambda rng, i: [{"name": f"{i} {rng.choice('ab')}"}] * 3))
+    return table
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Read the command line and print a table."""
+    from benchmarks.__main__ import table
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int)
+    print(table(results(parser.parse_args(arguments).seeds)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

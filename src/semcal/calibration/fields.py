@@ -1,0 +1,482 @@
+"""Learn the probability that each field of a structured answer is correct, from labeled documents.
+
+All fields share one map. Fields of one document stay in one fold, and are tested together for a threshold.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+
+from semcal import metrics
+from semcal.arrays import Floats
+from semcal.calibration.calibration import Threshold
+from semcal.calibration.calibrator import kept_apart, set_thresholds
+from semcal.data.question import group_labels
+from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
+from semcal.fields.rows import (
+    DOCUMENT,
+    FIELDS,
+    INVALID,
+    REVIEW,
+    add_fields,
+    check_structured,
+    context_form,
+    features_of_field,
+    grade_fields,
+    is_labeled,
+    labeled_fields,
+    pattern_of,
+)
+from semcal.fields.schema import Schema, parse_schema
+from semcal.files import dumps
+from semcal.hub_names import FIELD_CALIBRATION
+from semcal.metrics.frequencies import Groups
+from semcal.metrics.probability_maps import (
+    CATEGORY,
+    FEW,
+    GROUP,
+    PLENTY,
+    RATE,
+    Features,
+    Labelled,
+    MapCandidate,
+    MapScore,
+    ProbabilityMap,
+    choose_map,
+    part_of,
+    predict_out_of_fold,
+)
+from semcal.models.clustering import ClusterConfig
+from semcal.recalibration.files import not_finite, read_contents, write_contents
+from semcal.recalibration.records import check_enough
+from semcal.rows import AnswerKind, Row, check_distinct
+from semcal.steps import Step
+
+#: Features of fields whose larger values never raise, and never lower, the probability.
+FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
+#: Fewest labels of a field for figures of its own.
+ENOUGH = 20
+FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "auroc", "gain")
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FieldCalibration:
+    """Maps from the samples of a structured answer to the probabilities of its fields and of the document.
+
+    Attributes
+    ----------
+    schema : mapping
+        The JSON Schema of the documents.
+    fields : tuple of str
+        The labeled fields; only these have a probability.
+    map, document_map : ProbabilityMap
+        The map of fields, and the map of documents (None if documents were not all labeled).
+    thresholds, document_thresholds : tuple of Threshold
+        The threshold of each risk; of the accepted fields of new documents, at most this share is wrong.
+    m : int
+        Number of samples of a document.
+    equivalence, linkage : str
+        The settings that compared strings.
+    answer_kind : {"modal", "greedy", "given"}
+        The document whose fields are judged.
+    sampled_by : mapping
+        The known model and prompt of all samples; samples of others are rejected.
+    report : mapping
+        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
+    """
+
+    schema: Mapping[str, Any]
+    fields: tuple[str, ...]
+    map: ProbabilityMap
+    document_map: ProbabilityMap
+    m: Annotated[int, Field(ge=1)]
+    equivalence: str
+    linkage: str
+    report: Mapping[str, Any]
+    thresholds: tuple[Threshold, ...] = ()
+    document_thresholds: tuple[Threshold, ...] = ()
+    answer_kind: AnswerKind = "modal"
+    sampled_by: Mapping[str, str | float] = field(default_factory=dict)
+
+    @property
+    def parsed(self) -> Schema:
+        """The schema with its tree of fields."""
+        return parse_schema(self.schema)
+
+    def apply(self, rows: Sequence[Row]) -> list[Row]:
+        """Add probabilities to rows with `fields`, and `document` and `review`.
+
+        `review` lists the fields below the threshold, or all fields if there is none, the least probable
+        first, after the fields without a probability. InputError if a row has another number of samples.
+        """
+        for row in rows:
+            by = row.sampled_by.to_json()
+            if other := [name for name, value in self.sampled_by.items() if by.get(name, value) != value]:
+                raise InputError(
+                    f"question {row.id!r}: 'sampled_by' has another {other[0]} than the samples of the "
+                    "calibration. Sample with its model and prompt, or calibrate again"
+                )
+            if len(row.samples) != self.m:
+                raise InputError(
+                    f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
+                    f"was learned with {self.m}. Sample {self.m} documents"
+                )
+        table = FieldTable.of(rows, self.fields, labels=False)
+        p = self.map.predict(table.features) if len(table.paths) else np.zeros(0)
+        known = table.features[CATEGORY] >= 0
+        scores = self.map.scores(table.features) if len(table.paths) else p
+        of_documents = _of_documents(table.place, p, known, len(rows))
+        p_document, document_scores = (
+            of_map(of_documents) for of_map in (self.document_map.predict, self.document_map.scores)
+        )
+        limit, document_limit = (_limit(part) for part in (self.thresholds, self.document_thresholds))
+        applied = []
+        for number, row in enumerate(rows):
+            at = np.flatnonzero(table.place == number).tolist()
+            blocks, order = dict(row.json.get(FIELDS) or {}), []
+            for i in at:
+                probability = float(p[i]) if known[i] else None
+                accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
+                path = table.paths[i]
+                blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
+                if not accepted:
+                    order.append((-1.0 if probability is None else probability, path))
+            whole: dict[str, Any] = {"probability": None, "accepted": None}
+            if row.json.get("answer") is not None:
+                whole["probability"] = float(p_document[number])
+            if document_limit is not None:
+                is_known = whole["probability"] is not None
+                whole["accepted"] = bool(is_known and document_scores[number] >= document_limit)
+            review = [path for _, path in sorted(order, key=lambda pair: pair[0])]
+            applied.append(row.set(**{FIELDS: blocks, DOCUMENT: whole, REVIEW: review}))
+        return applied
+
+    @property
+    def summary(self) -> str:
+        """The promises and the figures as a text, a line for each field."""
+        report = self.report
+        lines = [one.sentence.replace("questions", "fields") for one in self.thresholds]
+        lines += [one.sentence.replace("questions", "documents") for one in self.document_thresholds]
+        lines.append(
+            f"{report['fields']:,} fields of {report['documents']:,} documents; map {report['chosen']}"
+        )
+        names = ("accuracy", "mean_confidence", "ace", "ace_floor", "auroc")
+        lines.append(f"{'':<30}" + "".join(f"{name.replace('_', ' '):>17}" for name in ("n", *names)))
+        figures = {"share of samples": report["share"], "calibrated": report["calibrated"]}
+        for label, values in {**figures, **report["by_field"]}.items():
+            cells = ["–" if values.get(name) is None else f"{values[name]:.3f}" for name in names]
+            lines.append(f"{label:<30}" + "".join(f"{cell:>17}" for cell in (str(values["n"]), *cells)))
+        return "\n".join(lines)
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write the calibration to a directory, and return the path of its file."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = asdict(self)
+        return write_contents(folder, FIELD_CALIBRATION, {"json_schema": contents.pop("schema"), **contents})
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> FieldCalibration:
+        """Load a calibration; StoreError if its file is damaged."""
+        contents, path = read_contents(directory, FIELD_CALIBRATION)
+        contents |= {"schema": contents.pop("json_schema", None)}
+        try:
+            if wrong := [where for where, _ in not_finite(contents)]:
+                raise InputError(f"{wrong[0]}: expected a finite number")
+            return _CONTENTS.validate_json(dumps(contents), strict=True)
+        except (ValidationError, InputError) as error:
+            raise StoreError(f"{path}: {error}. Calibrate again") from error
+
+
+_CONTENTS = TypeAdapter(FieldCalibration)
+
+
+@dataclass(frozen=True)
+class FieldStep(Step):
+    """Add the probabilities of fields to rows; rows without fields get them first."""
+
+    name: ClassVar[str] = "measure"
+    calibration: FieldCalibration
+    cluster: ClusterConfig | None = None  # by default with the equivalence of the worker
+
+    def __call__(self, rows: Sequence[Row], models: Any = None, *_: object) -> list[Row]:
+        """Return the rows with probabilities, in their order."""
+        calibration = self.calibration
+        cluster = self.cluster or ClusterConfig(models.equivalence, calibration.linkage)
+        without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
+        found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
+        given = {id(row) for row in without}
+        return calibration.apply([next(found) if id(row) in given else row for row in rows])
+
+
+def _limit(thresholds: Sequence[Threshold]) -> float | None:
+    """Return the threshold of the largest risk: infinite if none was shown, None without a risk."""
+    if not thresholds:
+        return None
+    return np.inf if thresholds[-1].threshold is None else thresholds[-1].threshold
+
+
+@dataclass(frozen=True)
+class FieldTable:
+    """The fields of documents as rows of a table with N lines."""
+
+    paths: Sequence[str]
+    place: Groups  # the number of the document of each field
+    features: Features
+    correct: Floats  # NaN if unknown
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], fields: Sequence[str], *, labels: bool = True) -> FieldTable:
+        """Return the table of the fields of rows; the category of a field that is not in `fields` is −1."""
+        code = {name: number for number, name in enumerate(fields)}
+        groups = _groups(rows)
+        paths, place, correct, lines = [], [], [], []
+        for number, row in enumerate(rows):
+            context = context_form(row)
+            for path, block in (row.json.get(FIELDS) or {}).items():
+                category = code.get(pattern_of(path), -1)
+                if labels and category < 0:
+                    continue
+                paths.append(path)
+                place.append(number)
+                correct.append(float(block["correct"]) if labels else np.nan)
+                line = features_of_field(path, block, len(row.samples), context)
+                lines.append({**line, CATEGORY: category, GROUP: groups[number]})
+        names = lines[0] if lines else (CATEGORY, GROUP)
+        features = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
+        return cls(paths, np.array(place, dtype=np.intp), features, np.array(correct))
+
+
+def _groups(rows: Sequence[Row]) -> Groups:
+    return group_labels((*row.ties, ("row", number)) for number, row in enumerate(rows))
+
+
+#: The maps of documents, from the product and the smallest of the probabilities of their fields.
+DOCUMENT_MAPS = (
+    MapCandidate("none", ("product",)),
+    MapCandidate("beta", ("product",), fewest=FEW),
+    MapCandidate("beta", ("least",), fewest=PLENTY),
+)
+
+
+def _candidates(features: Features) -> list[MapCandidate]:
+    """Return the maps that are tried: the share itself, its beta map, and regressions with the field rate."""
+    known = [name for name in ("entropy", "values", "verbatim", "null", "depth") if name in features]
+    known = [name for name in known if np.ptp(np.nan_to_num(features[name])) > 0]
+
+    def logistic(names: tuple[str, ...], tier: int = 0) -> MapCandidate:
+        rising, falling = (tuple(n for n in names if n in part) for part in (RISING, FALLING))
+        return MapCandidate("logistic", names, (), rising, falling, max(PLENTY, FEW * len(names)), tier)
+
+    return [
+        MapCandidate("none", ("share",)),
+        MapCandidate("beta", ("share",), fewest=FEW),
+        logistic(("odds", RATE), tier=-1),
+        logistic(("odds", RATE, *known), tier=1),
+    ]
+
+
+def _of_documents(place: Groups, p: Floats, known: Any, n: int) -> dict[str, Floats]:
+    """Return the features of documents: the product and the smallest of the probabilities of fields."""
+    product, least = np.ones(n), np.ones(n)
+    np.multiply.at(product, place[known], p[known])
+    np.minimum.at(least, place[known], p[known])
+    return {"product": product, "least": least}
+
+
+def calibrate_fields(
+    rows: Sequence[Row],
+    cluster: ClusterConfig,
+    schema: Schema | None = None,
+    *,
+    answer: AnswerKind = "modal",
+    risks: Sequence[float] = (),
+    document_risks: Sequence[float] = (),
+    delta: float = 0.05,
+    seed: int = 0,
+) -> FieldCalibration:
+    """Learn the probability of fields from labeled documents with samples.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Rows with `samples`, `answers` (the reference document) and `context`; with `schema` or without.
+    cluster : ClusterConfig
+        The settings that compare strings.
+    schema : Schema, optional
+        The schema of rows without their own.
+    answer : {"modal", "greedy", "given"}
+        The document whose fields are judged.
+    risks, document_risks : sequence of float
+        Largest shares of wrong values among accepted fields, and of documents with an error among accepted
+        documents. Two in five documents are held out for their thresholds.
+    delta : float
+        Probability that a risk is exceeded, for fields and for documents.
+    seed : int
+        Seed of the folds, and of the choice of held-out documents.
+
+    Raises
+    ------
+    InputError
+        If a row or a reference is invalid, or rows have several schemas or numbers of samples.
+    FitError
+        If there are fewer than 5 documents.
+    """
+    check_distinct(row.id for row in rows)
+    check_enough(len(rows), of="to calibrate on")
+    for row in rows:
+        try:
+            check_structured(row, schema)
+        except InputError as error:
+            raise row.error(str(error)) from None
+    schemas = {parse_schema(row["schema"]).hash: row["schema"] for row in rows if _is_own(row)}
+    if len(schemas) + (schema is not None) > 1 and {*schemas} != {schema and schema.hash}:
+        raise InputError("'schema' differs between rows. Calibrate the rows of each schema separately")
+    schema = schema or parse_schema(next(iter(schemas.values()), None))
+    if len({len(row.samples) for row in rows}) > 1:
+        raise InputError("'samples' differ in number between rows. Use the same number for all documents")
+    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
+    labeled = labeled_fields(rows)
+    every = sorted({pattern_of(path) for row in graded for path in row[FIELDS]})
+    fields = tuple(name for name in every if is_labeled(name, labeled))
+    table = FieldTable.of(graded, fields)
+    check_enough(len(table.paths), of="among the fields of the documents")
+    groups, row_groups = table.features[GROUP].astype(np.intp), _groups(graded)
+    held_out = np.zeros(len(table.paths), dtype=bool)
+    if risks or document_risks:
+        held_out = kept_apart(len(table.paths), np.unique(groups, return_inverse=True)[1], seed)
+    of_fields = _learn(table.features, table.correct, _candidates(table.features), groups, held_out, seed)
+    p = of_fields.map.predict(table.features)
+    p[~held_out] = of_fields.out_of_fold  # the map of documents is fitted to honest probabilities
+    of_documents = _learn(
+        _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded)),
+        np.array([float(row[DOCUMENT]["correct"]) for row in graded]),
+        DOCUMENT_MAPS,
+        row_groups,
+        np.isin(np.arange(len(graded)), table.place[held_out]),
+        seed,
+    )
+    names = np.array([pattern_of(path) for path in table.paths])[~held_out]
+    report = {
+        "documents": len(rows),
+        "held_out_documents": int(of_documents.held_out.sum()),
+        "fields": len(names),
+        "invalid_samples": sum(row[INVALID] for row in graded),
+        "without_valid_sample": sum(row["answer"] is None for row in graded),
+        "unlabeled": [name for name in every if name not in fields],
+        "chosen": of_fields.map.candidate.name,
+        "candidates": [
+            {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in of_fields.scores
+        ],
+        "share": of_fields.figures(table.features["share"][~held_out]),
+        "calibrated": of_fields.figures(),
+        "document": of_documents.figures(),
+        "by_field": {name: of_fields.figures(at=names == name) for name in fields if name in names},
+    }
+    for problem in _problems(report):
+        warnings.warn(problem, SemcalWarning, stacklevel=2)
+    return FieldCalibration(
+        schema=schema.json,
+        fields=fields,
+        map=of_fields.map,
+        document_map=of_documents.map,
+        m=len(rows[0].samples),
+        equivalence=cluster.address,
+        linkage=cluster.linkage,
+        report=report,
+        thresholds=of_fields.thresholds(risks, delta, seed),
+        document_thresholds=of_documents.thresholds(document_risks, delta, seed),
+        answer_kind=answer,
+        sampled_by=_common_origin(rows),
+    )
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """A map with its cross-validation, and the items that it was learned from and tested on."""
+
+    map: ProbabilityMap
+    scores: Sequence[MapScore]
+    out_of_fold: Floats  # of the fitted items
+    features: Features
+    correct: Floats
+    groups: Groups
+    held_out: NDArray[np.bool_]
+
+    def thresholds(self, risks: Sequence[float], delta: float, seed: int) -> tuple[Threshold, ...]:
+        """Return the threshold of each risk, tested on the held-out items."""
+        if not risks:
+            return ()
+        return set_thresholds(
+            self.map.scores(part_of(self.features, self.held_out)),
+            self.correct[self.held_out],
+            risks,
+            delta,
+            groups=np.unique(self.groups[self.held_out], return_inverse=True)[1],
+            seed=seed,
+        )
+
+    def figures(self, p: Floats | None = None, at: Any = slice(None)) -> dict[str, Any]:
+        """Return the figures of some of the fitted items, by default of the probabilities out of fold."""
+        correct = self.correct[~self.held_out][at]
+        groups = np.unique(self.groups[~self.held_out][at], return_inverse=True)[1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            values = metrics.summary((self.out_of_fold if p is None else p)[at], correct, groups=groups)
+        n, documents = len(correct), int(groups.max()) + 1
+        figures = {name: float(values[name]) for name in FIGURES if name in values}
+        return {
+            "n": n,
+            "documents": documents,
+            "enough": n >= ENOUGH and documents >= ENOUGH // 2,
+            **{name: None if np.isnan(value) else value for name, value in figures.items()},
+        }
+
+
+def _learn(
+    features: Features,
+    correct: Floats,
+    candidates: Sequence[MapCandidate],
+    groups: Groups,
+    held_out: NDArray[np.bool_],
+    seed: int,
+) -> _Learned:
+    labels = Labelled(part_of(features, ~held_out), correct[~held_out], candidates)
+    of_fit = np.unique(groups[~held_out], return_inverse=True)[1]
+    choice = choose_map(*labels, groups=of_fit, seed=seed)
+    out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
+    return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out)
+
+
+def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:
+    """Return the model and the prompt that all rows were sampled with, as far as they are known."""
+    origins = [row.sampled_by.to_json() for row in rows]
+    names = ("model", "revision", "prompt_hash", "temperature")
+    common = {name: {one.get(name) for one in origins} for name in names}
+    return {name: value for name, (value, *more) in common.items() if value is not None and not more}
+
+
+def _is_own(row: Row) -> bool:
+    return isinstance(row.json.get("schema"), Mapping)
+
+
+def _problems(report: Figures) -> list[str]:
+    problems = []
+    if report["unlabeled"]:
+        names = ", ".join(report["unlabeled"][:5])
+        problems.append(f"no reference mentions these fields, which get no probability: {names}")
+    if report["without_valid_sample"]:
+        problems.append(f"{report['without_valid_sample']} documents have no sample that is valid")
+    few = [name for name, figures in report["by_field"].items() if not figures["enough"]]
+    if few:
+        problems.append(f"fields with too few labels for figures of their own: {', '.join(few[:5])}")
+    return problems

@@ -1,0 +1,199 @@
+"""`semcal demo`: a calibration of stored answers about the real world, then the pipeline with a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer import Option
+
+from semcal.cli import options as opt
+from semcal.cli.ask import decision_of
+from semcal.cli.calibrate import report_lines, threshold_lines
+from semcal.cli.console import Output, info, paragraph, progress, show, warn
+from semcal.cli.grid_commands import LoadOptions, open_grid, require_experiment, run_folder
+from semcal.errors import MissingExtraError
+from semcal.files import dumps
+
+if TYPE_CHECKING:
+    from semcal.calibration.calibration import CalibratedAnswer, Calibration
+    from semcal.experiment.grid_settings import GridSettings
+    from semcal.rows import Row
+
+#: Questions of the example set that are shown: sure and right, less sure and right, less sure and wrong.
+SHOWN = ("capitals-01", "capitals-08", "capitals-15")
+#: Largest share of wrong answers among the given answers of the example set.
+RISK = 0.2
+#: Folder in the run folder with the calibration of the example set.
+CALIBRATED = "example-set"
+TERMS = (
+    "Share of samples: the share of the ten samples that have the meaning of the answer. AUROC: the "
+    "probability that a right answer has a higher confidence than a wrong one; 0.5 is no better than a coin. "
+    "Gain: accuracy minus Brier score."
+)
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of `semcal demo`."""
+
+    quick: bool = Option(
+        False,
+        "--quick",
+        help="Use one set of 300 questions in the second part, and fit only Calibrated: half the time.",
+    )
+    out: Path | None = opt.folder_option("Run folder: runs/demo by default, with --quick runs/demo-quick.")
+    overwrite: bool = opt.OVERWRITE
+    m: int = opt.SAMPLES
+    seed: int = opt.RARE_SEED
+    limit: int | None = opt.LIMIT
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dtype: str | None = opt.DTYPE
+    dry_run: bool = opt.DRY_RUN
+    fresh: bool = opt.FRESH
+    workers: int | None = opt.WORKERS
+    memory: str | None = opt.MEMORY
+
+
+def command(options: DemoOptions) -> int:
+    """Show the gain of calibration on stored answers, then run the whole pipeline with a model.
+
+    Part 1 calibrates stored answers to 419 questions about the real world, and needs no model. Part 2 uses
+    the embedded model, which knows a fictional world, and writes a report. For each of three question sets,
+    it learns a probability, a threshold and a temperature from 400 labeled questions. It samples ten answers
+    to each of 300 test questions at T = 1, at T = 0.5 and at the learned temperature.
+
+    With --quick, part 2 uses one set at T = 1. With --limit N, part 2 uses N questions of each split. With
+    --json, part 1 is omitted. An interrupted demo resumes with the same command. The settings of part 2 are
+    a file for semcal run: src/semcal/demo/demo.yaml (quick.yaml).
+    """
+    require_experiment()
+    from semcal.demo.paths import settings_file
+    from semcal.experiment.finished import forget, read_results
+    from semcal.experiment.grid_settings import read_settings
+
+    values = {
+        "sampling.m": options.m,
+        "seed": options.seed,
+        "models.0.dtype": options.dtype,
+        "memory": options.memory,
+    }
+    settings = read_settings(
+        settings_file(quick=options.quick),
+        [f"{key}={dumps(value)}" for key, value in values.items() if value is not None],
+        limit=options.limit,
+    )
+    folder = _folder(options.out, quick=options.quick)
+    if options.dry_run:
+        return _plan(settings, folder)
+    if options.fresh:
+        forget(folder)
+    if not options.json:
+        _show_example_set(folder / CALIBRATED)
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "models", "semcal demo")
+    loading = LoadOptions(options.device, options.nli_device, settings.memory)
+    with open_grid(settings, folder, options.workers, None, loading) as grid:
+        problems = grid.run()
+    from semcal.experiment.report.summary import in_words
+
+    results = read_results(folder)
+    if options.json:
+        show(dumps(results))
+    else:
+        show()
+        for line in in_words(results):
+            show(paragraph(line) if line.endswith(".") else line)
+    info(f"report: {folder / 'report.html'}")
+    return 1 if problems else 0
+
+
+def output_of(out: Path | None, quick: bool) -> Output:
+    """Return the run folder; a folder that holds the folder of the example set was begun by this command."""
+    folder = _folder(out, quick=quick)
+    return run_folder(folder, begun=(folder / CALIBRATED).is_dir())
+
+
+def _folder(out: Path | None, *, quick: bool) -> Path:
+    return out or Path("runs/demo-quick" if quick else "runs/demo")
+
+
+def _plan(settings: GridSettings, out: Path) -> int:
+    warn(f"real: calibration of stored samples; writes {out / CALIBRATED}")
+    for dataset in settings.datasets:
+        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
+        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
+        at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
+        warn(
+            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 to each of {labelled} labeled "
+            f"questions, and {at}to each of {dataset.test} others"
+        )
+    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
+    return 0
+
+
+# ---- The example set ---------------------------------------------------------------------------------------
+
+
+def _show_example_set(folder: Path) -> None:
+    """Calibrate the stored answers of the example set, print a report, and write the calibration."""
+    import semcal
+    from semcal.demo import real
+
+    rows = real.load()
+    with progress("demo", len(rows)) as update:
+        results = semcal.score(real.PATH, progress=update)
+    calibration = results.calibrate(risk=RISK)
+    calibration.save_pretrained(folder)
+    model = rows[0]["sampled_by"]["model"]
+    show(paragraph(f"Part 1: {len(rows)} questions about the real world. The samples of {model} are stored."))
+    answered = zip(next(iter(results.rows_at.values())), calibration.apply(results.rows_at))
+    for row, answer in answered:
+        if row.id in SHOWN:
+            show("\n".join(["", *_example_lines(row, answer, calibration)]))
+    show("\n".join(["", *_summary_lines(calibration, folder)]))
+
+
+def _example_lines(row: Row, answer: CalibratedAnswer, calibration: Calibration) -> list[str]:
+    """Return a question with the meanings of its samples, the confidence of the answer, and the decision."""
+    largest_first = sorted(row.clusters, key=len, reverse=True)
+    references = row.json["answers"]
+    record = {**vars(answer), "answer": answer.text, "confidence": answer.probability}
+    record |= {"threshold": calibration.limit, "thresholds": calibration.bands}
+    grade = "right" if answer.text in references else f"wrong; the reference is {references[0]}"
+    lines = {
+        "samples": ", ".join(f"{len(cluster)} × {row.samples[cluster[0]]}" for cluster in largest_first),
+        "answer": f"{answer.text} ({grade})",
+        "confidence": f"share of samples {answer.score:.2f}, calibrated probability {answer.probability:.2f}",
+        "decision": str(decision_of(record)),
+    }
+    named = [paragraph(f"  {name:<12}{text}", indent=" " * 14) for name, text in lines.items()]
+    return [row.question, *named]
+
+
+def _summary_lines(calibration: Calibration, folder: Path) -> list[str]:
+    """Return the threshold, the figures before and after calibration, and the next command."""
+    report = calibration.report
+    before, after = report.base, report.calibrated
+    gap = (
+        f"The model is right on {before['accuracy']:.0%} of the questions. Its mean share of samples is "
+        f"{before['mean_confidence']:.2f}, and its mean calibrated probability is "
+        f"{after['mean_confidence']:.2f}."
+    )
+    return [
+        *threshold_lines(calibration),
+        "",
+        paragraph(gap),
+        "",
+        *report_lines(report),
+        paragraph(TERMS),
+        "",
+        f"Written to {folder / 'calibration.json'}.",
+        f"Next, with your model: semcal calibrate real --model MODEL --risk {RISK} --out DIR",
+        "",
+        "Part 2: the whole pipeline with a model, which knows a fictional world.",
+    ]

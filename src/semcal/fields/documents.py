@@ -1,0 +1,344 @@
+"""Sampled documents: reading, the document that samples agree on, and the fields of a document.
+
+A *document* is a value that is valid under a schema. Each leaf of a document is an item: its value, and the
+value at the same place of each sample.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from semcal.errors import InputError
+from semcal.fields.schema import InvalidDocument, Json, Node, Schema, escaped
+from semcal.files import fault
+from semcal.meaning.answer import split_reasoning
+
+#: Brackets of a text that are tried as the beginning of a document.
+TRIES = 20
+_FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
+_BRACKET = re.compile(r"\{")
+#: The value of a place that a sample does not have.
+ABSENT = object()
+Field = tuple[str, Hashable]
+
+
+def read_document(schema: Schema, text: str | None) -> Json:
+    """Return the document in a generation; InvalidDocument if there is none that is valid.
+
+    The document may stand in a fence or among other text, after reasoning.
+    """
+    answer = None if text is None else split_reasoning(text)[1]
+    if answer is None or not answer.strip():
+        raise InvalidDocument("/: there is no answer")
+    starts = [match.end() for match in islice(_FENCE.finditer(answer), TRIES)]
+    starts += [match.start() for match in islice(_BRACKET.finditer(answer), TRIES)]
+    error: InvalidDocument | None = None
+    end = 0
+    for start in starts:
+        if start < end:  # within an object that was read
+            continue
+        stop = start + 1
+        try:
+            value, stop = _DECODER.raw_decode(answer, start)
+            if reason := fault(value):
+                raise InvalidDocument(f"/: the text holds {reason}")
+            return schema.root.read(value)
+        except InvalidDocument as invalid:
+            error, end = error or invalid, max(end, stop)
+        except (ValueError, RecursionError):
+            continue
+    raise error or InvalidDocument("/: the text holds no JSON object")
+
+
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise InvalidDocument("/: a key occurs twice in one object")
+    return members
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Equality of values in one row: by their keys, and by what an equivalence or a tolerance has joined."""
+
+    joined: Mapping[Field, Hashable] = field(default_factory=dict)
+
+    def of(self, node: Node, value: Json) -> Hashable:
+        """Return what equal values of the field have in common."""
+        key = node.key(value)
+        return self.joined.get((node.path, key), key) if self.joined else key
+
+
+def join_numbers(node: Node, values: Iterable[Json], joined: dict[Field, Hashable]) -> None:
+    """Join numbers whose difference to the smallest of them is within the tolerance of the field."""
+    numbers = sorted({value for value in values if isinstance(value, int | float)})
+    first: float | None = None
+    for number in numbers:
+        if first is None or number - first > node.tolerance:
+            first = number
+        joined[node.path, node.key(number)] = node.key(first)
+
+
+def leaves_of(node: Node, value: Json) -> Iterator[tuple[Node, Json]]:
+    """Yield each leaf of a value with its node."""
+    if node.kind == "leaf":
+        yield node, value
+    elif isinstance(value, list):
+        assert node.items is not None
+        for item in value:
+            yield from leaves_of(node.items, item)
+    elif isinstance(value, Mapping):
+        node = node.variant(value)
+        for name, item in value.items():
+            yield from leaves_of(node.child(name), item)
+
+
+# ---- The document that samples agree on
+
+
+def agreed_document(schema: Schema, documents: Sequence[Json], keys: Keys) -> Json:
+    """Return the document of the most frequent values, valid under the schema.
+
+    If the most frequent values together are not valid, the result is the sample that shares most values with
+    the others.
+    """
+    try:
+        return schema.root.read(_agreed(schema.root, documents, keys, may_lack=False))
+    except InvalidDocument:
+        agreement = _agreement(schema.root, documents, keys).sum(1)
+        return documents[int(agreement.argmax())]
+
+
+def _agreed(node: Node, values: Sequence[Json], keys: Keys, *, may_lack: bool = True) -> Json:
+    """Return the value that samples agree on, None for an empty field; `values` may hold None."""
+    if not may_lack and not node.nullable:
+        values = [value for value in values if value is not None] or values
+    if node.kind == "leaf":
+        return _commonest(node, values, keys)
+    present = [value for value in values if value is not None]
+    if 2 * len(present) < len(values) or not present:
+        return None
+    if node.kind == "list":
+        return _agreed_list(node, [value or [] for value in values], keys)
+    if node.tag:
+        tag = Counter(str(value[node.tag]) for value in present).most_common(1)[0][0]
+        present = [value for value in present if str(value[node.tag]) == tag]
+        node = node.variants[tag]
+    counts = Counter(name for value in present for name in value)
+    agreed: dict[str, Json] = {}
+    for name in dict.fromkeys((*node.properties, *counts)):
+        child, is_required = (node.child(name), name in node.required) if name in counts else (None, False)
+        if child is None or (name not in node.properties and 2 * counts[name] < len(present)):
+            continue
+        value = _agreed(child, [item.get(name) for item in present], keys, may_lack=not is_required)
+        stated = sum(name in item and item[name] is None for item in present)
+        if (
+            value is not None
+            or is_required
+            or (2 * stated >= len(present) and (child.nullable or child.is_free))
+        ):
+            agreed[name] = value
+    return agreed
+
+
+def _commonest(node: Node, values: Sequence[Json], keys: Keys) -> Json:
+    """Return the commonest wording of the most frequent value; the first of several."""
+    if not values:
+        return None
+    key_of = [keys.of(node, value) for value in values]
+    top = Counter(key_of).most_common(1)[0][0]
+    wordings = [value for value, key in zip(values, key_of) if key == top]
+    counts = Counter(map(repr, wordings))
+    return max(wordings, key=lambda value: counts[repr(value)])
+
+
+def _agreed_list(node: Node, lists: Sequence[list[Json]], keys: Keys) -> list[Json]:
+    assert node.items is not None
+    element = node.items
+    if node.ordered or element.kind != "leaf":
+        length = Counter(map(len, lists)).most_common(1)[0][0]
+        if node.ordered:
+            slots = [[one[place] for one in lists if len(one) > place] for place in range(length)]
+        else:
+            slots = _slots(element, lists, length, keys)
+        slots = [slot for slot in slots if 2 * len(slot) >= len(lists)]
+        return [_agreed(element, slot, keys, may_lack=False) for slot in slots]
+    distinct = [dict.fromkeys(keys.of(element, item) for item in one) for one in lists]
+    counts = Counter(key for one in distinct for key in one)
+    length = Counter(map(len, distinct)).most_common(1)[0][0]
+    chosen = [key for key, count in counts.most_common(length) if 2 * count >= len(lists)]
+    chosen = [key for key in counts if key in chosen]  # in order of appearance
+    by_key: dict[Hashable, list[Json]] = {key: [] for key in chosen}
+    for one in lists:
+        for item in one:
+            if (key := keys.of(element, item)) in by_key:
+                by_key[key].append(item)
+    return [_commonest(element, by_key[key], keys) for key in chosen]
+
+
+def _slots(element: Node, lists: Sequence[list[Json]], length: int, keys: Keys) -> list[list[Json]]:
+    """Align lists of objects to the list of the commonest length that agrees most with the others."""
+    candidates = [one for one in lists if len(one) == length]
+    totals = []
+    for one in candidates:
+        pairs = (_agreement(element, one, keys, other) for other in candidates)
+        totals.append(sum(matrix[linear_sum_assignment(-matrix)].sum() for matrix in pairs))
+    pivot = candidates[int(np.argmax(totals))]
+    slots: list[list[Json]] = [[] for _ in pivot]
+    for one in lists:
+        for place, item in aligned(element, pivot, one, keys).items():
+            slots[place].append(item)
+    return slots
+
+
+def aligned(element: Node, pivot: Sequence[Json], other: Sequence[Json], keys: Keys) -> dict[int, Json]:
+    """Return the element of another list for each place of a list, by greatest total agreement.
+
+    Elements that agree in no leaf are not matched.
+    """
+    agreement = _agreement(element, pivot, keys, other)
+    rows, columns = linear_sum_assignment(-agreement)
+    return {int(i): other[int(j)] for i, j in zip(rows, columns) if agreement[i, j] > 0}
+
+
+def _agreement(
+    node: Node, values: Sequence[Json], keys: Keys, others: Sequence[Json] | None = None
+) -> NDArray[np.float64]:
+    """Return the number of equal leaves of each pair of values; shape (len(values), len(others))."""
+    codes: dict[Hashable, int] = {}
+    parts = [
+        [
+            Counter(codes.setdefault((leaf.path, keys.of(leaf, item)), len(codes)) for leaf, item in leaves)
+            for leaves in ([*leaves_of(node, value)] for value in side)
+        ]
+        for side in (values, values if others is None else others)
+    ]
+    first, second = (np.zeros((len(side), len(codes))) for side in parts)
+    for table, side in zip((first, second), parts):
+        for row, counts in enumerate(side):
+            table[row, list(counts)] = list(counts.values())
+    return np.array([np.minimum(row, second).sum(1) for row in first]).reshape(len(first), len(second))
+
+
+# ---- The items of a document
+
+
+@dataclass(frozen=True)
+class Item:
+    """A leaf of a document, with the value at this place in each sample."""
+
+    path: str  # JSON Pointer
+    node: Node
+    value: Json
+    values: Sequence[Json]  # of each sample; ABSENT if it does not have the element
+
+
+def items_of(schema: Schema, document: Json, samples: Sequence[Json], keys: Keys) -> list[Item]:
+    """Return the items of a document, compared with valid samples.
+
+    An empty field of an object is an item, with the value None. An empty list has no items.
+    """
+    return list(_items(schema.root, "", document, samples, keys))
+
+
+def _items(node: Node, path: str, value: Json, samples: Sequence[Json], keys: Keys) -> Iterator[Item]:
+    if node.kind == "leaf":
+        yield Item(path, node, value, samples)
+    elif node.kind == "list":
+        yield from _list_items(node, path, value or [], samples, keys)
+    elif value is None:
+        yield Item(path, node, None, [item if item in (None, ABSENT) else {} for item in samples])
+    else:
+        node = node.variant(value)
+        names = [name for name in node.properties if name in value or name not in node.required]
+        for name in dict.fromkeys((*names, *value)):
+            place = f"{path}/{escaped(name)}"
+            below = [item.get(name) if isinstance(item, Mapping) else None for item in samples]
+            yield from _items(node.child(name), place, value.get(name), below, keys)
+
+
+def _list_items(
+    node: Node, path: str, value: Sequence[Json], samples: Sequence[Json], keys: Keys
+) -> Iterator[Item]:
+    assert node.items is not None
+    element = node.items
+    lists = [item if isinstance(item, list) else [] for item in samples]
+    if node.ordered:
+        matched = [dict(enumerate(one)) for one in lists]
+    elif element.kind != "leaf":
+        matched = [aligned(element, value, one, keys) for one in lists]
+    else:
+        held = [{keys.of(element, item): item for item in reversed(one)} for one in lists]
+        own = [keys.of(element, item) for item in value]
+        matched = [{place: one[key] for place, key in enumerate(own) if key in one} for one in held]
+    for place, item in enumerate(value):
+        below = [one.get(place, ABSENT) for one in matched]
+        yield from _items(element, f"{path}/{place}", item, below, keys)
+
+
+# ---- Correctness
+
+
+def read_reference(schema: Schema, reference: Json) -> Json:
+    """Return a reference with numbers and dates read; InputError if it is not valid under the schema."""
+    try:
+        return schema.root.read(reference if isinstance(reference, Mapping) else [], reference=True)
+    except InvalidDocument as error:
+        raise InputError(f"'answers' is not valid under the schema: {error}. Correct the reference") from None
+
+
+def grade_document(
+    schema: Schema, document: Json, reference: Json, keys: Keys
+) -> tuple[dict[str, bool], bool]:
+    """Return the correctness of each item by its path, and whether no value of the reference is missing.
+
+    A key that the reference leaves out is an empty field.
+    """
+    chosen = _chosen(schema.root, document, read_reference(schema, reference), keys)
+    items = items_of(schema, document, [chosen], keys)
+    correct = {item.path: _is_accepted(item.node, item.value, item.values[0], keys) for item in items}
+    stated = (item for item in items_of(schema, chosen, [document], keys) if item.value is not None)
+    return correct, all(item.values[0] is not ABSENT and item.values[0] is not None for item in stated)
+
+
+def _accepted(reference: Json) -> list[Json]:
+    is_any = isinstance(reference, Mapping) and reference.keys() == {"any_of"}
+    return list(reference["any_of"]) if is_any else [reference]
+
+
+def _is_accepted(node: Node, value: Json, reference: Json, keys: Keys) -> bool:
+    for accepted in _accepted(None if reference is ABSENT else reference):
+        if keys.of(node, value) == keys.of(node, accepted):
+            return True
+        numbers = [one for one in (value, accepted) if type(one) in (int, float)]
+        if len(numbers) == 2 and abs(numbers[0] - numbers[1]) <= node.tolerance:
+            return True
+    return False
+
+
+def _chosen(node: Node, value: Json, reference: Json, keys: Keys) -> Json:
+    """Choose the alternatives of a reference's elements that a document holds."""
+    if node.kind == "list" and isinstance(reference, list) and node.items is not None:
+        element = node.items
+        if element.kind != "leaf":
+            return reference
+        own = {keys.of(element, item) for item in value or ()}
+        alternatives = (_accepted(item) for item in reference)
+        return [next((a for a in some if keys.of(element, a) in own), some[0]) for some in alternatives]
+    if node.kind != "object" or not isinstance(reference, Mapping):
+        return reference
+    node, value = node.variant(reference), value if isinstance(value, Mapping) else {}
+    return {name: _chosen(node.child(name), value.get(name), item, keys) for name, item in reference.items()}

@@ -1,0 +1,361 @@
+"""Structured answers in rows of files: fields, features of fields, and grades.
+
+A row with a schema gets `answer` (the document that its samples agree on), `fields` (for each leaf by JSON
+Pointer: value, share of samples and other values) and `invalid_samples`, the number of samples without a
+valid document. A calibration adds the probability of each field, and grading its correctness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from semcal.errors import InputError, shown
+from semcal.fields.documents import (
+    ABSENT,
+    Field,
+    Item,
+    Keys,
+    agreed_document,
+    grade_document,
+    items_of,
+    join_numbers,
+    leaves_of,
+    read_document,
+    read_reference,
+)
+from semcal.fields.schema import InvalidDocument, Json, Node, Schema, parse_schema
+from semcal.models.clustering import ClusterConfig, cluster_missing
+from semcal.models.equivalence import needs_no_model
+from semcal.rows import AnswerKind, Row
+from semcal.steps import Step, WorkerState
+from semcal.text.normal_form import normal_form
+from semcal.workers import Progress
+
+#: Keys of rows with structured answers.
+SCHEMA, FIELDS, DOCUMENT, REVIEW, INVALID = "schema", "fields", "document", "review", "invalid_samples"
+#: Longest string, in words, that an equivalence compares by meaning.
+MOST_WORDS = 20
+
+
+def is_structured(row: Row, schema: Schema | None = None) -> bool:
+    """Return whether the answers of a row are structured, as all are if a schema is given."""
+    return schema is not None or row.has(SCHEMA) or row.has(FIELDS)
+
+
+def schema_of(row: Row, given: Schema | None = None) -> Schema:
+    """Return the schema of a row: its own, or the one that is given for all rows."""
+    own = row.json.get(SCHEMA)
+    if own is None or isinstance(own, str):
+        if given is None:
+            raise InputError(f"'schema' is {shown(own)}. Pass the schema with --schema FILE")
+        return given
+    return parse_schema(own)
+
+
+def check_structured(row: Row, given: Schema | None = None) -> None:
+    """Raise InputError unless a row has a schema, texts of samples, and a valid reference if any."""
+    _ = row.id, row.samples, row.group, row.context
+    schema = schema_of(row, given)
+    if row.json.get("answers") is not None:
+        read_reference(schema, row["answers"])
+
+
+def check_to_sample(row: Row, schema: Schema) -> None:
+    """Raise InputError unless a row has a question, or messages, and a valid reference if any."""
+    _ = row.id, row.question, row.group, row.context
+    if row.json.get("answers") is not None:
+        read_reference(schema, row["answers"])
+
+
+# ---- Fields of samples
+
+
+@dataclass(frozen=True)
+class SampledDocuments:
+    """The valid documents of a row's samples, the number of all samples, and the equality of values."""
+
+    schema: Schema
+    documents: Sequence[Json]
+    m: int
+    keys: Keys
+    reasons: Sequence[str] = ()  # of invalid samples
+
+
+def read_samples(
+    rows: Sequence[Row], cluster: ClusterConfig | None = None, schema: Schema | None = None
+) -> list[SampledDocuments]:
+    """Return the documents of each row; strings are compared with the equivalence of `cluster`.
+
+    The equivalence joins strings of up to 20 words of fields that are not in a list; other strings are equal
+    if their normal forms are equal.
+    """
+    read = []
+    for row in rows:
+        documents, reasons, of_row = [], [], schema_of(row, schema)
+        for text in row.samples:
+            try:
+                documents.append(read_document(of_row, text))
+            except InvalidDocument as error:
+                reasons.append(str(error))
+        read.append((of_row, documents, reasons))
+    joined: list[dict[Field, Any]] = [{} for _ in rows]
+    to_compare: list[tuple[int, Node, Row]] = []
+    for number, (_, documents, _) in enumerate(read):
+        by_field: dict[str, tuple[Node, dict[Any, Json]]] = {}
+        for document in documents:
+            for node, value in leaves_of(read[number][0].root, document):
+                by_field.setdefault(node.path, (node, {}))[1].setdefault(node.key(value), value)
+        for node, values in by_field.values():
+            if node.tolerance:
+                join_numbers(node, values.values(), joined[number])
+            texts = [value for value in values.values() if isinstance(value, str)]
+            short = all(len(text.split()) <= MOST_WORDS for text in texts)
+            in_list = "/*" in node.path
+            if len(texts) > 1 and short and not (in_list or node.to_the_letter or node.is_date):
+                pseudo = Row({"id": node.path, "question": node.question, "samples": texts})
+                to_compare.append((number, node, pseudo))
+    if cluster is not None and to_compare and not needs_no_model(cluster.address):
+        clustered = cluster_missing([row for _, _, row in to_compare], cluster)
+        for (number, node, _), row in zip(to_compare, clustered):
+            for members in row.clusters:
+                first = node.key(row.samples[members[0]])
+                joined[number] |= {(node.path, node.key(row.samples[i])): first for i in members}
+    return [
+        SampledDocuments(of_row, documents, len(row.samples), Keys(keys), reasons)
+        for row, (of_row, documents, reasons), keys in zip(rows, read, joined)
+    ]
+
+
+def add_fields(
+    rows: Sequence[Row],
+    cluster: ClusterConfig | None = None,
+    schema: Schema | None = None,
+    kind: AnswerKind = "modal",
+) -> list[Row]:
+    """Add `answer`, `fields` and `invalid_samples` to rows.
+
+    The answer is the document that the samples agree on, or with another `kind` the row's own: its `answer`
+    ("given") or `greedy`. A row without a valid sample has no answer and no fields.
+    """
+    return [
+        _with_fields(row, sampled, kind) for row, sampled in zip(rows, read_samples(rows, cluster, schema))
+    ]
+
+
+def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
+    counts = {INVALID: len(sampled.reasons)}
+    row = row.without(FIELDS, DOCUMENT, REVIEW, "reason")
+    if not sampled.documents:
+        return row.set(answer=None, fields={}, reason=f"no sample is valid: {sampled.reasons[0]}", **counts)
+    if kind == "modal":
+        answer = agreed_document(sampled.schema, sampled.documents, sampled.keys)
+    else:
+        answer = _stated(row, sampled.schema, "greedy" if kind == "greedy" else "answer")
+    items = items_of(sampled.schema, answer, sampled.documents, sampled.keys)
+    described = {item.path: _described(item, sampled) for item in items}
+    return row.set(answer=answer, fields=described, **counts)
+
+
+def _stated(row: Row, schema: Schema, key: str) -> Json:
+    value = row.json.get(key)
+    if value is None:
+        raise InputError(f"{key!r} is missing, the document that is judged. Add it, or leave --answer out")
+    try:
+        return read_document(schema, value) if isinstance(value, str) else schema.root.read(value)
+    except InvalidDocument as error:
+        raise InputError(f"{key!r} is not valid under the schema: {error}. Correct the document") from None
+
+
+def _described(item: Item, sampled: SampledDocuments) -> dict[str, Any]:
+    """Return the block of a field: value, share of all samples, and other values with theirs."""
+    keys = [None if value is ABSENT else sampled.keys.of(item.node, value) for value in item.values]
+    own = sampled.keys.of(item.node, item.value)
+    counts = Counter(key for key in keys if key not in (None, own))
+    others = []
+    for key, count in counts.most_common():
+        wordings = Counter(repr(value) for value, other in zip(item.values, keys) if other == key)
+        text = wordings.most_common(1)[0][0]
+        value = next(v for v, other in zip(item.values, keys) if other == key and repr(v) == text)
+        others.append({"value": value, "share": count / sampled.m})
+    share = sum(key == own for key in keys) / sampled.m
+    return {
+        "value": item.value,
+        "probability": None,
+        "share": share,
+        "accepted": None,
+        "alternatives": others,
+    }
+
+
+# ---- Features
+
+
+def pattern_of(path: str) -> str:
+    """Return the field of a path: "*" stands for the places of elements.
+
+    >>> pattern_of("/items/2/price")
+    '/items/*/price'
+    """
+    return "/".join("*" if part.isdecimal() else part for part in path.split("/"))
+
+
+def features_of_field(path: str, block: Mapping[str, Any], m: int, context: str | None) -> dict[str, float]:
+    """Return the features of a field.
+
+    - `share` of samples with this value, and `odds`, the logarithm of (k + 1/2) / (m − k + 1/2);
+    - `entropy` of the values (nats), and `values`, the logarithm of their number;
+    - `verbatim`, whether the value stands in the context as it is written (NaN without a context);
+    - `null`, whether the field is empty, and `depth`, the number of parts of its path.
+    """
+    share = float(block["share"])
+    others = [float(other["share"]) for other in block["alternatives"]]
+    shares = [one for one in (share, *others, 1 - share - sum(others)) if one > 1e-9]
+    value, verbatim = block["value"], math.nan
+    if context is not None and value is not None:
+        verbatim = float(normal_form(str(value)) in context)
+    return {
+        "share": share,
+        "odds": math.log(share * m + 0.5) - math.log((1 - share) * m + 0.5),
+        "entropy": -sum(one * math.log(one) for one in shares),
+        "values": math.log(len(shares)),
+        "verbatim": verbatim,
+        "null": float(value is None),
+        "depth": float(path.count("/")),
+    }
+
+
+def context_form(row: Row) -> str | None:
+    """Return the normal form of the text that values may stand in: the context, or the messages."""
+    texts = [row.context] if row.context is not None else [turn.content for turn in row.messages]
+    return normal_form("\n".join(texts)) if texts else None
+
+
+# ---- Grades
+
+
+def grade_fields(row: Row, schema: Schema | None = None) -> Row:
+    """Add `correct` to each field, and to `document` whether all of them are correct and none is missing.
+
+    A key that the reference leaves out is an empty field.
+    """
+    schema = schema_of(row, schema)
+    reference = row.json.get("answers")
+    if not isinstance(reference, Mapping):
+        raise InputError(f"'answers' must be an object like the schema, got {shown(reference)}. Add it")
+    if not row.json.get(FIELDS):
+        return row.set(fields={}, document={**(row.json.get(DOCUMENT) or {}), "correct": False})
+    correct, is_complete = grade_document(schema, row["answer"], reference, Keys())
+    fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
+    right = is_complete and all(correct.values())
+    return row.set(fields=fields, document={**(row.json.get(DOCUMENT) or {}), "correct": right})
+
+
+def labeled_fields(rows: Iterable[Row]) -> set[str]:
+    """Return the fields that the reference of at least one row mentions, and all fields above them."""
+    found: set[str] = set()
+
+    def visit(value: Json, path: str) -> None:
+        found.add(path)
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                if name != "any_of":
+                    visit(item, f"{path}/{name.replace('~', '~0').replace('/', '~1')}")
+        elif isinstance(value, list):
+            for item in value:
+                visit(item, f"{path}/*")
+
+    for row in rows:
+        visit(row.json.get("answers"), "")
+    return {pattern_of(path) for path in found}
+
+
+def is_labeled(pattern: str, labeled: set[str]) -> bool:
+    """Return whether a field, or the list that it is an element of, is mentioned by a reference."""
+    return pattern in labeled or (pattern.endswith("/*") and pattern[:-2] in labeled)
+
+
+def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield a row for each graded field: confidence by measure and correctness, in the group of its document.
+
+    Fields that no reference mentions are left out. Rows without structured answers stay as they are.
+    """
+    labeled = labeled_fields(row for row in rows if is_structured(row))
+    for row in rows:
+        if not is_structured(row):
+            yield row
+            continue
+        for path, block in (row.json.get(FIELDS) or {}).items():
+            if "correct" not in block or not is_labeled(pattern := pattern_of(path), labeled):
+                continue
+            json = {"id": f"{row.id}{path}", "field": pattern, "group": row.json.get("group", row.id)}
+            shared = {key: row[key] for key in row if key not in ("answer", "answers", "correct", FIELDS)}
+            json = {**shared, **json, "confidence": {"E-SC": block["share"]}}
+            json |= {"correct": {"E-SC": block["correct"]}}
+            if (p := block.get("probability")) is not None:
+                json |= {"answer": str(block["value"]), "probability": p, "answer_correct": block["correct"]}
+                if block.get("accepted") is not None:
+                    json |= {"abstained": not block["accepted"]}
+            yield Row(json, row.line)
+
+
+# ---- Steps
+
+
+def checked_by_kind(
+    flat: Callable[[Row], object], structured: Callable[[Row], object], schema: Schema | None = None
+) -> Callable[[Row], None]:
+    """Return a check of rows, which differs between structured and other answers."""
+
+    def check(row: Row) -> None:
+        (structured if is_structured(row, schema) else flat)(row)
+
+    return check
+
+
+def check_has_fields(row: Row) -> None:
+    """Raise InputError unless a row has fields."""
+    _ = row.id, row.samples
+    if not isinstance(row.json.get(FIELDS), Mapping):
+        raise InputError(
+            "'fields' is missing, which holds the fields of the answer. Run `semcal cluster` first"
+        )
+
+
+@dataclass(frozen=True)
+class StructuredStep(Step):
+    """Run `work` on rows with structured answers, and another step on the others."""
+
+    name: ClassVar[str] = "fields"
+    others: Step
+    work: Callable[[Sequence[Row], WorkerState], Sequence[Row]]
+    schema: Schema | None = None  # given for all rows
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The kinds of models of the other step."""
+        return self.others.needs
+
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
+        """Return all rows in their order."""
+        is_one = [row.failure is None and is_structured(row, self.schema) for row in rows]
+        structured = [row for row, one in zip(rows, is_one) if one]
+        flat = [row for row, one in zip(rows, is_one) if not one]
+        done = iter(self.work(structured, models) if structured else ())
+        rest = iter(self.others(flat, models, progress) if flat else ())
+        return [next(done if one else rest) for one in is_one]
+
+
+def cluster_fields(
+    rows: Sequence[Row], models: WorkerState, *, linkage: str, schema: Schema | None
+) -> Sequence[Row]:
+    """Find the fields of rows with the equivalence of a worker."""
+    with_fields = add_fields(rows, ClusterConfig(models.equivalence, linkage), schema)
+    models.costs.update(
+        documents=sum(len(row.samples) for row in rows),
+        invalid_documents=sum(row[INVALID] for row in with_fields),
+    )
+    return with_fields

@@ -1,0 +1,539 @@
+"""JSON Schemas: the tree of fields, validation, and equality of values.
+
+`parse_schema` refuses a schema whose fields are not a finite tree. `Node.read` validates a value, and reads
+numbers and dates that are written as texts.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from semcal.errors import InputError, shown
+from semcal.files import dumps
+from semcal.text.normal_form import normal_form
+
+Json: TypeAlias = Any
+"""A value of JSON."""
+
+#: Largest number of leaf paths of a schema.
+MOST_LEAVES = 500
+#: Keywords whose meaning a tree of fields cannot express.
+REFUSED = (
+    *("not", "if", "then", "else", "patternProperties", "propertyNames", "prefixItems", "contains"),
+    *("dependentSchemas", "dependentRequired", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef"),
+)
+#: The types of JSON that a leaf may have.
+TYPES = ("string", "number", "integer", "boolean")
+#: The types that values of keywords have; other keywords are notes.
+KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("properties", "discriminator", "$defs", "definitions"), Mapping),
+    **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf"), list),
+    **dict.fromkeys(("pattern", "format", "$ref", "description", "title"), str),
+    **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), int),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
+    **dict.fromkeys(("multipleOf", "x-tolerance"), (int, float)),
+    **dict.fromkeys(("x-ordered", "x-set", "uniqueItems"), bool),
+    "additionalProperties": (bool, Mapping),
+    "items": (bool, Mapping),
+    "type": (str, list),
+}
+_NUMBERS = (int, (int, float))
+#: The keywords that limit values, with their checks; a keyword for another type holds.
+CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "enum": lambda value, choices: any(_equal(value, choice) for choice in choices),
+    "const": lambda value, choice: _equal(value, choice),
+    "minItems": lambda value, limit: not isinstance(value, list) or len(value) >= limit,
+    "maxItems": lambda value, limit: not isinstance(value, list) or len(value) <= limit,
+    "uniqueItems": lambda value, on: not (on and isinstance(value, list)) or _are_distinct(value),
+    "minLength": lambda value, limit: not isinstance(value, str) or len(value) >= limit,
+    "maxLength": lambda value, limit: not isinstance(value, str) or len(value) <= limit,
+    "pattern": lambda value, pattern: not isinstance(value, str) or bool(re.search(pattern, value)),
+    "minimum": lambda value, limit: not _is_number(value) or value >= limit,
+    "maximum": lambda value, limit: not _is_number(value) or value <= limit,
+    "exclusiveMinimum": lambda value, limit: not _is_number(value) or value > limit,
+    "exclusiveMaximum": lambda value, limit: not _is_number(value) or value < limit,
+    "multipleOf": lambda value, step: not _is_number(value) or not step or _is_whole(value / step),
+}
+_NUMBER = re.compile(r"(-?)[$€£¥₹]?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class InvalidDocument(InputError):
+    """A value is not valid under a schema; the message begins with the JSON Pointer of the value."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A place of a schema: an object, a list or a leaf.
+
+    A list whose elements are compared as a whole (`x-set`, or a list in a list) is a leaf.
+    """
+
+    path: str  # JSON Pointer, with * for the elements of a list
+    kind: str  # "object", "list" or "leaf"
+    nullable: bool = False
+    types: tuple[str, ...] = ()  # of a leaf; empty if every value is allowed
+    rules: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the keywords that limit values
+    properties: Mapping[str, Node] = field(default_factory=dict, hash=False)
+    required: frozenset[str] = frozenset()
+    additional: Node | None = None  # for further keys of an object; None if they are invalid
+    items: Node | None = None  # the elements of a list
+    ordered: bool = False  # elements are compared by position
+    options: tuple[Node, ...] = ()  # the leaf has the first of these types that reads the value
+    tag: str = ""  # the property that chooses among `variants`
+    variants: Mapping[str, Node] = field(default_factory=dict, hash=False)
+    description: str = ""
+
+    @property
+    def tolerance(self) -> float:
+        """The difference up to which two numbers are equal."""
+        return float(self.rules.get("x-tolerance", 0.0))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every value is allowed."""
+        limited = self.types or self.options or self.items or {"enum", "const"} & self.rules.keys()
+        return self.kind == "leaf" and not limited
+
+    @property
+    def to_the_letter(self) -> bool:
+        """Whether strings are compared to the letter: identifiers, e-mail addresses and codes."""
+        return bool({"pattern", "format", "enum", "const"} & self.rules.keys()) and not self.is_date
+
+    @property
+    def is_date(self) -> bool:
+        """Whether strings are dates."""
+        return self.rules.get("format") in ("date", "date-time")
+
+    @property
+    def question(self) -> str:
+        """The name and the description of the field, as a question for an equivalence."""
+        name = next((part for part in reversed(self.path.split("/")) if part not in ("", "*")), "value")
+        name = name.replace("~1", "/").replace("~0", "~").replace("_", " ")
+        return f"{name}: {self.description}" if self.description else name
+
+    def variant(self, value: Mapping[str, Any]) -> Node:
+        """Return the node for an object, which its tag chooses if there are variants."""
+        return self.variants.get(str(value.get(self.tag)), self) if self.tag else self
+
+    def child(self, name: str) -> Node:
+        """Return the node of a property; further keys have a node of their own."""
+        if name in self.properties:
+            return self.properties[name]
+        assert self.additional is not None
+        return _moved(self.additional, f"{self.path}/{escaped(name)}")
+
+    # ---- Validation
+
+    def read(self, value: Json, place: str = "", *, reference: bool = False) -> Json:
+        """Return the value with numbers and dates read; InvalidDocument if it is not valid.
+
+        In a `reference` null is valid everywhere, and a leaf may hold alternatives: {"any_of": [...]}, or for
+        a field without lists a list. They are returned as `any_of`.
+        """
+        if value is None:
+            if self.nullable or self.is_free or reference:
+                return None
+            raise _invalid(place, "null is not allowed")
+        if reference and self.kind == "leaf" and (accepted := self._alternatives(value)) is not None:
+            if not accepted:
+                raise _invalid(place, "there is no accepted value")
+            return {"any_of": [self.read(one, place) if one is not None else None for one in accepted]}
+        if self.options:
+            for option in self.options:
+                with suppress(InvalidDocument):
+                    return option.read(value, place)
+            raise _invalid(place, f"{shown(value)} has none of the allowed types")
+        if self.kind == "object":
+            value = self._read_object(value, place, reference)
+        elif self.items is not None:
+            if not isinstance(value, list):
+                raise _invalid(place, f"a list is expected, got {shown(value)}")
+            element = self.items
+            value = [
+                element.read(item, f"{place}/{number}", reference=reference)
+                for number, item in enumerate(value)
+            ]
+        elif self.types:
+            value = self._read_leaf(value, place)
+        for name, holds in CHECKS.items():
+            if name in self.rules and not holds(value, self.rules[name]):
+                raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
+        return value
+
+    def _alternatives(self, value: Json) -> list[Json] | None:
+        if isinstance(value, Mapping) and value.keys() == {"any_of"} and isinstance(value["any_of"], list):
+            return value["any_of"]
+        return value if isinstance(value, list) and self.items is None and not self.is_free else None
+
+    def _read_object(self, value: Json, place: str, reference: bool) -> Json:
+        if not isinstance(value, Mapping):
+            raise _invalid(place, f"an object is expected, got {shown(value)}")
+        if self.tag and str(tag := value.get(self.tag)) not in self.variants:
+            expected = ", ".join(self.variants)
+            raise _invalid(f"{place}/{self.tag}", f"got {shown(tag)}, expected one of {expected}")
+        node = self.variant(value)
+        if missing := sorted(node.required - value.keys()):
+            raise _invalid(f"{place}/{escaped(missing[0])}", "this key is required, and missing")
+        further = sorted(value.keys() - node.properties.keys())
+        if further and node.additional is None:
+            raise _invalid(f"{place}/{escaped(further[0])}", "this key is not in the schema")
+        return {
+            name: node.child(name).read(item, f"{place}/{escaped(name)}", reference=reference)
+            for name, item in value.items()
+        }
+
+    def _read_leaf(self, value: Json, place: str) -> Json:
+        if isinstance(value, str):
+            if "string" not in self.types and {"number", "integer"} & {*self.types}:
+                value = _number(value)
+            elif self.rules.get("format") == "date" and _DATE.fullmatch(form := normal_form(value)):
+                value = form
+        found = {str: "string", bool: "boolean", int: "number", float: "number"}.get(type(value))
+        if found == "number" and not abs(value) < 1e300:  # NaN too
+            found = None
+        if found == "number" and "number" not in self.types and value == int(value):
+            found, value = "integer", int(value)
+        if found not in self.types:
+            raise _invalid(place, f"expected {' or '.join(self.types)}, got {shown(value)}")
+        return value
+
+    # ---- Equality
+
+    def key(self, value: Json) -> Hashable:
+        """Return what equal values of the field have in common.
+
+        Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
+        form, and the elements of an `x-set` without their order.
+        """
+        if value is None or isinstance(value, bool):
+            return value is not None, value
+        if isinstance(value, str):
+            return self._text_key(value)
+        if isinstance(value, int | float):
+            return "number", float(value) if abs(value) < 1e300 else value
+        if isinstance(value, list):
+            element = self.items or _ANY
+            keys = [element.key(item) for item in value]
+            return "list", tuple(keys) if self.ordered or self.items is None else frozenset(keys)
+        node = self.variant(value)
+        known = node if node.kind == "object" else _OPEN
+        return "object", frozenset(
+            (name, known.child(name).key(item))
+            for name, item in value.items()
+            if item is not None and (name in known.properties or known.additional is not None)
+        )
+
+    def _text_key(self, value: str) -> Hashable:
+        if self.rules.get("format") == "date-time":
+            try:
+                moment = datetime.fromisoformat(value.strip())
+            except ValueError:
+                return "text", normal_form(value)
+            utc = moment.astimezone(UTC) if moment.tzinfo else moment
+            return "time", utc.isoformat()
+        letters = unicodedata.normalize("NFC", value).strip()
+        return "text", letters if self.to_the_letter else normal_form(value) or letters
+
+    def leaves(self) -> Iterator[Node]:
+        """Yield the leaves of the schema, of all variants."""
+        if self.kind == "leaf":
+            yield self
+        elif self.items is not None:
+            yield from self.items.leaves()
+        for node in (*self.properties.values(), *self.variants.values()):
+            yield from node.leaves()
+
+
+#: Nodes of values that a schema does not describe.
+_ANY = Node("", "leaf")
+_OPEN = Node("", "object", additional=_ANY)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A JSON Schema with its tree of fields."""
+
+    json: Mapping[str, Any]
+    root: Node
+
+    @property
+    def hash(self) -> str:
+        """The hash of the schema, which does not depend on the order of keys or on titles and examples."""
+        return sha256(dumps(_canonical(self.json)).encode()).hexdigest()[:32]
+
+
+def parse_schema(json: Json) -> Schema:
+    """Return the tree of fields of a JSON Schema; InputError with the place of what is not supported.
+
+    >>> schema = parse_schema({"type": "object", "properties": {"total": {"type": "number"}}})
+    >>> schema.root.read({"total": "$1,200.50"})
+    {'total': 1200.5}
+    """
+    if isinstance(json, type) and hasattr(json, "model_json_schema"):
+        json = json.model_json_schema()
+    if not isinstance(json, Mapping):
+        raise InputError(f"'schema' must be a JSON Schema, got {shown(json)}. Pass an object")
+    return _parsed(dumps(dict(json)))
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Schema:
+    import json
+
+    document = json.loads(text)
+    root = _Parser(document).node(document, "", "#", ())
+    if root.kind != "object":
+        raise InputError("'schema': the root must be an object. Put the value into a property")
+    if (count := sum(1 for _ in root.leaves())) > MOST_LEAVES:
+        raise InputError(f"'schema' has {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema")
+    return Schema(document, root)
+
+
+@dataclass
+class _Parser:
+    document: Mapping[str, Any]
+    n_nodes: int = 0
+
+    def node(self, json: Json, path: str, place: str, trail: tuple[str, ...]) -> Node:
+        """Return the node of a schema at a `place`; `trail` holds the references that lead there."""
+        self.n_nodes += 1
+        if self.n_nodes > 20 * MOST_LEAVES:  # references to references may multiply
+            raise InputError(
+                f"'schema' {place}: there are more than {MOST_LEAVES} leaf paths. Split the schema"
+            )
+        json, trail = self._resolved(json, place, trail)
+        if refused := next((name for name in REFUSED if name in json), None):
+            raise InputError(f"'schema' {place}: {refused!r} is not supported. Remove the keyword")
+        for combined in ("anyOf", "oneOf"):
+            if combined in json:
+                return self._union(json, combined, path, place, trail)
+        declared = json.get("type")
+        types = [declared] if isinstance(declared, str) else list(declared or ())
+        nullable = "null" in types or ("enum" in json and None in json["enum"])
+        kinds = [name for name in types if name != "null"]
+        if not kinds:
+            kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
+        common: dict[str, Any] = {
+            "nullable": nullable,
+            "description": str(json.get("description") or json.get("title") or ""),
+        }
+        if kinds == ["object"]:
+            return self._object(json, path, place, trail, common)
+        if kinds == ["array"]:
+            items = json.get("items", True)
+            element = self.node({} if items is True else items, f"{path}/*", f"{place}/items", trail)
+            whole = bool(json.get("x-set")) or path.endswith("/*")
+            ordered = bool(json.get("x-ordered")) or (path.endswith("/*") and not json.get("x-set"))
+            return Node(
+                path, "leaf" if whole else "list", rules=json, items=element, ordered=ordered, **common
+            )
+        if unknown := [name for name in kinds if name not in TYPES]:
+            raise InputError(
+                f"'schema' {place}: the type {shown(unknown[0])} does not exist, or is not supported beside "
+                f"other types. Use one of {', '.join(TYPES)}, object or array"
+            )
+        return Node(path, "leaf", types=tuple(kinds), rules=json, **common)
+
+    def _resolved(
+        self, json: Json, place: str, trail: tuple[str, ...]
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Follow references and merge `allOf`."""
+        if json is True:
+            return {}, trail
+        merged = _checked(json, place)
+        while "$ref" in merged or "allOf" in merged:
+            parts = list(merged.pop("allOf", ()))
+            if (ref := merged.pop("$ref", None)) is not None:
+                if not ref.startswith("#"):
+                    raise InputError(
+                        f"'schema' {place}: the reference {shown(ref)} leads out of the schema. Copy the "
+                        "part into '$defs'"
+                    )
+                if ref in trail or ref in ("#", "#/"):
+                    raise InputError(
+                        f"'schema' {place}: {ref} refers to itself, so that the number of fields is not "
+                        "limited. Write out the levels that you need"
+                    )
+                trail = (*trail, ref)
+                parts.append(self._at(ref, place))
+            for part in parts:
+                inner = _checked(part, place)
+                for key in ("properties", "required"):
+                    if key in inner and key in merged:
+                        both = (inner[key], merged[key])
+                        inner[key] = {**both[0], **both[1]} if key == "properties" else [*both[0], *both[1]]
+                        merged.pop(key)
+                merged = {**inner, **merged}
+        return merged, trail
+
+    def _at(self, ref: str, place: str) -> Json:
+        value: Any = self.document
+        for part in ref.removeprefix("#").split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(value, Mapping) or name not in value:
+                raise InputError(f"'schema' {place}: {ref} does not exist in the schema")
+            value = value[name]
+        return value
+
+    def _object(
+        self,
+        json: Mapping[str, Any],
+        path: str,
+        place: str,
+        trail: tuple[str, ...],
+        common: dict[str, Any],
+    ) -> Node:
+        properties = {
+            name: self.node(part, f"{path}/{escaped(name)}", f"{place}/properties/{escaped(name)}", trail)
+            for name, part in (json.get("properties") or {}).items()
+        }
+        further = json.get("additionalProperties", True)
+        additional = None
+        if further is not False:
+            part = {} if further is True else further
+            additional = self.node(part, f"{path}/*", f"{place}/additionalProperties", trail)
+        required = frozenset(json.get("required") or ())
+        for name in sorted(required - properties.keys()):
+            properties[name] = replace(_ANY, path=f"{path}/{escaped(name)}")
+        return Node(path, "object", properties=properties, required=required, additional=additional, **common)
+
+    def _union(
+        self, json: dict[str, Any], combined: str, path: str, place: str, trail: tuple[str, ...]
+    ) -> Node:
+        """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
+        rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
+        branches = []
+        for number, part in enumerate(json[combined]):
+            inner, inner_trail = self._resolved(part, f"{place}/{combined}/{number}", trail)
+            branches.append(
+                (number, {**inner, **rest} if "type" not in rest else {**rest, **inner}, inner_trail)
+            )
+        others = [branch for branch in branches if branch[1].get("type") != "null"]
+        nullable = len(others) < len(branches)
+        nodes = [
+            self.node(part, path, f"{place}/{combined}/{number}", of_part) for number, part, of_part in others
+        ]
+        nullable = nullable or any(node.nullable for node in nodes)
+        description = _description(json)
+        if len(nodes) == 1:
+            return replace(nodes[0], nullable=nullable, description=description or nodes[0].description)
+        if nodes and all(node.kind == "leaf" and node.items is None for node in nodes):
+            return Node(path, "leaf", nullable, options=tuple(nodes), description=description)
+        if nodes and all(node.kind == "object" and not node.variants for node in nodes):
+            tag = (json.get("discriminator") or {}).get("propertyName") or _common_tag(nodes)
+            if tag:
+                variants = {value: node for node in nodes for value in _tag_values(node, tag)}
+                if len(variants) >= len(nodes):
+                    return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
+        raise InputError(
+            f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Give each "
+            "object a property with its own 'const'"
+        )
+
+
+def _checked(json: Json, place: str) -> dict[str, Any]:
+    """Return a copy of a schema; InputError if a keyword has a value of another type."""
+    if not isinstance(json, Mapping):
+        raise InputError(f"'schema' {place}: a schema must be an object, got {shown(json)}. Correct it")
+    for name, kinds in KEYWORDS.items():
+        value = json.get(name, kinds)
+        names = value if isinstance(value, list) and name in ("required", "type") else ()
+        is_wrong = not isinstance(value, kinds) or (isinstance(value, bool) and kinds in _NUMBERS)
+        if value is not kinds and (is_wrong or not all(isinstance(one, str) for one in names)):
+            raise InputError(f"'schema' {place}: {name!r} cannot be {shown(value)}. Correct it")
+    try:
+        re.compile(json.get("pattern", ""))
+    except re.error as error:
+        raise InputError(f"'schema' {place}: 'pattern' is not a regular expression: {error}") from None
+    return dict(json)
+
+
+def _description(json: Mapping[str, Any]) -> str:
+    return str(json.get("description") or json.get("title") or "")
+
+
+def _tag_values(node: Node, tag: str) -> list[str]:
+    rules = node.properties[tag].rules if tag in node.properties else {}
+    return [str(value) for value in ([rules["const"]] if "const" in rules else rules.get("enum", ()))]
+
+
+def _common_tag(nodes: Sequence[Node]) -> str:
+    """Return the first property whose constants tell all objects apart, "" if there is none."""
+    for name in nodes[0].properties:
+        values = [value for node in nodes for value in _tag_values(node, name)]
+        if all(_tag_values(node, name) for node in nodes) and len({*values}) == len(values):
+            return name
+    return ""
+
+
+def _moved(node: Node, path: str) -> Node:
+    """Return a node with another path, and those below it."""
+    here = node.path
+    if here == path:
+        return node
+
+    def moved(one: Node) -> Node:
+        return replace(
+            one,
+            path=path + one.path[len(here) :],
+            properties={name: moved(inner) for name, inner in one.properties.items()},
+            variants={name: moved(inner) for name, inner in one.variants.items()},
+            items=None if one.items is None else moved(one.items),
+            additional=None if one.additional is None else moved(one.additional),
+            options=tuple(map(moved, one.options)),
+        )
+
+    return moved(node)
+
+
+def _canonical(json: Json) -> Json:
+    """Return a schema with sorted keys, without notes that do not change values."""
+    if isinstance(json, Mapping):
+        notes = ("title", "examples", "$schema", "$id", "$comment")
+        kept = {key: value for key, value in json.items() if key not in notes or isinstance(value, Mapping)}
+        return {key: _canonical(kept[key]) for key in sorted(kept)}
+    return [_canonical(item) for item in json] if isinstance(json, list) else json
+
+
+def _number(text: str) -> float | int | None:
+    """Return the number that a text states, with a currency at most; None if there is none."""
+    match = _NUMBER.fullmatch(normal_form(text))
+    if match is None:
+        return None
+    digits = match[1] + match[2] if not match[2].startswith("-") else match[2]
+    return float(digits) if "." in digits or len(digits) > 300 else int(digits)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_whole(number: float) -> bool:
+    return abs(number - round(number)) < 1e-9 * max(1.0, abs(number))
+
+
+def _are_distinct(values: list[Json]) -> bool:
+    return len({dumps(value) for value in values}) == len(values)
+
+
+def _equal(first: Json, second: Json) -> bool:
+    """Return whether two values of JSON are equal: true is not 1."""
+    return first == second and isinstance(first, bool) == isinstance(second, bool)
+
+
+def escaped(name: str) -> str:
+    """Return a key as a part of a JSON Pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _invalid(place: str, reason: str) -> InvalidDocument:
+    return InvalidDocument(f"{place or '/'}: {reason}")

@@ -1,0 +1,86 @@
+"""The commands on structured answers: from stored samples to probabilities of fields."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from invoices import SCHEMA, rows
+from invoking import run as semcal
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    return tmp_path
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run(*arguments, code=0):
+    exit_code, stdout, stderr = semcal(*arguments)
+    assert exit_code == code, stderr
+    return stdout, stderr
+
+
+def test_stored_samples_become_fields_grades_and_metrics(folder):
+    _, said = run(
+        *("cluster", "rows.jsonl", "--schema", "schema.json", "--equivalence", "exact", "--out", "c.jsonl")
+    )
+    assert "1 of 480 samples" in said
+    run("measure", "c.jsonl", "--out", "m.jsonl")
+    run("grade", "m.jsonl", "--schema", "schema.json", "--out", "g.jsonl")
+    graded = lines(folder / "g.jsonl")
+    assert graded[0]["fields"]["/vendor"]["correct"] is True
+    assert graded[0]["document"]["correct"] in (True, False)
+    (found,) = [json.loads(line) for line in run("metrics", "g.jsonl", "--by", "field")[0].splitlines()]
+    assert found["measure"] == "E-SC"
+    assert {part["value"] for part in found["by"]} == {"/vendor", "/total", "/paid", "/items/*"}
+
+
+def test_a_calibration_of_fields_is_learned_and_applied(folder):
+    learn = ("calibrate", "rows.jsonl", "--schema", "schema.json", "--equivalence", "exact")
+    report = json.loads(run(*learn, "--risk", "0.3", "--document-risk", "0.9", "--out", "cal")[0])
+    assert report["fields"] + report["held_out_documents"] > 80
+    assert report["thresholds"][0]["risk_limit"] == 0.3
+    run("measure", "rows.jsonl", "--calibration", "cal", "--out", "p.jsonl")
+    row = lines(folder / "p.jsonl")[0]
+    assert 0 < row["fields"]["/total"]["probability"] < 1
+    assert "/note" in row["review"]
+    run("grade", "p.jsonl", "--schema", "schema.json", "--out", "g.jsonl")
+    measures = [json.loads(line)["measure"] for line in run("metrics", "g.jsonl")[0].splitlines()]
+    assert measures == ["E-SC", "Calibrated"]
+    run(*learn, "--out", "cal", "--overwrite")
+
+
+def test_bad_rows_are_named_and_the_others_are_done(folder):
+    good, bad = rows(2)
+    bad["answers"] = {"vendor": 3}
+    (folder / "two.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
+    stdout, stderr = run("cluster", "two.jsonl", "--schema", "schema.json", "--equivalence", "exact", code=1)
+    assert len(stdout.splitlines()) == 1
+    assert "'answers'" in stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(None, "--schema"), ("[1]", "schema"), ('{"properties": {"a": {"$ref": "#"}}}', "#/properties/a")],
+)
+def test_an_unusable_schema_is_refused(folder, content, named):
+    if content is not None:
+        (folder / "bad.json").write_text(content)
+    code, _, stderr = semcal("cluster", "rows.jsonl", "--schema", "bad.json")
+    assert code in (1, 2)
+    assert named in stderr
+
+
+def test_fields_are_calibrated_on_stored_samples(folder):
+    learn = ("calibrate", "rows.jsonl", "--schema", "schema.json", "--model", "atlas", "--out", "cal")
+    _, stderr = run(*learn, code=2)
+    assert "--schema" in stderr

@@ -1,0 +1,247 @@
+"""Documents of samples: reading, the document that samples agree on, items, and correctness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.errors import InputError
+from semcal.fields.documents import (
+    ABSENT,
+    Keys,
+    agreed_document,
+    grade_document,
+    items_of,
+    read_document,
+    read_reference,
+)
+from semcal.fields.schema import InvalidDocument, parse_schema
+
+TEXT = {"type": "string"}
+INVOICE = parse_schema(
+    {
+        "type": "object",
+        "required": ["vendor", "lines"],
+        "properties": {
+            "vendor": TEXT,
+            "total": {"type": ["number", "null"]},
+            "tags": {"type": ["array", "null"], "items": TEXT},
+            "address": {"anyOf": [{"type": "object", "properties": {"city": TEXT}}, {"type": "null"}]},
+            "lines": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": TEXT, "price": {"type": "number"}},
+                },
+            },
+        },
+    }
+)
+
+
+def agreed(*documents, schema=INVOICE):
+    return agreed_document(schema, documents, Keys())
+
+
+def items(document, *documents, schema=INVOICE):
+    return {item.path: item for item in items_of(schema, document, documents, Keys())}
+
+
+def invoice(**fields):
+    return {"vendor": "Acme", "lines": [], **fields}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"vendor": "Acme", "lines": []}',
+        'Here it is:\n```json\n{"vendor": "Acme", "lines": []}\n```\nDone {it}.',
+        'I see {no JSON} and {"other": 1}, so {"vendor": "Acme", "lines": []}',
+        '<think>{"vendor": "B", "lines": []}?</think> {"vendor": "Acme", "lines": []}',
+    ],
+)
+def test_a_document_is_found_in_a_fence_among_text_and_after_reasoning(text):
+    assert read_document(INVOICE, text) == {"vendor": "Acme", "lines": []}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", "none", "[]", "{", '{"vendor": "A"', '{"vendor": 1, "lines": []}', '{"lines": []}'),
+        '{"vendor": "A", "vendor": "B", "lines": []}',
+        '{"vendor": "A", "lines": [], "total": NaN}',
+        '<think>{"vendor": "Acme", "lines": []}',
+    ],
+)
+def test_a_text_without_a_valid_document_is_an_invalid_sample(text):
+    with pytest.raises(InvalidDocument, match="/"):
+        read_document(INVOICE, text)
+
+
+def test_the_most_frequent_value_of_each_field_is_taken_in_its_commonest_wording():
+    documents = [invoice(total=2), invoice(vendor="ACME", total=3), invoice(vendor="Bo", total=3)]
+    assert agreed(*documents, invoice(vendor="ACME", total=3)) == invoice(vendor="ACME", total=3)
+
+
+def test_a_list_of_scalars_holds_the_elements_of_most_samples_and_their_shares():
+    documents = [invoice(tags=["a", "b"]), invoice(tags=["B", "c"]), invoice(tags=["b"]), invoice(tags=None)]
+    document = agreed(*documents)
+    assert document["tags"] == ["b"]
+    assert items(document, *documents)["/tags/0"].values == ["b", "B", "b", ABSENT]
+
+
+def test_elements_in_order_are_compared_by_place_and_sets_as_a_whole():
+    ordered = parse_schema({"properties": {"a": {"type": "array", "items": TEXT, "x-ordered": True}}})
+    lists = [{"a": ["x", "y"]}, {"a": ["y", "x"]}, {"a": ["x", "y", "z"]}]
+    assert agreed(*lists, schema=ordered) == {"a": ["x", "y"]}
+    assert items(lists[0], *lists, schema=ordered)["/a/1"].values == ["y", "x", "y"]
+    as_set = parse_schema({"properties": {"a": {"type": "array", "items": TEXT, "x-set": True}}})
+    document = agreed({"a": ["z"]}, *lists[:2], schema=as_set)
+    assert list(items(document, schema=as_set)) == ["/a"]
+    assert {*document["a"]} == {"x", "y"}
+
+
+def test_lists_of_objects_are_aligned_and_an_element_that_most_samples_lack_is_absent():
+    bolt, nut = {"name": "Bolt", "price": 2}, {"name": "Nut", "price": 1}
+    documents = [
+        invoice(lines=[bolt, nut]),
+        invoice(lines=[{"name": "nut", "price": 1}, {"name": "bolt", "price": 3}]),
+        invoice(lines=[nut, bolt, {"name": "Pin", "price": 5}]),
+    ]
+    document = agreed(*documents)
+    assert document["lines"] == [bolt, nut]
+    at = items(document, *documents)
+    assert at["/lines/0/price"].values == [2, 3, 2]
+    assert at["/lines/1/name"].values == ["Nut", "nut", "Nut"]
+
+
+def test_an_empty_field_is_an_item_and_an_empty_list_has_none():
+    document = agreed(invoice(), invoice(address=None), invoice(address={"city": "Rome"}))
+    assert items(document, document).keys() == {"/vendor", "/total", "/address"}
+    full = invoice(address={"city": "Rome"})
+    assert items(full, full)["/address/city"].value == "Rome"
+
+
+def test_a_document_that_is_not_valid_as_a_whole_gives_way_to_a_sample():
+    pair = parse_schema({"properties": {"a": {"type": "array", "items": TEXT, "minItems": 1}}})
+    assert agreed({"a": ["x"]}, {"a": ["y"]}, {"a": ["z"]}, schema=pair) in [{"a": [x]} for x in "xyz"]
+
+
+def test_alternatives_lists_and_null_of_references():
+    reference = {
+        "vendor": ["Acme", "Acme Inc."],
+        "total": {"any_of": [5, 7.0]},
+        "tags": ["a", "b"],
+        "address": None,
+        "lines": [{"name": "nut"}, {"name": "bolt", "price": 2}],
+    }
+    read_reference(INVOICE, reference)
+    lines = [{"name": "Bolt", "price": 2}, {"name": "Nut", "price": 9}]
+    document = invoice(vendor="acme inc", total=7, tags=["a", "c"], address={"city": "Rome"}, lines=lines)
+    correct, is_complete = grade_document(INVOICE, document, reference, Keys())
+    assert correct == {
+        **dict.fromkeys(("/vendor", "/total", "/tags/0", "/lines/0/name", "/lines/0/price"), True),
+        **dict.fromkeys(("/tags/1", "/address/city", "/lines/1/price"), False),
+        "/lines/1/name": True,
+    }
+    assert not is_complete
+
+
+def test_a_document_is_complete_if_no_element_of_the_reference_is_missing():
+    for lists, complete in ((["b", "a"], True), (["a"], False)):
+        correct, is_complete = grade_document(INVOICE, invoice(tags=lists), invoice(tags=["a", "b"]), Keys())
+        assert is_complete is complete
+        assert all(correct.values())
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *(3, [], {"vendor": 1, "lines": []}, {"lines": []}, {"vendor": "A", "lines": "none"}),
+        {"vendor": {"any_of": []}, "lines": []},
+        {"vendor": "A", "lines": [], "total": ["x"]},
+        {"vendor": "A", "lines": [{"price": 2}]},
+    ],
+)
+def test_an_invalid_reference_is_refused(reference):
+    with pytest.raises(InputError, match="'answers'"):
+        read_reference(INVOICE, reference)
+
+
+def test_500_leaves_and_keys_of_other_scripts_are_items():
+    names = [f"{'字/~é'[i % 4]}{i}" for i in range(500)]
+    wide = parse_schema({"properties": {name: {"type": "integer"} for name in names}})
+    document = read_document(wide, json.dumps(dict.fromkeys(names, 1)))
+    found = items(agreed(document, document, schema=wide), document, schema=wide)
+    assert len(found) == 500
+    assert {"/字0", "/~11", "/~02", "/é3"} <= found.keys()
+
+
+FREE = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+LINES = st.fixed_dictionaries({"name": st.sampled_from("abc")}, optional={"price": st.integers(0, 2)})
+INVOICES = st.fixed_dictionaries(
+    {"vendor": st.text(max_size=2), "lines": st.lists(LINES, max_size=3)},
+    optional={
+        "total": st.none() | st.integers(0, 2),
+        "tags": st.none() | st.lists(st.sampled_from("abc"), max_size=3),
+        "address": st.none() | st.fixed_dictionaries({}, optional={"city": st.sampled_from("xy")}),
+        "further": FREE,
+    },
+)
+
+
+def leaves(value):
+    """Count what is not a list or an object; of an empty one nothing."""
+    if isinstance(value, Mapping):
+        return sum(map(leaves, value.values()))
+    return sum(map(leaves, value)) if isinstance(value, list) else 1
+
+
+@given(st.lists(INVOICES, min_size=1, max_size=5))
+def test_samples_agree_on_a_valid_document_whose_items_are_all_its_leaves(documents):
+    document = agreed(*documents)
+    assert INVOICE.root.read(document) == document
+    found = items(document, *documents)
+    assert all(len(item.values) == len(documents) for item in found.values())
+    for path, item in found.items():
+        value = document
+        for part in path.split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            value = value[int(name)] if isinstance(value, list) else value.get(name)
+        assert value == item.value
+    known = {name: value for name, value in document.items() if (name, value) != ("tags", None)}
+    known.pop("further", None)
+    assert sum(not path.startswith("/further") for path in found) >= leaves(known)
+
+
+@given(INVOICES, st.integers(1, 4))
+def test_equal_samples_agree_on_themselves_and_every_field_is_correct(document, m):
+    again = agreed(*[document] * m)
+    assert INVOICE.root.key(again) == INVOICE.root.key(document) or has_repeats(document)
+    correct, is_complete = grade_document(INVOICE, document, document, Keys())
+    assert is_complete
+    assert all(correct.values())
+    read_reference(INVOICE, document)
+
+
+def has_repeats(document):
+    tags = document.get("tags") or []
+    return len({*tags}) < len(tags)
+
+
+@given(st.text() | FREE.map(json.dumps))
+def test_any_text_is_read_or_refused(text):
+    for place in (text, f"```json\n{text}\n```", f"Answer: {text}"):
+        try:
+            INVOICE.root.read(read_document(INVOICE, place))
+        except InvalidDocument:
+            continue

@@ -1,0 +1,100 @@
+"""Fields in rows: shares, alternatives, equivalence of strings, and items for metrics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from invoices import SCHEMA, rows
+
+from semcal.errors import InputError
+from semcal.fields.rows import add_fields, check_structured, features_of_field, grade_fields, item_rows
+from semcal.fields.schema import parse_schema
+from semcal.models.clustering import ClusterConfig
+from semcal.models.equivalence import FakeEquivalence
+from semcal.rows import Row
+
+SHORT = {"type": "object", "properties": {"city": {"type": "string"}, "n": {"type": ["number", "null"]}}}
+
+
+def row(*documents, schema=SHORT, **further):
+    texts = [text if text is None or isinstance(text, str) else json.dumps(text) for text in documents]
+    return Row({"id": "1", "question": "Read it.", "schema": schema, "samples": texts, **further})
+
+
+def test_a_share_is_of_all_samples_and_invalid_ones_have_no_value():
+    (done,) = add_fields([row({"city": "Rome"}, {"city": "rome"}, {"city": "Lima"}, None)])
+    assert done["invalid_samples"] == 1
+    assert done["answer"] == {"city": "Rome"}
+    assert done["fields"]["/city"] == {
+        **dict.fromkeys(("probability", "accepted")),
+        "value": "Rome",
+        "share": 0.5,
+        "alternatives": [{"value": "Lima", "share": 0.25}],
+    }
+    assert done["fields"]["/n"]["value"] is None
+    assert done["fields"]["/n"]["share"] == 0.75
+
+
+def test_a_row_without_a_valid_sample_has_no_answer_and_a_reason():
+    (done,) = add_fields([row("none", None)])
+    assert (done["answer"], done["fields"], done["invalid_samples"]) == (None, {}, 2)
+    assert "no sample is valid" in done["reason"]
+    assert grade_fields(done.set(answers={}))["document"] == {"correct": False}
+
+
+def test_an_equivalence_joins_short_strings_under_the_name_of_the_field():
+    same = FakeEquivalence([("Rome", "Roma")])
+    documents = [{"city": "Rome"}, {"city": "Roma"}, {"city": "Lima"}]
+    (done,) = add_fields([row(*documents)], ClusterConfig(same))
+    assert done["fields"]["/city"]["share"] == pytest.approx(2 / 3)
+
+
+def test_numbers_within_the_tolerance_are_equal():
+    schema = {"properties": {"n": {"type": "number", "x-tolerance": 0.1}}}
+    (done,) = add_fields([row({"n": 1.0}, {"n": 1.05}, {"n": 1.3}, schema=schema, answers={"n": 1.08})])
+    assert done["fields"]["/n"]["share"] == pytest.approx(2 / 3)
+    assert grade_fields(done)["fields"]["/n"]["correct"] is True
+
+
+@pytest.mark.parametrize("kind", ["given", "greedy"])
+def test_a_document_that_is_already_there_is_judged(kind):
+    key = {"given": "answer", "greedy": "greedy"}[kind]
+    stated = row({"city": "Rome"}, {"city": "Lima"}, {"city": "Lima"}, **{key: '{"city": "Rome"}'})
+    (done,) = add_fields([stated], kind=kind)
+    assert (done["answer"], done["fields"]["/city"]["share"]) == ({"city": "Rome"}, pytest.approx(1 / 3))
+    with pytest.raises(InputError, match=f"'{key}'"):
+        add_fields([stated.set(**{key: {"city": 1}})], kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"schema": "invoice.json"}, "'schema'"),
+        ({"schema": {"not": {}}}, "'schema'"),
+        ({"answers": {"city": 3}}, "'answers'"),
+        ({"answers": ["Rome"]}, "'answers'"),
+        ({"samples": "Rome"}, "'samples'"),
+    ],
+)
+def test_unusable_rows_name_the_key(change, key):
+    with pytest.raises(InputError, match=key):
+        check_structured(row({"city": "Rome"}).set(**change))
+
+
+def test_features_are_of_the_share_the_values_and_the_context():
+    (done,) = add_fields([row({"city": "Rome"}, {"city": "Rome"}, {"city": "Lima"}, None)])
+    found = features_of_field("/city", done["fields"]["/city"], 4, "the mill in rome")
+    assert found["share"] == 0.5
+    assert found["odds"] == pytest.approx(0.0)
+    assert found["entropy"] == pytest.approx(1.0397, abs=1e-4)
+    assert (found["verbatim"], found["null"], found["depth"]) == (1.0, 0.0, 1.0)
+
+
+def test_each_graded_field_is_an_item_of_metrics_in_the_group_of_its_document():
+    schema = parse_schema(SCHEMA)
+    graded = [grade_fields(one, schema) for one in add_fields(list(map(Row, rows(4))), schema=schema)]
+    found = list(item_rows(graded))
+    assert {item["field"] for item in found} == {"/vendor", "/total", "/paid", "/items/*"}
+    assert {item.group for item in found} == {"0", "1", "2", "3"}
+    assert all(item["correct"]["E-SC"] for item in found if item["field"] == "/vendor")

@@ -1,0 +1,75 @@
+"""Structured answers of a server: the schema is sent, and each field gets a probability."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.invoking import semcal, write
+from tests.servers import fake_model
+from tests.servers.fake_server import FakeServer
+
+SCHEMA = {
+    "type": "object",
+    "required": ["name", "n"],
+    "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
+}
+RIGHT, WRONG = '{"name": "Mirna", "n": 7}', '{"name": "Mirna", "n": 9}'
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+
+@pytest.fixture
+def questions(monkeypatch):
+    texts = [f"Read form {number}." for number in range(30)]
+    for number, text in enumerate(texts):
+        likely = 0.9 if number % 3 else 0.3
+        monkeypatch.setitem(fake_model.ANSWERS, text, {RIGHT: likely, WRONG: 1 - likely})
+    return [
+        {"id": str(number), "question": text, "answers": {"name": "Mirna", "n": 7}}
+        for number, text in enumerate(texts)
+    ]
+
+
+def test_sampled_calibrated_and_asked_with_the_schema(tmp_path, questions):
+    schema, rows = write(tmp_path / "schema.json", [SCHEMA]), write(tmp_path / "q.jsonl", questions)
+    samples, folder = tmp_path / "samples.jsonl", tmp_path / "cal"
+    with FakeServer() as server:
+        how = ("--model", server.name)
+        code, _, said = semcal("sample", rows, *how, "--schema", schema, "--m", 6, "--out", samples)
+        assert code == 0, said
+        chats = [body for path, body in server.requests if "response_format" in body]
+        assert len(chats) >= len(questions)
+        assert all(body["response_format"]["json_schema"]["schema"] == SCHEMA for body in chats)
+        assert all("Read form" in json.dumps(body["messages"]) for body in chats)
+        code, (report,), said = semcal(
+            "calibrate", samples, "--schema", schema, "--equivalence", "exact", "--out", folder
+        )
+        assert code == 0, said
+        assert report["documents"] == 30
+        assert report["by_field"]["/name"]["accuracy"] > report["by_field"]["/n"]["accuracy"]
+        code, asked, said = semcal("ask", rows, *how, "--calibration", folder)
+        assert code == 0, said
+        assert [row["id"] for row in asked] == [row["id"] for row in questions]
+        assert all(0 < row["fields"]["/n"]["probability"] < 1 for row in asked)
+        assert all(row["answers"] == {"name": "Mirna", "n": 7} for row in asked)
+        code, (single,), said = semcal("ask", "Read form 1.", *how, "--calibration", folder)
+        assert code == 0, said
+        assert single["answer"]["name"] == "Mirna"
+        assert {*single["review"]} == {"/name", "/n"}
+
+
+def test_samples_of_another_prompt_are_rejected(tmp_path, questions):
+    schema, rows = write(tmp_path / "schema.json", [SCHEMA]), write(tmp_path / "q.jsonl", questions)
+    samples, folder = tmp_path / "samples.jsonl", tmp_path / "cal"
+    with FakeServer() as server:
+        how = ("--model", server.name, "--schema", schema, "--m", 4)
+        assert semcal("sample", rows, *how, "--out", samples)[0] == 0
+        learn = ("calibrate", samples, "--schema", schema, "--equivalence", "exact", "--out", folder)
+        assert semcal(*learn)[0] == 0
+        others = tmp_path / "others.jsonl"
+        assert semcal("sample", rows, *how, "--config", "prompt.system=Read.", "--out", others)[0] == 0
+    code, _, said = semcal("measure", others, "--calibration", folder)
+    assert code == 1
+    assert "'sampled_by'" in said
