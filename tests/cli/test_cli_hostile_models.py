@@ -63,7 +63,7 @@ def test_code_in_a_model_s_directory_does_not_run_though_stdin_says_yes(part: st
     assert code == 1
     (line,) = said.read_text().splitlines()
     assert "hostile" in line
-    assert "asks for code of its own (auto_map: own." in line
+    assert "requires the checkpoint's code (auto_map: own." in line
     assert "is never run" in line
 
 
@@ -110,13 +110,13 @@ def test_a_question_that_spells_special_tokens_is_named_and_sampled_as_text(
     assert (code, [row["id"] for row in rows]) == (0, ["q0", "lying"])
     name = Path(model).name
     assert [line for line in stderr.splitlines() if "special token" in line] == [
-        f"warning: question 'e' spells '<pad>', a special token of {name}; it is encoded as plain text",
-        f"warning: question 'lying' spells '<|end|>', '<|turn|>', a special token of {name}; it is encoded "
-        "as plain text",
+        f"warning: question 'e' contains '<pad>', a special token of {name}, which is encoded as plain text",
+        f"warning: question 'lying' contains '<|end|>', '<|turn|>', a special token of {name}, which is "
+        "encoded as plain text",
     ]
     marks = tiny_models.tokenizer().convert_tokens_to_ids(["<|turn|>", "<|end|>", "<pad>", "</s>"])
     usual, spelled = ([row["prompt_token_ids"].count(mark) for mark in marks] for row in rows)
     assert usual == spelled == [5, 4, 0, 0]
     labelled = write(tmp_path / "fit.jsonl", [*QUESTIONS[:5], lying])
     _, _, stderr = semcal("fit", labelled, "--model", model, "--out", str(tmp_path / "ts"))
-    assert "question 'lying' spells '</s>', a special token" in stderr
+    assert "question 'lying' contains '</s>', a special token" in stderr

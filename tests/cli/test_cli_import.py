@@ -788,7 +788,7 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
         "its own answer is missing. Add a reply to ID#greedy",
         "the answer occurs twice",
         "request 'd#greedy' has another question than the samples, or not T = 0",
-        "there is no sample beside the answer",
+        "it has an answer and no samples",
     ):
         assert reason in stderr
 

@@ -135,7 +135,7 @@ def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questio
     )
     assert (code, rows) == (1, "")
     assert "lines 1-2 (2 rows, ids 'q0', 'q1'): its prompt of" in stderr
-    assert "more than the 1000 of the memory budget; give more memory" in stderr
+    assert "more than the memory budget of 1000" in stderr
 
 
 def test_a_small_budget_changes_no_token(model: str, questions: str, sampled: str) -> None:

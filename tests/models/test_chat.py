@@ -180,7 +180,7 @@ def test_a_cut_inside_a_token_encodes_the_piece_anew() -> None:
 @pytest.mark.parametrize("end", [-1, 5])
 def test_a_cut_outside_the_text_is_an_error(end: int) -> None:
     form = formatted()
-    with pytest.raises(InputError, match="cut at"):
+    with pytest.raises(InputError, match="end: got"):
         form.complete(generation(form, form._plain("Mira")), end)
 
 

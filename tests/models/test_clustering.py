@@ -280,7 +280,7 @@ def test_progress_counts_settled_questions_up_to_the_last():
 
 
 def test_lists_that_do_not_match_and_an_unknown_linkage_are_errors():
-    with pytest.raises(InputError, match="2 questions and 1"):
+    with pytest.raises(InputError, match="1 lists for 2 questions"):
         cluster_answers(["a?", "b?"], [["ash"]], FakeEquivalence())
     with pytest.raises(UsageError, match="component"):
         cluster_answers(["a?"], [["ash"]], FakeEquivalence(), linkage="component")

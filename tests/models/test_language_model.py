@@ -207,7 +207,7 @@ def test_long_rotary_factors_that_can_never_be_reached_change_no_limit() -> None
         ([Prompt("none", ())], [[]], "'none'"),
         *(([PROMPTS[0], Prompt("odd", (5, token))], [[], []], f"'odd'.* {token}") for token in (-1, 400)),
         *((PROMPTS[:1], [[(7,), (7, token)]], f"'q0'.* {token}") for token in (-1, 400)),
-        (PROMPTS, [[]], "5 prompts, but 1"),
+        (PROMPTS, [[]], "^answers: got 1 "),
     ],
 )
 def test_prompts_and_answers_that_the_model_cannot_read_are_named(

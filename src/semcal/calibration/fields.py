@@ -65,7 +65,6 @@ from semcal.steps import Step
 FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
 #: Fewest labels of a field for figures of its own.
 ENOUGH = 20
-Figures = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -498,7 +497,7 @@ def _is_own(row: Row) -> bool:
     return isinstance(row.json.get("schema"), Mapping)
 
 
-def _problems(report: Figures) -> list[str]:
+def _problems(report: Json) -> list[str]:
     problems = []
     if report["unlabeled"]:
         names = ", ".join(report["unlabeled"][:5])

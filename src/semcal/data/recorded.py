@@ -144,7 +144,7 @@ class _Answers:
                 "answers to check (--answer given)."
             )
         if not self.replies:
-            self.fault = "there is no sample beside the answer. Sample some at T > 0."
+            self.fault = "it has an answer and no samples. Sample some at T > 0."
             return {}
         replies = [self.replies[key] for key in sorted(self.replies)]
         samples, refusals = list(map(self.answer, replies)), [reply.refusal for reply in replies]

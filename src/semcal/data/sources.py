@@ -302,7 +302,7 @@ def _parquet_row(row: Any, number: int) -> JsonLine | RowError:
         except UnicodeDecodeError as error:
             bad = bad or f"{shown(name)} is not UTF-8 ({error.reason}). Write the file with texts in UTF-8."
         except OverflowError:
-            bad = bad or f"{shown(name)} holds a date outside the years 1 to 9999. Correct or remove it."
+            bad = bad or f"{shown(name)} has a date outside the years 1 to 9999. Correct or remove it."
         except (TypeError, ValueError) as error:  # pyarrow raises ValueError, too
             bad = bad or f"{shown(name)} cannot be read ({error}). Leave that column out."
     return row_of(number, cells) if bad is None else JsonLine(number, cells).error(bad)
@@ -325,7 +325,7 @@ def json_value(cell: Any) -> Any:
         return cell
     if hasattr(cell, "tolist"):  # NumPy's numbers and arrays
         return json_value(cell.tolist())
-    raise TypeError(f"a cell holds {type(cell).__name__}, which JSON cannot hold")
+    raise TypeError(f"a cell has the type {type(cell).__name__}, which JSON does not support")
 
 
 # JSON: a list of rows, SQuAD's nested file, or JSON Lines under another name
@@ -524,8 +524,8 @@ def _without_late(
             yield row
         else:
             yield row.error(
-                f"its column {shown(late[0])} is in none of the first {FIRST} rows, which determine the "
-                f"columns. Rename it to {late[1]!r}, or give --columns {late[1]}={late[0][:40]}."
+                f"its column {shown(late[0])} is missing in the first {FIRST} rows, which determine the "
+                f"columns. Rename it to {late[1]!r}, or pass --columns {late[1]}={late[0][:40]}."
             )
 
 

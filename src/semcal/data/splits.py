@@ -1,4 +1,4 @@
-"""Split questions into disjoint calibration-train, validation, test and few-shot sets (spec.md, section 9).
+"""Split questions into disjoint calibration-train, validation, test and few-shot sets (spec section 9).
 
 Questions that share a passage or a value of the field `group` form a group. No two parts share a group.
 Every group is ranked by a hash of (seed, normalized question and passage) of its alphabetically first

@@ -70,7 +70,7 @@ class ClusterLayout:
         return _by_segment(np.add, per_cluster, self.offsets[:-1])
 
     def question_max(self, per_cluster: Floats) -> Floats:
-        """Maximum over the clusters of each question: [K] -> [Q]."""
+        """Return the maximum over the clusters of each question: [K] -> [Q]."""
         return _by_segment(np.maximum, per_cluster, self.offsets[:-1])
 
     def cluster_sum(self, per_sample: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""How good confidences are: calibration, discrimination, selective answering, and the errors of all these."""
+"""Metrics of confidences: calibration, discrimination, selective answering, and their errors."""
 
 from __future__ import annotations
 

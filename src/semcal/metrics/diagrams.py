@@ -215,11 +215,11 @@ def selective_accuracy(
     argument, given = ("rejection", rejection) if threshold is None else ("threshold", threshold)
     points = np.atleast_1d(as_numbers(given, argument))
     if points.ndim != 1:
-        raise UsageError(f"{argument} has shape {points.shape}; expected one number, or several as a vector")
+        raise UsageError(f"{argument}: got shape {points.shape}. Pass one number, or several as a vector")
     in_range = ~np.isnan(points) if rejection is None else (points >= 0) & (points <= 1)
     if not in_range.all():
         expected = "numbers" if rejection is None else "rates in [0, 1]"
-        raise UsageError(f"{argument} holds {points[~in_range][0]}; expected {expected}")
+        raise UsageError(f"{argument}: got {points[~in_range][0]}. Pass {expected}")
     if rejection is None:
         answered, right = t.at_least(points)
     else:

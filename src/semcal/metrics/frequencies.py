@@ -144,9 +144,9 @@ def as_groups(labels: GroupLabels | None, n: int) -> Groups | None:
     try:
         numbers = np.array([first.setdefault(label, len(first)) for label in members], np.intp)
     except TypeError as error:
-        raise InputError(f"groups holds an invalid label ({error}); expected texts or numbers") from error
+        raise InputError(f"groups: got an invalid label ({error}). Pass texts or numbers") from error
     if any(label != label for label in first):
-        raise InputError("groups holds NaN; expected a text or a number for each question")
+        raise InputError("groups: got NaN. Pass a text or a number for each question")
     return None if len(first) == n else numbers
 
 
@@ -214,7 +214,7 @@ def _shares(weights: ArrayLike, runs: int) -> Floats:
 def _vector(values: ArrayLike, argument: str) -> Floats:
     array = as_numbers(values, argument)
     if array.ndim != 1:
-        raise InputError(f"{argument} has shape {array.shape}; expected one value a question, shape (N,)")
+        raise InputError(f"{argument} has shape {array.shape}; expected one value per question, shape (N,)")
     if not len(array):
         raise InputError(f"{argument} is empty. Give at least one question.")
     return array

@@ -165,7 +165,7 @@ class JointBootstrap(Generic[_Key]):
         if not kind.zero_if_calibrated or not interval.low > 0:
             return interval
         null = self.if_calibrated(key, metric)
-        # 1e-12: signs that turn nothing give the estimate itself
+        # 1e-12: if no sign changes, the simulated value equals the estimate up to rounding
         if not estimate > np.quantile(null, (1 + self.level) / 2) + 1e-12:
             return replace(interval, low=0.0)
         if self.units >= FEW_QUESTIONS:
@@ -216,7 +216,7 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
     """
     array = as_numbers(values, "values")
     if array.ndim != 1 or not len(array):
-        raise InputError(f"values has shape {array.shape}; expected one number a run, shape (R,) with R >= 1")
+        raise InputError(f"values: got shape {array.shape}. Pass one number per run, shape (R,) with R >= 1")
     nan = np.flatnonzero(np.isnan(array))
     if len(nan):
         warn_undefined(f"the metric of run {nan[0]} is NaN, so mean and standard error over runs are NaN")

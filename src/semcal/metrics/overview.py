@@ -178,7 +178,7 @@ def summary(
     Parameters
     ----------
     confidence, correct, bins
-        As in :func:`semcal.metrics.ece`, and so are the errors.
+        As in :func:`semcal.metrics.ece`, with the same errors.
     score : array_like of float, shape (N,), optional
         Scores for AUROC, AURAC and PRR, such as the negative semantic entropy; the confidence by default.
     groups, draws, seed
@@ -275,8 +275,8 @@ def noise_floor(
 ) -> NoiseFloor:
     r"""Compute the noise floor of a calibration error, by outcomes simulated from the confidences.
 
-    With few questions, calibrated confidences have a large error by chance, too. With e the observed error
-    and :math:`e^*` the error of simulated outcomes, the test of calibration has
+    With few questions, calibrated confidences have a large error, too. With e the observed error and
+    :math:`e^*` the error of simulated outcomes, the test of calibration has
 
     .. math:: p = \frac{1 + \#\{e^* \ge e\}}{1 + \text{draws}}.
 
@@ -288,7 +288,7 @@ def noise_floor(
     Parameters
     ----------
     confidence, bins
-        As in :func:`semcal.metrics.ece`, and so are the errors.
+        As in :func:`semcal.metrics.ece`, with the same errors.
     correct : array_like of bool, shape (N,), optional
         Outcomes for the test.
     metric : str
@@ -397,7 +397,7 @@ def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike],
     """Return checked rows as one array (B, N); an InputError names the first invalid row."""
     array = as_numbers(values, argument)
     if array.ndim != 2 or not array.size:
-        raise InputError(f"{argument} has shape {array.shape}; expected one row a set, shape (B, N)")
+        raise InputError(f"{argument} has shape {array.shape}; expected one row per set, shape (B, N)")
     try:
         return check(array.ravel()).reshape(array.shape)
     except InputError:

@@ -74,7 +74,7 @@ def slices(
     Parameters
     ----------
     confidence, correct : array_like, shape (N,)
-        As in :func:`semcal.metrics.ece`, and so are the errors.
+        As in :func:`semcal.metrics.ece`, with the same errors.
     values : sequence of N str
         The slice of each question.
     answered : array_like of bool, shape (N,), optional

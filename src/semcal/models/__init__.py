@@ -1,4 +1,4 @@
-"""Language models (sampling, scoring, features) and equivalence of answers (entailment, clusters)."""
+"""Language models (samples, scores, features) and the equivalence of answers (entailment, clusters)."""
 
 from __future__ import annotations
 

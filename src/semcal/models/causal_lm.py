@@ -1,10 +1,10 @@
 """`CausalLanguageModel`: any causal checkpoint of transformers behind the `LanguageModel` protocol.
 
-Given answers take two passes: the prompts, then the trees of their answers, every node once.
+Given answers take two passes: one for the prompts, one for the trees of their answers, with each node once.
 
-Of a draw that was cut, its first tokens and an end of turn are scored (spec 5.2). Decoding has read the
-distribution after each of these tokens already, so it records there what closing tokens cost. Only after the
-last token of a draw that reached the limit nothing has been read; that token then runs within decoding.
+For a cut sample, its first tokens and an end of turn are scored (spec 5.2). Decoding reads the distribution
+after each of these tokens, and records the log-probabilities of closing tokens. If a sample reached the token
+limit, decoding runs its last token as well.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ _MIN_BUDGET = 2**26  # bytes of keys and values of a batch
 class CausalLanguageModel:
     """A causal language model with its tokenizer.
 
-    `load_model` makes one from a directory or a hub id; make it yourself from a model in memory.
+    `load_model` loads one from a directory or a hub id. Use the constructor for a model in memory.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        A causal language model. It is put into eval mode and its parameters are frozen.
+        A causal language model. It is set to eval mode and its parameters are frozen.
     tokenizer : transformers.PreTrainedTokenizerBase
-        Its tokenizer.
+        The tokenizer of the model.
     name : str
-        For records and messages.
+        Name for records and messages.
     revision : str
-        For records.
+        Revision for records.
     memory_budget : int, optional
-        Bytes that the keys and values of one batch may take, which decides how many questions it holds.
-        Default: a quarter of the weights' size, but at least 64 MiB, so that it depends on the model alone.
+        Maximum bytes of the keys and values of one batch, which limits its number of questions. Default: a
+        quarter of the size of the weights, at least 64 MiB, so that it depends only on the model.
     refuse_larger : bool
-        Whether a question that may exceed the budget by itself is refused; otherwise it runs by itself.
+        True rejects a single question that may exceed the budget; False runs it in its own batch.
     checkpoint : str
-        A hash of the weights and the configuration, if `model` is just that: the comparison of the engine's
-        logits with the model's is then made once, and its verdict kept in the user's cache.
+        A hash of the weights and the configuration of an unmodified `model`. The comparison of the logits of
+        engine and model then runs once, and its result is stored in the user's cache.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class CausalLanguageModel:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What its tokenizer's chat template allows."""
+        """The capabilities, which depend on the chat template."""
         return Capabilities(messages=self.format.takes_messages, system=self.format.takes_system)
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class CausalLanguageModel:
 
     @property
     def attention(self) -> str:
-        """How keys and values are cached: "three levels", or "plain" where a model needs the fallback."""
+        """The kind of cache of keys and values: "three levels", or "plain" for the fallback."""
         return "plain" if self.network.patched is None else "three levels"
 
     @property
@@ -127,35 +127,35 @@ class CausalLanguageModel:
 
     @property
     def dtype(self) -> str:
-        """Of the hidden states: "float32", "bfloat16" or "float16"."""
+        """Type of the hidden states: "float32", "bfloat16" or "float16"."""
         return str(self.network.dtype).removeprefix("torch.")
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
-        """Encode a chat that ends with a user turn as a prompt; ModelError if the template refuses it."""
+        """Encode a chat that ends with a user turn as a prompt; ModelError if the template rejects it."""
         return self.format.encode(chat)
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
-        """Encode a given answer to `chat`, its end of turn included once: the ids after ``encode(chat)``."""
+        """Encode a given answer to `chat`, with one end of turn: the ids after ``encode(chat)``."""
         return self.format.encode_answer(chat, answer)
 
     def complete(
         self, generation: Generation, end: int, start: int = 0, ended: bool = True
     ) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
+        """Return the token ids of ``generation.text[:end]`` to score; a token begins at `start`."""
         return self.format.complete(generation, end, start, ended)
 
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
     ) -> list[list[list[list[Generation]]]]:
-        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``.
+        """Return the samples of a request: ``[run][recalibrator][prompt][sample]``.
 
-        With the random numbers of `semcal.models.engine.draw.uniforms`: the same for every recalibrator, and
-        independent of batches and of the other questions. Where `request.cut` cuts a draw, its `rescored` is
-        mostly read while decoding; what decoding does not read (a cut inside a token may ask for tokens that
-        were never drawn) is scored in a second pass.
+        The random numbers are those of `semcal.models.distribution.uniforms`: equal for every recalibrator,
+        and independent of batches and other questions. If `request.cut` cuts a sample, decoding provides most
+        values of its `rescored`. A second pass scores the others, for example tokens that were not sampled,
+        after a cut inside a token.
 
-        `progress` is called with the number of questions finished so far. QuestionError for a prompt that is
-        empty or too long for the model, before any is run; ModelError if probabilities are not finite.
+        `progress` receives the number of finished questions. QuestionError, before any computation, for a
+        prompt that is empty or too long for the model; ModelError if probabilities are not finite.
         """
         check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
         prompts, recalibrators, m = request.prompts, request.recalibrators, request.m
@@ -163,7 +163,7 @@ class CausalLanguageModel:
             return []
         rescoring = Rescoring(self.format, request.cut, prompts) if request.cut else None
         if rescoring and (unknown := unknown_token(self.network, rescoring.closing_tokens)):
-            raise ModelError(f"the end of a turn has {unknown}")
+            raise ModelError(f"tokenizer: the end of a turn has {unknown}")
 
         def uniforms_of(i: int) -> NDArray[np.float64]:
             name, steps, first = prompts[i].question_id, request.max_new_tokens, request.first
@@ -205,9 +205,9 @@ class CausalLanguageModel:
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
-        """Answer each prompt with the most likely token at every step; of equal ones the first.
+        """Answer each prompt with the most likely token at every step; among ties the first.
 
-        Parameters and errors are those of `sample`.
+        Parameters and errors are the same as in `sample`.
         """
         check_at_least_one(max_new_tokens=max_new_tokens)
         unused = np.zeros((1, max_new_tokens))
@@ -236,9 +236,9 @@ class CausalLanguageModel:
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
-        """Answer each prompt by beam search, answers compared by their mean token log-probability.
+        """Answer each prompt by beam search; the answer with the highest mean token log-probability wins.
 
-        `num_beams` sequences continue at every step; parameters and errors are those of `sample` otherwise.
+        `num_beams` sequences continue at every step; other parameters and errors are the same as in `sample`.
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         answers: dict[int, Generation] = {}
@@ -257,11 +257,11 @@ class CausalLanguageModel:
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
-        """Log-probability of every token of given answers; answers to one prompt share its pass.
+        """Return the log-probability of every token of given answers; answers to one prompt share its pass.
 
-        `answers` are per prompt the token ids of its answers, as `encode_answer` and `complete` give them.
-        Returns ``[prompt][answer]``: natural log-probabilities, one per token. QuestionError for a question
-        that with its longest answer does not fit the model, before any is run.
+        `answers` has, by prompt, the token ids of answers from `encode_answer` or `complete`. The result is
+        ``[prompt][answer]``: natural log-probabilities, one per token. QuestionError, before any computation,
+        for a question that is too long for the model with its longest answer.
         """
         scores: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         ats = ats_among([recalibrator])
@@ -274,24 +274,24 @@ class CausalLanguageModel:
         return scores
 
     def prompt_text(self, prompt: Prompt) -> str:
-        """The text of a prompt's tokens, special ones included."""
+        """Return the text of a prompt's tokens, special tokens included."""
         return self.format.prompt_text(prompt.token_ids)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
+        """Return the special tokens in a text; `encode` and `encode_answer` encode them as plain text."""
         return self.format.special_tokens.find(text)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
-        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
+        """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""
         return list(self._invalid(request.prompts, request.recalibrators, request.m, request.max_new_tokens))
 
     def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
-        """The errors that `score` and `features` would raise: prompts with no room for an answer."""
+        """Return the errors that `score` and `features` would raise: prompts too long for an answer."""
         return list(self._planner.invalid_prompts(prompts, AnswerLengths.of(answers)))
 
     @property
     def block_shape(self) -> BlockShape:
-        """Shape of a LLaMA-style block like the model's own, for ATS."""
+        """Shape of a LLaMA-style block with the dimensions of the model, for ATS."""
         return self.network.block_shape
 
     def features(
@@ -303,11 +303,12 @@ class CausalLanguageModel:
         shared: int | None = None,
         progress: Progress | None = None,
     ) -> FitFeatures:
-        """Last hidden states of prompts and given answers, which recalibrators are fitted to.
+        """Return last hidden states of prompts and given answers, to which recalibrators are fitted.
 
-        With the parameters and errors of `score`. `whole`: the states of all tokens, not only of those that
-        predict answer tokens; `shared`: length of the shared prefix, by default the prompts' longest common
-        one. Returned by prompt, answer and position, in the model's dtype, on the CPU.
+        Parameters and errors are the same as in `score`. With `whole`, the result has states of all tokens,
+        not only of those that predict answer tokens. `shared` is the length of the shared prefix, by default
+        of the longest common prefix. The states are ordered by prompt, answer and position, in the dtype of
+        the model, on the CPU.
         """
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
@@ -322,23 +323,23 @@ class CausalLanguageModel:
         return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Turn last hidden states (N, d) into logits (N, V), float32, on the model's device.
+        """Compute logits (N, V), float32, of last hidden states (N, d) with the head of the model.
 
-        With the model's own head, soft-capping and scaling included.
+        Soft-capping and scaling are included.
         """
         return self.network.logits(states)
 
     def _invalid(
         self, prompts: Sequence[Prompt], recalibrators: Sequence[AnyRecalibrator], m: int, steps: int
     ) -> Iterator[QuestionError]:
-        """At most one error for each question that cannot have `m` draws of up to `steps` tokens."""
+        """Yield at most one error for each question that cannot have `m` samples of `steps` tokens."""
         lengths = AnswerLengths.limits(len(prompts), draws=m * len(recalibrators), steps=steps)
         return self._planner.invalid_prompts(prompts, lengths, ats_among(recalibrators))
 
     def _decoded(
         self, prompts: Sequence[Prompt], request: DecodingRequest
     ) -> Iterator[tuple[int, DecodedSamples]]:
-        """Each question and its samples, in the order in which the questions are finished."""
+        """Return each question and its samples, in the order of completion."""
         for error in self._invalid(prompts, request.recalibrators, request.m, request.steps):
             raise error
         if not prompts or not request.recalibrators:
@@ -352,7 +353,7 @@ class CausalLanguageModel:
         rescoring: Rescoring,
         recalibrator: AnyRecalibrator,
     ) -> None:
-        """Score in a second pass what draws need and decoding has not read."""
+        """Score the token sequences that decoding has not read, in a second pass."""
         missing = {i: tokens for i, draws in enumerate(answers) if (tokens := rescoring.missing(i, draws))}
         if not missing:
             return
@@ -361,7 +362,7 @@ class CausalLanguageModel:
             answers[i] = rescoring.with_scores(i, answers[i], dict(zip(tokens, token_scores)))
 
     def _draw(self, samples: DecodedSamples, index: tuple[int, int]) -> Generation:
-        """The generation of one draw: recalibrator and number."""
+        """Return the generation of a sample with the index (recalibrator, sample)."""
         count = int((samples.tokens[index] >= 0).sum())
         return self._generation(
             samples.tokens[index][:count].tolist(), samples.log_probs[index][:count].tolist()
@@ -383,10 +384,10 @@ def answer_log_probs(
     answers: Sequence[Sequence[Sequence[int]]],
     recalibrator: AnyRecalibrator,
 ) -> Tensor:
-    """Log-probability (N,) of the tokens of given answers, by question, answer and position.
+    """Return log-probabilities (N,) of the tokens of given answers, by question, answer and position.
 
-    `prompts` are all tokens of each prompt, `answers` those of each of its answers; the cache is used up.
-    Logits exist for a limited number of outputs at a time. ModelError if some are no distribution.
+    `prompts` has all tokens of each prompt, and `answers` the tokens of its answers. The cache cannot be used
+    again. Logits exist for a limited number of outputs at a time. ModelError if logits are not finite.
     """
     ends, predicts, extended = _run(cache, prompts, answers, all_tokens=False)
     places = [
@@ -416,10 +417,10 @@ def question_states(
     *,
     all_tokens: bool,
 ) -> list[Tensor]:
-    """States (n, d) of each question's own prompt tokens, then of each answer's tokens but the last.
+    """Return states (n, d) of the prompt of each question, then of each answer's tokens except the last.
 
-    Parameters are those of `answer_log_probs`, and `all_tokens`: whether all tokens of the prompt after the
-    shared prefix count, or only the last, which predicts the first token of an answer.
+    Parameters are the same as in `answer_log_probs`. With `all_tokens`, the result has states of all prompt
+    tokens after the shared prefix, otherwise of the last, which predicts the first token of an answer.
     """
     prompt_outputs, predicts, extended = _run(cache, prompts, answers, all_tokens=all_tokens)
     states = ModelOutputs.concatenate([prompt_outputs, *extended]).states
@@ -439,11 +440,11 @@ def _run(
     *,
     all_tokens: bool,
 ) -> tuple[ModelOutputs, list[list[list[int]]], list[ModelOutputs]]:
-    """Outputs of the prompts; the nodes that predict the tokens of answers; outputs of these, if any.
+    """Return outputs of the prompts, the nodes that predict the tokens of answers, and outputs of the nodes.
 
-    The answers' common beginnings are merged to trees; an answer's last token predicts nothing and need not
-    run. By question and answer, the node that predicts each token is -1 for the end of the prompt, else the
-    place of a token of the trees.
+    Common prefixes of answers are merged to trees. The last token of an answer does not run, because it
+    predicts no token. The node that predicts a token is -1 for the end of the prompt, else the index of a
+    token in the trees.
     """
     prompt_outputs = cache.prefill(prompts, all_tokens=all_tokens)
     tokens: list[int] = []
@@ -472,7 +473,7 @@ def _run(
 
 
 class Rescoring:
-    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them."""
+    """The tokens of each sample to score, and their log-probabilities if decoding has read them."""
 
     def __init__(self, chat_format: ChatFormat, cut: GenerationCut, prompts: Sequence[Prompt]) -> None:
         self._format, self._cut, self._prompts = chat_format, cut, prompts
@@ -480,7 +481,7 @@ class Rescoring:
         self.closing_tokens = _closing_tokens(chat_format)
 
     def completion(self, i: int, generation: Generation) -> tuple[_Ids | None, int]:
-        """The tokens that are scored in place of a draw's own (None: its own are), and how many lead."""
+        """Return the tokens to score (None: the sampled tokens), and the number of tokens of the lead-in."""
         key = i, generation.token_ids
         if key not in self._completions:
             start, end, ended = self._cut(self._prompts[i], generation)
@@ -490,7 +491,7 @@ class Rescoring:
         return self._completions[key]
 
     def run_last_token(self, i: int, token_ids: _Ids) -> bool:
-        """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
+        """Return whether all tokens of an unfinished sample are scored, so that the last of them must run."""
         text = self._format.text(token_ids)
         refusal = self._format.refusal(text)
         generation = Generation(text, token_ids, (), finished=False, refusal=refusal)
@@ -500,9 +501,9 @@ class Rescoring:
     def rescored(
         self, i: int, draws: Sequence[Generation], samples: DecodedSamples, recalibrator: int
     ) -> list[Generation]:
-        """The draws of a question under a recalibrator (its number), with the scores that its samples hold.
+        """Return the samples of a question with a recalibrator (an index), with scores from decoding.
 
-        The samples were decoded with this object's closing tokens.
+        The samples must be decoded with the closing tokens of this object.
         """
         if not any(any(self.completion(i, draw)) for draw in draws):
             return list(draws)
@@ -515,14 +516,14 @@ class Rescoring:
         return [self._with_score(i, draw, look_up) for draw in draws]
 
     def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
-        """Distinct token sequences that still have to be scored for the draws."""
+        """Return distinct token sequences that are still without scores."""
         completions = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
         return list(dict.fromkeys(tokens for tokens in completions if tokens is not None))
 
     def with_scores(
         self, i: int, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]
     ) -> list[Generation]:
-        """The draws with the missing scores."""
+        """Return the samples with the missing scores."""
         return [self._with_score(i, draw, scores.get) for draw in draws]
 
     def _with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
@@ -534,7 +535,7 @@ class Rescoring:
 def _scores_after(
     draws: Sequence[Generation], closing: NDArray[np.float32], closing_tokens: Sequence[int]
 ) -> dict[_Ids, dict[int, float]]:
-    """Known log-probabilities after each beginning of the draws; `closing` (m, steps + 1, W) may be NaN."""
+    """Return known log-probabilities after each prefix of samples; `closing` (m, steps + 1, W) may be NaN."""
     after_prefix: dict[_Ids, dict[int, float]] = {}
     for draw, of_steps in zip(draws, closing.tolist(), strict=True):
         for step, values in enumerate(of_steps[: len(draw.token_ids) + 1]):
@@ -546,7 +547,7 @@ def _scores_after(
 
 
 def _closing_tokens(chat_format: ChatFormat) -> _Ids:
-    """The tokens that may end a scored answer: the end of turn, alone and merged with a full stop."""
+    """Return the tokens that may end a scored answer: the end of turn, alone and merged with a full stop."""
     sentence = tuple(chat_format.tokenizer("a.", add_special_tokens=False)["input_ids"])
     merged = chat_format.complete(Generation("a.", sentence, (), finished=False), len("a."))
     return tuple(dict.fromkeys((*chat_format.end_of_turn[:1], *merged[-1:])))

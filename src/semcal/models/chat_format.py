@@ -1,21 +1,21 @@
-"""From chats to tokens and back: the form of a model's turns is read off its tokenizer, never its name.
+"""Conversion between chats and tokens, from the tokenizer of a model and never from its name.
 
-Two formats share one interface. `TemplateFormat` renders with the tokenizer's own chat template,
-`PlainFormat`, for base models without one, with `semcal.data.question.plain_text`. Both find the answer's
-tokens as what a rendering with the answer adds to the prompt's token ids, and the end of turn as what
-renderings of unlike answers end with. docs/decisions/turns.md has the rules and their reasons.
+Two formats share one interface. `TemplateFormat` renders with the chat template of the tokenizer.
+`PlainFormat`, for base models without a template, renders with `semcal.data.question.plain_text`. In both,
+the tokens of an answer are those that a rendering with the answer adds to the prompt. The end of turn is the
+common end of renderings of different answers. docs/decisions/turns.md explains the rules.
 
-Templates are programs that come with a checkpoint. They run in Jinja's sandbox, which limits neither time nor
-memory. So a template is tried within limits of both when its model is loaded, and no rendering may be much
-longer than its messages.
+Templates are programs in a checkpoint. They run in Jinja's sandbox, which limits neither time nor memory.
+Therefore loading a model tests its template with limits of both, and a rendering must not be much longer than
+its messages.
 
-Special tokens: a tokenizer takes its special tokens out of a text before all else, whoever wrote them. Where
-a user's text spells one ("<|eot_id|>"), that place is rendered as a placeholder, and what lies between the
-template's own special tokens is encoded by a copy of the tokenizer in which special tokens have names that
-no text contains.
+Special tokens: a tokenizer replaces its special tokens in a text first, also in texts of users. If a text of
+a user contains a special token ("<|eot_id|>"), a placeholder is rendered for it. The text between the
+template's special tokens is then encoded by a copy of the tokenizer whose special tokens have names that no
+text contains.
 
-Segments: what lies between two special tokens is encoded by itself. So a chat is split in front of special
-tokens, and the turns that all chats begin with are encoded once, not again with every question and answer.
+Segments: the text between two special tokens is encoded independently. Therefore a chat is split before
+special tokens, and the first turns of all chats are encoded only once.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from semcal.models.protocols import Generation
 
 _Ids = tuple[int, ...]
 
-#: Private-use characters: no template changes them, and one that the texts lack marks the placeholders.
+#: Private-use characters, which no template changes; a character that is not in the texts marks placeholders.
 _MARKS = tuple(map(chr, range(0xE000, 0xF900)))
 _MAX_SEGMENTS, _MAX_PROMPTS = 512, 512  # cached encodings
 
 
 class SpecialTokens:
-    """The tokens of a tokenizer with a special meaning, which a user's text must not invoke.
+    """The tokens of a tokenizer with a special meaning, which a text of a user must not invoke.
 
-    Those that the tokenizer calls special, those that end a text for the model (`ends`), and added tokens
-    that occur in the chat template and look like marks: they contain a letter or digit and a sign.
+    These are the special tokens of the tokenizer, the tokens that end a text for the model (`ends`), and
+    added tokens in the chat template that look like marks: they contain a letter or digit and a sign.
     """
 
     def __init__(self, tokenizer: Any, template: str = "", ends: frozenset[int] = frozenset()) -> None:
@@ -72,20 +72,20 @@ class SpecialTokens:
         self._splitting = frozenset(self._ids.values()) - {tokenizer.unk_token_id}
 
     def find(self, text: str) -> tuple[str, ...]:
-        """The distinct special tokens that a text spells."""
+        """Return the distinct special tokens in a text."""
         return tuple(dict.fromkeys(self._pattern.findall(text)))
 
     def encode(self, text: str) -> Any:
-        """The encoding of a user's text, nothing added; None if it spells no special token.
+        """Encode a text of a user as plain text, without additions; None if it has no special token.
 
-        InputError if it spells one, and the tokenizer is not backed by the tokenizers library.
+        InputError if it has a special token and the tokenizer is not based on the tokenizers library.
         """
         if self._pattern.search(text) is None:
             return None
         return self._plain(text).encode(text, add_special_tokens=False)
 
     def hide(self, texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """The texts with a placeholder for each special token that they spell, and what each stands for."""
+        """Return the texts with placeholders for special tokens, and the special token by placeholder."""
         if not any(map(self._pattern.search, texts)):
             return list(texts), {}
         mark = next(mark for mark in _MARKS if not any(mark in text for text in texts))
@@ -95,7 +95,7 @@ class SpecialTokens:
         return hidden_texts, {name: token for token, name in names.items()}
 
     def encode_rendered(self, rendered: str, hidden: Mapping[str, str]) -> _Ids:
-        """Token ids of a rendered chat, nothing added; placeholders are encoded as the text they hide."""
+        """Encode a rendered chat without additions; placeholders are encoded as the texts that they hide."""
         plain = self._plain(*hidden.values())
         encoding = self._tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=True)
         ids, spans = tuple(encoding["input_ids"]), encoding["offset_mapping"]
@@ -114,12 +114,12 @@ class SpecialTokens:
         return tuple(token_ids)
 
     def _plain(self, *texts: str) -> Tokenizer:
-        """The tokenizer that knows no special token."""
+        """Return the copy of the tokenizer without special tokens."""
         if not getattr(self._tokenizer, "is_fast", False):
             tokens = ", ".join(repr(token) for text in texts for token in self.find(text))
             raise InputError(
-                f"the text spells the special token {tokens}, which this model's tokenizer cannot encode as "
-                "plain text (it is not backed by the tokenizers library); remove it from the text"
+                f"the text contains the special token {tokens}, which this model's tokenizer cannot encode "
+                "as plain text (it is not based on the tokenizers library). Remove it from the text"
             )
         return self._renamed
 
@@ -129,7 +129,7 @@ class SpecialTokens:
 
     @cached_property
     def _anchor(self) -> str:
-        """Replaces the token in front of a part, so that the part is not encoded as the start of a text."""
+        """Text before a part, so that the part is not encoded as the beginning of a text."""
         return f"{self._secret}-before"
 
     @cached_property
@@ -145,7 +145,7 @@ class SpecialTokens:
 
 
 def _is_mark(text: str) -> bool:
-    """Whether an added token looks like a mark, not like a word, a blank or a sign.
+    """Return whether an added token looks like a mark, not like a word, a blank or a sign.
 
     >>> [_is_mark(text) for text in ("<think>", "[INST]", "user", "  ", "...")]
     [True, True, False, False, False]
@@ -154,7 +154,7 @@ def _is_mark(text: str) -> bool:
 
 
 def _rename(content: Any, names: Mapping[str, str]) -> None:
-    """Rename tokens in a serialised tokenizer, and drop merges that make one."""
+    """Rename tokens in a serialized tokenizer, and drop merges that produce one."""
     for added in content["added_tokens"]:
         added["content"] = names.get(added["content"], added["content"])
     model, vocabulary = content["model"], content["model"]["vocab"]
@@ -174,11 +174,11 @@ def _makes(merge: str | Sequence[str], names: Iterable[str]) -> bool:
 
 
 def segment_cache_for(tokenizer: Any) -> SegmentCache | None:
-    """A segment cache; None if segments may give other ids than the whole text.
+    """Return a segment cache; None if the ids of segments may differ from those of the whole text.
 
-    A segment begins at a special token that is found in the text as it stands and leaves the text before it
-    unchanged. Tokenizers that are not backed by the tokenizers library may work otherwise; for the others
-    this is tried on a text of all such tokens.
+    A segment begins at a special token that is matched literally and does not change the text before it.
+    Tokenizers that are not based on the tokenizers library may differ. For other tokenizers, a text with all
+    such tokens is tested.
     """
     if not getattr(tokenizer, "is_fast", False):
         return None
@@ -197,7 +197,7 @@ def segment_cache_for(tokenizer: Any) -> SegmentCache | None:
 
 
 class SegmentCache:
-    """Encodes texts segment by segment; `marks` finds added tokens, segments begin at those in `begins`."""
+    """An encoder by segments; `marks` finds added tokens, and segments begin at those in `begins`."""
 
     def __init__(self, tokenizer: Any, marks: re.Pattern[str], begins: frozenset[str]) -> None:
         self._tokenizer = tokenizer
@@ -206,7 +206,7 @@ class SegmentCache:
         self._segment = lru_cache(_MAX_SEGMENTS)(self._encoded)
 
     def encode(self, text: str) -> _Ids:
-        """The token ids of a text, nothing added."""
+        """Encode a text without additions."""
         starts = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
         ends = sorted({0, *starts, len(text)})
         return tuple(chain.from_iterable(self._segment(text[start:end]) for start, end in pairwise(ends)))
@@ -215,18 +215,18 @@ class SegmentCache:
         return tuple(self._tokenizer(segment, add_special_tokens=False)["input_ids"])
 
 
-#: Characters of a template, and that it may add to its messages.
+#: Maximum characters of a template, and of its additions to messages.
 LONGEST_TEMPLATE, MOST_CHARACTERS = 10**5, 10**6
-#: Limits while it is tried: lines of the compiled template that run, and bytes of memory.
+#: Limits of a test: executed lines of the compiled template, and bytes of memory.
 MOST_STEPS, MOST_BYTES = 10**6, 2**28
-#: Texts that no template holds, by which it is seen whether it writes what a turn says.
+#: Texts that no template contains, to test if a rendering includes the text of a turn.
 _PROBE, _OTHER_PROBE = "Quartermill", "Sullbridge"
 
 
 def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Container[str] = ()) -> str:
-    """The text of a chat in the tokenizer's template; turns of the roles in `parts` are lists of parts.
+    """Render a chat with the template of the tokenizer; turns of the roles in `parts` are lists of parts.
 
-    TemplateError if the template refuses the turns; ModelError if it fails otherwise, or its text is much
+    TemplateError if the template rejects the turns; ModelError if it fails otherwise, or its text is much
     longer than the turns.
     """
     try:
@@ -237,10 +237,10 @@ def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Co
         raise
     except Exception as error:  # a template may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ModelError(f"the model's chat template fails ({reason[:200]}); {_REMEDY}") from error
+        raise ModelError(f"chat template: it fails ({reason[:200]}). {_REMEDY}") from error
     most = MOST_CHARACTERS + 2 * sum(len(turn.content) for turn in turns)
     if not isinstance(text, str) or len(text) > most:
-        raise ModelError(f"the model's chat template writes more than {most} characters; {_REMEDY}")
+        raise ModelError(f"chat template: it writes more than {most} characters. {_REMEDY}")
     return text
 
 
@@ -255,16 +255,15 @@ def _messages(turns: Sequence[Turn], parts: Container[str]) -> list[dict[str, An
 
 
 def check_template(tokenizer: Any) -> frozenset[str]:
-    """Render small chats, and return the roles whose turns the template reads as lists of parts alone.
+    """Render small chats, and return the roles whose turns the template accepts only as lists of parts.
 
-    ModelError if it is too long, fails, takes too many steps or too much memory, or writes nothing of what
-    the user says. A template that refuses the chat fails when it is used.
+    ModelError if the template is too long, fails, takes too many steps or too much memory, or drops the text
+    of the user. A template that rejects the chat fails later, when it is used.
     """
     template = str(tokenizer.chat_template)
     if len(template) > LONGEST_TEMPLATE:
         raise ModelError(
-            f"the model's chat template has {len(template)} characters, expected {LONGEST_TEMPLATE} at most; "
-            f"{_REMEDY}"
+            f"chat template: got {len(template)} characters, expected at most {LONGEST_TEMPLATE}. {_REMEDY}"
         )
     _check_whole(template)
     question, reply = Turn("user", _PROBE), Turn("assistant", _OTHER_PROBE)
@@ -273,7 +272,7 @@ def check_template(tokenizer: Any) -> frozenset[str]:
     parts = frozenset({"user"})
     if not _writes(tokenizer, [question], _PROBE, parts):
         raise ModelError(
-            f"the model's chat template drops what the user says, as a text and as a list of parts; {_REMEDY}"
+            f"chat template: it drops the text of the user, as a text and as a list of parts. {_REMEDY}"
         )
     for turns in ([Turn("system", _OTHER_PROBE), question], [question, reply, question]):
         if not _writes(tokenizer, turns, _OTHER_PROBE, parts):
@@ -282,7 +281,7 @@ def check_template(tokenizer: Any) -> frozenset[str]:
 
 
 def _writes(tokenizer: Any, turns: Sequence[Turn], text: str, parts: Container[str] = ()) -> bool | None:
-    """Return whether the rendering of a small chat holds a text; None if the template refuses the chat."""
+    """Return whether the rendering of a small chat contains a text; None if the template rejects the chat."""
     try:
         with _limited_steps(), _limited_memory():
             rendered = render(tokenizer, turns, parts=parts)
@@ -295,16 +294,16 @@ def _writes(tokenizer: Any, turns: Sequence[Turn], text: str, parts: Container[s
 def _check_whole(text: str) -> None:
     if half := HALF.search(text):
         raise ModelError(
-            f"the model's chat template writes half a character ({shown(half[0])}), no text; {_REMEDY}"
+            f"chat template: it writes half a character ({shown(half[0])}), which is not text. {_REMEDY}"
         )
 
 
-_REMEDY = "mend chat_template in its tokenizer's files, or use another checkpoint"
+_REMEDY = "Correct chat_template in the files of the tokenizer, or use another checkpoint"
 
 
 @contextmanager
 def _limited_steps() -> Iterator[None]:
-    """Limit how many lines of compiled templates run in this thread."""
+    """Limit the number of lines of compiled templates that run in this thread."""
     before, steps = sys.gettrace(), 0
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
@@ -326,7 +325,7 @@ def _limited_steps() -> Iterator[None]:
 
 @contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Limit the process's additional memory, where the system can (Linux)."""
+    """Limit the additional memory of the process if the system supports it (Linux)."""
     try:
         import resource
 
@@ -344,7 +343,7 @@ def _limited_memory() -> Iterator[None]:
 
 
 def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
-    """The format of a tokenizer; `eos` are the tokens that end a text for the model."""
+    """Return the format of a tokenizer; `eos` are the tokens that end a text for the model."""
     kind = TemplateFormat if getattr(tokenizer, "chat_template", None) else PlainFormat
     return kind(tokenizer, frozenset(eos))
 
@@ -352,12 +351,12 @@ def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
 class ChatFormat(ABC):
     """Chats, answers and ends of turn in the tokens of one model; `eos` are the tokens that end a text."""
 
-    takes_messages = True  # whether any chat can be put to the model
-    opened: str = ""  # the mark of reasoning that prompts end in
+    takes_messages = True  # True if the model accepts chats
+    opened: str = ""  # the mark at the end of prompts that opens reasoning
 
     @property
     def takes_system(self) -> bool:
-        """Whether a system message has a place of its own."""
+        """True if a system message has its own place."""
         return True
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
@@ -368,7 +367,7 @@ class ChatFormat(ABC):
     @property
     @abstractmethod
     def stops(self) -> frozenset[int]:
-        """Tokens that end the turn when drawn."""
+        """Tokens that end the turn if sampled."""
 
     @property
     @abstractmethod
@@ -377,25 +376,25 @@ class ChatFormat(ABC):
 
     @abstractmethod
     def encode(self, turns: Sequence[Turn]) -> _Ids:
-        """The prompt: a whole chat up to where the answer begins."""
+        """Return the prompt: a whole chat up to the beginning of the answer."""
 
     @abstractmethod
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
-        """The answer's tokens after that prompt, and the end of turn once."""
+        """Return the tokens of an answer after the prompt, with one end of turn."""
 
     @abstractmethod
     def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
-        """Sampled tokens, whose text is `text`, and the end of turn."""
+        """Return sampled tokens, whose text is `text`, with the end of turn."""
 
     def prompt_text(self, token_ids: Sequence[int]) -> str:
-        """The text of a prompt's tokens, special ones included."""
+        """Return the text of a prompt's tokens, special tokens included."""
         text: str = self.tokenizer.decode(
             list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return text
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """The text of drawn tokens, without special tokens and without the end of turn."""
+        """Return the text of sampled tokens, without special tokens and without the end of turn."""
         tokens = list(token_ids)
         if tokens and tokens[-1] in self._newlines:
             return self._decode(tokens).partition("\n")[0]
@@ -404,11 +403,11 @@ class ChatFormat(ABC):
         return self._decode(tokens)
 
     def refusal(self, text: str) -> str | None:
-        """ "" if a generation is all reasoning, which its prompt has begun; else None."""
+        """Return "" if a generation only continues the reasoning that its prompt opens; else None."""
         return "" if self.opened and split_reasoning(self.opened + text)[1] is None else None
 
     def lead(self, generation: Generation, start: int) -> _Ids:
-        """Tokens of ``generation.text[:start]``, as far as they were sampled; blanks may be the answer's."""
+        """Return sampled tokens of ``generation.text[:start]``; its last blanks may belong to the answer."""
         text = generation.text[:start]
         tokens, prefix = self._sampled_prefix(generation.token_ids, text)
         before = text.rstrip(" ")
@@ -416,14 +415,14 @@ class ChatFormat(ABC):
         return tokens if blank else tokens + self._piece(prefix, before[len(prefix) :])
 
     def complete(self, generation: Generation, end: int, start: int = 0, ended: bool = True) -> _Ids:
-        """Tokens of ``generation.text[:end]`` and the end of turn, the first of them those of `lead`.
+        """Return tokens of ``generation.text[:end]`` and the end of turn; they begin with those of `lead`.
 
-        Sampled tokens that lie before the cut are kept; a piece of a token is encoded again. Unless `ended`,
-        the token in which the cut lies is kept as well, and no end of turn is added.
+        Sampled tokens before the cut are kept; a piece of a token is encoded again. Unless `ended`, the token
+        at the cut is kept as well, and no end of turn is added.
         """
         if not 0 <= end <= len(generation.text):
             raise InputError(
-                f"cut at {end}, but the text has {len(generation.text)} characters; give 0 to that number"
+                f"end: got {end}, but the text has {len(generation.text)} characters. Pass 0 to that number"
             )
         text = generation.text[:end]
         tokens, lead = generation.token_ids, self.lead(generation, start)
@@ -443,7 +442,7 @@ class ChatFormat(ABC):
         return self._closed(prefix_tokens, text)
 
     def _sampled_prefix(self, tokens: _Ids, text: str) -> tuple[_Ids, str]:
-        """The longest run of drawn tokens that `text` begins with, and its text."""
+        """Return the longest run of sampled tokens that `text` begins with, and the text of the run."""
         count, prefix = 0, ""
         for k in range(1, len(tokens) + 1):
             decoded = self._decode(tokens[:k])
@@ -454,13 +453,13 @@ class ChatFormat(ABC):
         return tokens[:count], prefix
 
     def _piece(self, prefix: str, continuation: str) -> _Ids:
-        """Tokens of `continuation` where it follows `prefix`."""
+        """Return the tokens of `continuation` after `prefix`."""
         tokens, prefix_tokens = self._plain(prefix + continuation), self._plain(prefix)
         follows = tokens[: len(prefix_tokens)] == prefix_tokens
         return tokens[len(prefix_tokens) :] if follows else self._plain(continuation)
 
     def _plain(self, text: str) -> _Ids:
-        """The tokens of a text, nothing added; special tokens that it spells are encoded as text."""
+        """Encode a text without additions; special tokens in it are encoded as text."""
         encoding = self.special_tokens.encode(text)
         if encoding is not None:
             return tuple(encoding.ids)
@@ -474,7 +473,7 @@ class ChatFormat(ABC):
 
     @cached_property
     def _lead(self) -> _Ids:
-        """The tokens that the tokenizer itself puts in front of a text."""
+        """The tokens that the tokenizer adds before a text."""
         tokens, bare = tuple(self.tokenizer("a")["input_ids"]), self._plain("a")
         return next((tokens[:i] for i in range(len(tokens)) if tokens[i : i + len(bare)] == bare), ())
 
@@ -485,7 +484,7 @@ class ChatFormat(ABC):
 
     @property
     def _newlines(self) -> frozenset[int]:
-        """Stops because of a newline in their text; text before the newline belongs to the answer."""
+        """Stops with a newline in their text; text before the newline belongs to the answer."""
         return frozenset()
 
     def _tokens_with_newline(self) -> frozenset[int]:
@@ -495,7 +494,7 @@ class ChatFormat(ABC):
 
 
 class TemplateFormat(ChatFormat):
-    """Chats in the tokenizer's own template."""
+    """Chats in the template of the tokenizer."""
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         super().__init__(tokenizer, eos)
@@ -504,20 +503,20 @@ class TemplateFormat(ChatFormat):
             self.opened = opened_reasoning(render(tokenizer, [Turn("user", _PROBE)], parts=self._parts))
         if self.opened:
             warnings.warn(
-                f"the model's chat template ends inside {self.opened}: the model reasons before it answers, "
-                "and reasoning that reaches the token limit is no answer; give a larger --max-new-tokens "
-                "(such as 4000), or use a checkpoint that answers at once",
+                f"chat template: prompts end inside {self.opened}, so the model reasons before it answers; "
+                "reasoning that reaches the token limit counts as no answer. Increase --max-new-tokens (such "
+                "as 4000), or use a checkpoint without reasoning",
                 SemcalWarning,
                 stacklevel=3,
             )
         self._prompt = lru_cache(_MAX_PROMPTS)(lambda chat: self._one_bos(self._render(chat, ask=True)))
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
-        """The chat rendered up to the start of the assistant's answer, with one BOS at most."""
+        """Encode the chat up to the beginning of the assistant's answer, with at most one BOS."""
         return self._prompt(tuple(turns))
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
-        """The ids that rendering the answer adds to the prompt's, up to the end of turn."""
+        """Return the ids that a rendering with the answer adds to the prompt, up to the end of turn."""
         prompt = self.encode(turns)
         tokens = self._one_bos(self._render([*turns, Turn("assistant", answer)], ask=False))
         cut = len(tokens) - len(self._tail)
@@ -527,7 +526,7 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def stops(self) -> frozenset[int]:
-        """The model's ends of text and the template's own end of turn."""
+        """The model's ends of text and the template's end of turn."""
         return self.eos | frozenset(self.end_of_turn[-1:]) | self._newlines
 
     @cached_property
@@ -544,7 +543,7 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def _tail(self) -> _Ids:
-        """What the template puts after an answer: the common end of renderings of unlike answers."""
+        """The template's text after an answer: the common end of renderings of different answers."""
         user = Turn("user", "a")
         answers = [Turn("assistant", text) for text in ("Yes", "12", "no!")]
         renderings = [self._render([user, answer], ask=False) for answer in answers]
@@ -563,7 +562,7 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def _newlines(self) -> frozenset[int]:
-        """Only where the template ends turns with a bare newline."""
+        """Stops with a newline; none unless the template ends turns with a newline."""
         ends_in_newline = self.end_of_turn and self.end_of_turn[-1] in self._tail_newlines - self._special
         return self._tokens_with_newline() if ends_in_newline else frozenset()
 
@@ -573,7 +572,7 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def takes_system(self) -> bool:
-        """Whether the template renders a system message; some refuse it, some drop it silently."""
+        """True if the template renders a system message; some reject it, some drop it silently."""
         turns = [Turn("system", "Tell me."), Turn("user", "a")]
         try:
             text = render(self.tokenizer, turns, parts=self._parts)
@@ -589,7 +588,7 @@ class TemplateFormat(ChatFormat):
             text = render(self.tokenizer, turns, ask=ask, parts=self._parts)
         except TemplateError as error:
             roles = ", ".join(turn.role for turn in turns)
-            raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
+            raise ModelError(f"chat template: it rejects the turns {roles}: {error}") from error
         if hidden:
             return self.special_tokens.encode_rendered(text, hidden)
         if self._segments is not None:
@@ -604,7 +603,7 @@ class TemplateFormat(ChatFormat):
         return tuple(encoding["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
-        """The turns; a system message that the template does not render joins the first user turn."""
+        """Return the turns; a system message that the template does not render joins the first user turn."""
         turns = list(turns)
         if len(turns) < 2 or turns[0].role != "system" or self.takes_system:
             return turns
@@ -627,13 +626,13 @@ class PlainFormat(ChatFormat):
     takes_messages = False
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
-        """What the tokenizer puts in front of any text (one BOS at most), and the plain text."""
+        """Encode the plain text after the tokens that the tokenizer adds before a text (at most one BOS)."""
         bos = self._bos
         lead = self._lead if bos is None or bos in self._lead else (bos, *self._lead)
         return lead + self._plain(plain_text(turns))
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
-        """The ids that the answer adds to the prompt's, up to the token that holds the newline after it."""
+        """Return the ids that the answer adds to the prompt, up to the token with the newline after it."""
         prompt = self._plain(plain_text(turns))
         tokens = self._plain(plain_text([*turns, Turn("assistant", answer)]) + self._between)
         if tokens[: len(prompt)] != prompt:
@@ -642,16 +641,16 @@ class PlainFormat(ChatFormat):
 
     @cached_property
     def stops(self) -> frozenset[int]:
-        """The model's ends of text and every token that holds a newline."""
+        """The model's ends of text and every token with a newline."""
         return self.eos | self._newlines
 
     @cached_property
     def end_of_turn(self) -> _Ids:
-        """The newline as it is encoded between two turns."""
+        """The encoded newline between two turns."""
         return self._until_newline(self._plain(f"a.{self._between}")[len(self._plain("a.")) :], "")
 
     def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
-        """The kept tokens and a newline; where the tokenizer merges the two (".\\n"), the merged token."""
+        """Return the tokens and a newline, or a merged last token if the tokenizer merges them (".\\n")."""
         encoded, n = self._until_newline(self._plain(text + self._between), text), len(tokens)
         merged = len(encoded) == n and encoded[:-1] == tokens[:-1]
         return encoded if merged or encoded[:n] == tokens else tokens + self.end_of_turn
@@ -669,6 +668,6 @@ class PlainFormat(ChatFormat):
 
     @cached_property
     def _between(self) -> str:
-        """The text between an answer and the next turn, and that turn's beginning."""
+        """The text between an answer and the next turn, with the beginning of that turn."""
         turns = [Turn("user", "a"), Turn("assistant", "b"), Turn("user", "Question")]
         return plain_text(turns).removeprefix(plain_text(turns[:2]))

@@ -1,7 +1,7 @@
-"""Checkpoints as transformers reads them: settings are checked first, and failures become a ModelError.
+"""Read checkpoints with transformers after a check of their settings; failures become ModelErrors.
 
-Code that comes with a checkpoint is never run: a checkpoint that asks for it is refused. So are sizes for
-which building the model would take hours, and quantisation that transformers would silently ignore.
+Code in a checkpoint is never run: a checkpoint that requires it is rejected. Also rejected are sizes for
+which building the model would take hours, and quantization that transformers would silently ignore.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _CODE_KEY = "auto_map"
-_COUNTS = re.compile(r"num_\w+|n_layers?")  # modules, or labels, are made one by one for each of these
+_COUNTS = re.compile(r"num_\w+|n_layers?")  # numbers of modules or labels that are created one by one
 _AT_LEAST_ONE = ("vocab_size", "num_hidden_layers", "n_layer")
 _MOST_MODULES = 10**5
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "*.model", "chat_template*", "added_tokens.json")
@@ -37,7 +37,7 @@ _WEIGHT_FILES = (
 
 
 def read_config(failure: str, location: Location, revision: str | None) -> Any:
-    """The configuration of a checkpoint, after `check_settings`."""
+    """Return the configuration of a checkpoint, after `check_settings`."""
     from transformers import AutoConfig
 
     check_settings(failure, location, revision)
@@ -54,9 +54,9 @@ def read_checkpoint(
     dtype: str | torch.dtype,
     **options: str,
 ) -> tuple[Any, Any, Any]:
-    """Tokenizer and model of a checkpoint, and transformers' report on its weights."""
+    """Return tokenizer and model of a checkpoint, and the report of transformers on its weights."""
     tokenizer = _read_tokenizer(failure, location, revision)
-    check_settings(failure, location, revision)  # a hub checkpoint's files have been fetched by now
+    check_settings(failure, location, revision)  # again, because files of a hub checkpoint now exist
     with silenced(), as_model_error(f"{failure}: its weights", location.source):
         model, report = _from_pretrained(
             kind, location, revision, dtype=dtype, output_loading_info=True, weights_only=True, **options
@@ -65,13 +65,13 @@ def read_checkpoint(
 
 
 def read_tokenizer(failure: str, location: Location) -> tuple[Any, set[int]]:
-    """The tokenizer of a checkpoint alone, and the tokens that end a text for its model."""
+    """Return the tokenizer of a checkpoint, and the tokens that end a text for its model."""
     from transformers import GenerationConfig
 
     check_settings(failure, location)
     tokenizer = _read_tokenizer(failure, location, None)
     ends = {tokenizer.eos_token_id}
-    with silenced(), suppress(OSError):  # not every checkpoint has one
+    with silenced(), suppress(OSError):  # some checkpoints have no generation config
         eos = _from_pretrained(GenerationConfig, location, None).eos_token_id
         ends |= set(eos if isinstance(eos, list) else [eos])
     return tokenizer, {token for token in ends if type(token) is int}
@@ -85,7 +85,7 @@ def _read_tokenizer(failure: str, location: Location, revision: str | None) -> A
 
 
 def _from_pretrained(kind: Any, location: Location, revision: str | None, **options: Any) -> Any:
-    """What a class of transformers reads; it must not ask on stdin whether the checkpoint's code may run."""
+    """Read with a class of transformers; `trust_remote_code=False` avoids its question on stdin."""
     return kind.from_pretrained(
         location.source,
         revision=revision or "main",
@@ -96,7 +96,7 @@ def _from_pretrained(kind: Any, location: Location, revision: str | None, **opti
 
 
 def revision_of(location: Location, config: Any) -> str:
-    """The hash of a directory's files or of its GGUF, or the hub's commit."""
+    """Return the hash of the files of a directory or of a GGUF, or the commit on the hub."""
     if location.revision:
         return location.revision
     if Path(location.source).is_dir():
@@ -105,7 +105,7 @@ def revision_of(location: Location, config: Any) -> str:
 
 
 def files_hash(directory: Path) -> str:
-    """sha256 over configuration, tokenizer and weight files and their names."""
+    """Return the sha256 of the names and contents of configuration, tokenizer and weight files."""
     files = {
         path
         for pattern in ("config.json", *_TOKENIZER_FILES, *_WEIGHT_FILES)
@@ -119,12 +119,12 @@ def files_hash(directory: Path) -> str:
 
 
 def check_settings(failure: str, location: Location, revision: str | None = None) -> None:
-    """Refuse a checkpoint whose settings (of model, tokenizer or processor) must not be followed.
+    """Reject a checkpoint with unsafe settings of model, tokenizer or processor.
 
-    For a checkpoint on the hub, the files that its client has fetched are checked.
+    For a checkpoint on the hub, this checks the files in the cache of the hub client.
     """
     folder: Path | None = Path(location.source)
-    if location.on_hub:  # the folder in which the hub's client keeps the files, if there is one
+    if location.on_hub:  # the folder of the hub client's cache, if it exists
         from huggingface_hub import try_to_load_from_cache
 
         config_path = try_to_load_from_cache(location.source, "config.json", revision=revision)
@@ -132,13 +132,12 @@ def check_settings(failure: str, location: Location, revision: str | None = None
     for path in sorted(folder.glob("*config*.json")) if folder else ():
         if classes := _code_classes(_content(path)):
             raise ModelError(
-                f"{failure}: {path} asks for code of its own ({_CODE_KEY}: {', '.join(classes)[:80]}), and "
-                "code in a model's directory is never run; "
-                f"{_remedy(_content(path.parent / 'config.json'), path.name)}"
+                f"{failure}: {path} requires the checkpoint's code ({_CODE_KEY}: {', '.join(classes)[:80]}), "
+                f"which is never run. {_remedy(_content(path.parent / 'config.json'), path.name)}"
             )
     config = _content(folder / "config.json") if folder else None
     for problem in _problems(config if isinstance(config, dict) else {}):
-        raise ModelError(f"{failure}: its config.json says {problem}")
+        raise ModelError(f"{failure}: its config.json has {problem}")
 
 
 def _problems(config: Mapping[str, object]) -> Iterator[str]:
@@ -146,13 +145,13 @@ def _problems(config: Mapping[str, object]) -> Iterator[str]:
         if isinstance(value, dict) and key.endswith("_config") and key != "quantization_config":
             yield from _problems(value)
         if type(value) is int and key in _AT_LEAST_ONE and value < 1:
-            yield f"{key} = {value}; at least 1 is needed"
+            yield f"{key} = {value}, expected at least 1"
         if type(value) is int and _COUNTS.fullmatch(key) and value > _MOST_MODULES:
-            yield f"{key} = {str(value)[:20]}…; no model has more than {_MOST_MODULES}"
+            yield f"{key} = {str(value)[:20]}…, expected at most {_MOST_MODULES}"
     if (quantization := config.get("quantization_config")) is not None and not _is_known(quantization):
         yield (
-            f"quantization_config = {shown(quantization)}, whose quant_method transformers does not know; "
-            "use a checkpoint that is not quantised, or quantised in another way"
+            f"quantization_config = {shown(quantization)}, whose quant_method is unknown to transformers. "
+            "Use a checkpoint without quantization, or with another quantization"
         )
 
 
@@ -170,12 +169,12 @@ def _remedy(config: Any, file: str) -> str:
 
     kind = config.get("model_type") if isinstance(config, dict) else None
     if isinstance(kind, str) and kind in CONFIG_MAPPING_NAMES:
-        return f"transformers has a {kind} of its own: take {_CODE_KEY} out of {file} (in a copy) to use that"
-    return f"transformers itself does not know {shown(kind)}: use a checkpoint of a kind that it knows"
+        return f"To use the {kind} of transformers, remove {_CODE_KEY} from {file} (in a copy)"
+    return f"Use a checkpoint of a type that transformers supports, not {shown(kind)}"
 
 
 def _content(path: Path) -> Any:
-    """The JSON in a file; None if the file is missing or damaged, which its loader reports."""
+    """Return the JSON in a file; None if the file is missing or damaged, which the loader will report."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -183,7 +182,7 @@ def _content(path: Path) -> Any:
 
 
 def _code_classes(settings: Any) -> list[str]:
-    """The checkpoint's own classes that settings name, nested settings included."""
+    """Return the classes of the checkpoint that settings name, nested settings included."""
     if not isinstance(settings, dict):
         return []
     named = settings.get(_CODE_KEY) or []
@@ -194,7 +193,7 @@ def _code_classes(settings: Any) -> list[str]:
 
 @contextmanager
 def as_model_error(failure: str, source: str) -> Iterator[None]:
-    """Turn whatever the loaders of transformers raise into a ModelError."""
+    """Convert any exception of the loaders of transformers to a ModelError."""
     from safetensors import SafetensorError
 
     try:
@@ -203,32 +202,32 @@ def as_model_error(failure: str, source: str) -> Iterator[None]:
         raise
     except SafetensorError as error:
         raise ModelError(
-            f"{failure}: a safetensors file is damaged ({error}); fetch or save it again"
+            f"{failure}: a safetensors file is damaged ({error}). Download or save it again"
         ) from error
     except UnpicklingError as error:
         raise ModelError(
-            f"{failure}: its pickled weights hold more than tensors, and no such code is run; use a "
-            "checkpoint with safetensors, or convert it where you trust it"
+            f"{failure}: its pickled weights contain code, which is never run. Use a checkpoint with "
+            "safetensors, or convert it if you trust it"
         ) from error
-    except Exception as error:  # a wrong value in a file may raise anything
+    except Exception as error:  # an invalid value in a file may raise any exception
         reason = f"{failure}: {_reason(error)}"
         if not Path(source).is_dir():
             reason += (
-                " (no directory here, so the hub was asked; if it cannot be reached, give the path of a "
+                f" ({shown(source)} is not a directory, so the name was looked up on the hub. If the hub "
+                "cannot be reached, pass the path of a directory)"
             )
-            reason += "directory)"
         raise ModelError(reason) from error
 
 
 def _reason(error: Exception) -> str:
-    """The loader's message, or its meaning where that is unclear."""
+    """Return the message of the loader, or a clearer message."""
     reason = " ".join(str(error).split())[:500]
     if isinstance(error, MemoryError) or "can't allocate memory" in reason:
-        return "there is not enough memory for it; use a smaller model or dtype, or another device"
+        return "not enough memory. Use a smaller model or dtype, or another device"
     if "ignore_mismatched_sizes" in reason:
-        return "their shapes are not those that its config.json says"
+        return "the shapes differ from its config.json"
     if "trust_remote_code" in reason:
-        return "it needs code of its own, which is never run; use a checkpoint that transformers knows"
+        return "it requires its own code, which is never run. Use a checkpoint that transformers supports"
     if isinstance(error, (OSError, ValueError, ImportError)) or type(error).__module__ != "builtins":
         return reason
     return f"a value in its files is wrong or missing ({type(error).__name__}: {reason})"

@@ -1,18 +1,18 @@
-"""Cluster answers by meaning with as few calls of a model as possible (meaning.md 2; spec section 5, 4-6).
+"""Cluster answers by meaning with few calls of a model (spec section 5, 4-6).
 
-The unit is the distinct answer as it was written. Each unordered pair of them has one verdict: rules on the
-two answers, equal normal forms and values that differ decide first (`semcal.meaning.rules.decide`). The rest
-is the model's, which reads normal forms and has to entail in both directions.
+The units are the distinct original answers. Each unordered pair has one verdict. Rules, equal normal forms
+and different values decide first (`semcal.meaning.rules.decide`). The model decides the other pairs: it reads
+normal forms and must accept both directions.
 
-`components` joins pairs that are the same by rule first, then pairs that the model accepts, by falling
-margin, ties by the two texts. A pair that is different by rule is a cannot-link: a join that would bring both
-into one cluster is skipped. So the clusters depend on the set of texts alone. `greedy` lets each answer join
-the first cluster whose first member it is equivalent to, without cannot-links. In a cluster of `complete` all
-pairs are equivalent.
+`components` first joins pairs that are equal by rule, then pairs that the model accepts, by descending margin
+and then by the texts. A pair that differs by rule is a cannot-link: a join that would put both answers into
+one cluster is skipped. Therefore the clusters depend only on the set of texts. `greedy` lets each answer join
+the first cluster whose first member it is equivalent to, without cannot-links. In `complete`, all pairs in a
+cluster are equivalent.
 
-The model is not asked about pairs whose verdict cannot change the clusters. If no cannot-link stands inside a
-connected component of accepted pairs, the component is the cluster, in whatever order its pairs are joined.
-So components are grown first, and all pairs are asked only of components that hold a cannot-link.
+The model does not decide pairs whose verdict cannot change the clusters. A connected component of accepted
+pairs without a cannot-link is a cluster, whatever the order of joins. Therefore components are grown first,
+and all pairs are decided only in components with a cannot-link.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
 
 LINKAGES = ("components", "greedy", "complete")
-#: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
+#: Pairs per round: new questions start when others finish, so that batches stay full and memory is bounded.
 PAIRS_PER_ROUND = 2048
 
 TextPair = tuple[str, str]
-#: Yields pairs of normal forms to compare next, is sent their margins, returns the clusters of answers.
+#: A generator that yields pairs of normal forms to compare, receives their margins, and returns the clusters.
 Search = Generator[list[TextPair], list[float], list[list[str]]]
 
 
@@ -59,8 +59,8 @@ class Clustering:
     """Clusters of every question, and their cost."""
 
     clusters: list[list[list[int]]]  # per question a partition of its samples, numbered by first sample
-    calls: int  # ordered pairs of normal forms that the equivalence decided
-    plain_calls: int  # all ordered pairs of samples, m (m − 1) per question: the cost of deciding each
+    calls: int  # number of ordered pairs of normal forms that the equivalence decided
+    plain_calls: int  # number of all ordered pairs of samples, m (m − 1) per question
 
 
 def cluster_answers(
@@ -73,35 +73,35 @@ def cluster_answers(
     finished: Sequence[Sequence[bool]] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Clustering:
-    """Group the sampled answers of each question by meaning.
+    """Cluster the sampled answers of each question by meaning.
 
-    Rules, equal normal forms and different values decide before the equivalence is asked (see the module).
-    The empty answer is a cluster of its own, and so is no answer at all (None). Of the pairs that are left
-    the equivalence decides those that the partition depends on, each ordered pair of normal forms at most
-    once and the second direction only where the first entails.
+    Rules, equal normal forms and different values decide before the equivalence (see the module). Empty
+    answers are one cluster, and so are missing answers (None). The equivalence decides the remaining pairs
+    that can change the partition: each ordered pair of normal forms at most once, and the second direction
+    only if the first entails.
 
     Parameters
     ----------
     questions : sequence of str, length Q
     answers : sequence of sequence of str or None, length Q
-        The samples of each question as they were written; their number m may differ by question.
+        The original samples of each question; their number m may differ between questions.
     equivalence : Equivalence
-        Decides whether one answer entails another. `ExactMatch` stands for equal forms alone, without rules.
+        Decides entailment. `ExactMatch` compares only forms, without rules.
     linkage : {"components", "greedy", "complete"}
-        Connected components with cannot-links; each answer to the first cluster whose first member it is
-        equivalent to (Kuhn et al., 2023); or clusters in which all pairs are equivalent
-        (:func:`semcal.measures.complete`, of the samples).
+        Connected components with cannot-links; greedy clusters, in which each answer joins the first cluster
+        whose first member it is equivalent to (Kuhn et al., 2023); or clusters in which all pairs are
+        equivalent (:func:`semcal.measures.complete`, of the samples).
     merge_refusals : bool
-        Put all refusals ("I don't know", …) into one cluster by rule.
+        Put all refusals ("I don't know", …) into one cluster.
     finished : sequence of sequence of bool, length Q, optional
-        Whether each sample ended before the token limit. A number at the end of a cut sample is no value.
+        True for samples that ended before the token limit. A number at the end of a cut sample is ignored.
     progress : callable, optional
-        Called with the number of questions finished so far, whenever it has grown.
+        Function that receives the number of finished questions when it increases.
 
     Raises
     ------
     InputError
-        If there are not as many lists of answers as questions.
+        If the numbers of questions and lists of answers differ.
     UsageError
         If the linkage is unknown.
 
@@ -121,8 +121,7 @@ def cluster_answers(
     check_name(linkage, LINKAGES, what="linkage")
     if len(questions) != len(answers):
         raise InputError(
-            f"every question needs its list of answers: got {len(questions)} questions "
-            f"and {len(answers)} lists"
+            f"answers: got {len(answers)} lists for {len(questions)} questions. Pass one list per question"
         )
     whole = [[True] * len(texts) for texts in answers] if finished is None else finished
     rows = [
@@ -143,7 +142,7 @@ def cluster_answers(
 
 
 class QuestionSearch:
-    """The search for the clusters of one question's distinct answers."""
+    """The search for clusters of the distinct answers of one question."""
 
     def __init__(self, question: str, search: Search) -> None:
         self.question = question
@@ -152,11 +151,11 @@ class QuestionSearch:
         self._search = search
 
     def start(self) -> bool:
-        """Find the first pairs to ask about; false if there are none."""
+        """Find the first pairs to decide; return False if there are none."""
         return self._take(lambda: next(self._search))
 
     def advance(self, margins: list[float]) -> bool:
-        """Take the margins of the pending pairs; true if more pairs are pending."""
+        """Accept the margins of the pending pairs; return True if more pairs are pending."""
         return self._take(lambda: self._search.send(margins))
 
     def _take(self, step: Callable[[], list[TextPair]]) -> bool:
@@ -198,13 +197,13 @@ class _Row(QuestionSearch):
         super().__init__(question, search)
 
     def clusters(self) -> list[list[int]]:
-        """Clusters as sorted sample indices, ordered by first sample."""
+        """Return clusters as sorted sample indices, ordered by first sample."""
         together = [[i for text in cluster for i in self._positions[text]] for cluster in self.found]
         return sorted(sorted(cluster) for cluster in [*self._apart.values(), *together])
 
 
 def _apart(text: str | None, *, merge_refusals: bool) -> str:
-    """Return the name of the cluster that a sample belongs to without a comparison, "" if there is none."""
+    """Return the name of the cluster of a sample that needs no comparison, else ""."""
     if text is None:
         return "no answer"
     if not text.strip():
@@ -223,7 +222,7 @@ class Relation:
         self._verdicts: dict[TextPair, bool | None] = {}
 
     def verdict(self, first: str, second: str) -> bool | None:
-        """Return whether two answers mean the same by rule; None if rules do not say."""
+        """Return whether two answers mean the same by rule; None if no rule decides."""
         pair = (first, second) if first < second else (second, first)
         if pair not in self._verdicts:
             cut = pair[0] in self._cut, pair[1] in self._cut
@@ -231,19 +230,19 @@ class Relation:
         return self._verdicts[pair]
 
     def form_pair(self, first: str, second: str) -> TextPair:
-        """Return what the model is asked of two answers: their normal forms, the shorter first."""
+        """Return the pair for the model: the normal forms of two answers, the shorter first."""
         one, other = sorted((self.forms[first], self.forms[second]), key=_rank)
         return one, other
 
 
 def _equality(units: list[str]) -> Search:
-    """Each distinct form is a cluster; no pair is compared."""
+    """Return each distinct form as a cluster, without comparisons."""
     yield from ()
     return [[unit] for unit in units]
 
 
 def _components(relation: Relation) -> Search:
-    """Join by falling margin, and never what a rule keeps apart."""
+    """Join pairs by descending margin, except across cannot-links."""
     texts = sorted(relation.texts)
     same = [pair for pair in combinations(texts, 2) if relation.verdict(*pair)]
     units = _join(texts, [(math.inf, *pair) for pair in same], relation)
@@ -275,7 +274,7 @@ def _components(relation: Relation) -> Search:
 def _ask(
     pairs: list[TextPair], margins: dict[TextPair, float]
 ) -> Generator[list[TextPair], list[float], None]:
-    """Ask about the pairs of forms that have no margin yet."""
+    """Yield the pairs of forms without a margin, and store their margins."""
     unknown = [pair for pair in dict.fromkeys(pairs) if pair not in margins]
     if unknown:
         found = yield unknown
@@ -285,7 +284,7 @@ def _ask(
 def _accepted(
     unit: list[str], others: list[list[str]], relation: Relation, margins: dict[TextPair, float]
 ) -> Generator[list[TextPair], list[float], tuple[list[list[str]], list[list[str]]]]:
-    """Split units into those that the model holds equivalent to one unit by some pair, and the rest."""
+    """Split units into those that share an accepted pair with `unit`, and the rest."""
     queues = {
         place: list(dict.fromkeys(relation.form_pair(*pair) for pair in product(unit, other)))
         for place, other in enumerate(others)
@@ -311,7 +310,7 @@ def _may_be_one(units: Sequence[list[str]], relation: Relation) -> bool:
 
 
 def _join(texts: Sequence[str], joins: list[tuple[float, str, str]], relation: Relation) -> list[list[str]]:
-    """Join clusters of texts, the surest pair first, unless a rule keeps two of their members apart."""
+    """Join clusters of texts by descending margin of pairs, except clusters with a cannot-link."""
     home = {text: [text] for text in texts}
     for _, first, second in sorted(joins, key=lambda join: (-join[0], join[1], join[2])):
         one, other = home[first], home[second]
@@ -341,7 +340,7 @@ def _greedy(relation: Relation) -> Search:
 
 
 def _complete(relation: Relation) -> Search:
-    """Compare all pairs, the most frequent answers first, and link the samples."""
+    """Compare all pairs, the most frequent answers first, and cluster the samples by complete linkage."""
     ordered = sorted(relation.texts, key=lambda text: (-relation.counts[text], *_rank(text)))
     margins: dict[TextPair, float] = {}
     open_pairs = [pair for pair in combinations(ordered, 2) if relation.verdict(*pair) is None]
@@ -361,20 +360,20 @@ _SEARCHES: dict[str, Callable[[Relation], Search]] = {
 
 
 def _rank(form: str) -> tuple[int, str]:
-    """Short answers first: they are frequent, and less likely to entail a longer one."""
+    """Return the sort key of forms: short answers are frequent, and rarely entail longer answers."""
     return len(form), form
 
 
 @dataclass
 class Verdicts:
-    """Margins of pairs, each decided once, the reverse direction only where the first entails."""
+    """Margins of pairs; each pair is decided once, the reverse direction only if the first entails."""
 
     equivalence: Equivalence
     calls: int = 0
     _margins: dict[Triple, float] = field(default_factory=dict)
 
     def margins(self, questions: Sequence[str], pairs: Sequence[TextPair]) -> list[float]:
-        """Return for each pair of normal forms the smaller margin of its directions, > 0 if both entail."""
+        """Return the smaller margin of the two directions of each pair of forms, > 0 if both entail."""
         triples = [(question, *pair) for question, pair in zip(questions, pairs)]
         forward = self._asked(triples)
         if getattr(self.equivalence, "symmetric", False):
@@ -392,7 +391,7 @@ class Verdicts:
 
 
 def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[int]:
-    """Finish all searches, many at a time; yields after each round how many it has finished."""
+    """Finish all searches, many at a time; yield the number of finished searches after each round."""
     waiting = iter(searches)
     active: list[QuestionSearch] = []
     while True:
@@ -417,22 +416,22 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """How answers are clustered by meaning.
+    """Settings for clusters of answers by meaning.
 
     Attributes
     ----------
     equivalence : Equivalence, str or Path
-        Decides which answers mean the same: "default", "exact", labels ("among:spam,ham"), the directory or
-        id of an NLI model, or what `semcal.load_equivalence` returns.
+        The equivalence of answers: "default", "exact", labels ("among:spam,ham"), the directory or id of an
+        NLI model, or a result of `semcal.load_equivalence`.
     linkage : {"components", "greedy", "complete"}
-        How equal pairs become clusters.
+        The rule that forms clusters from equivalent pairs.
     merge_refusals : bool
         Put all refusals to answer into one cluster.
 
     Raises
     ------
     UsageError
-        If there is no such linkage.
+        If the linkage is unknown.
 
     Examples
     --------
@@ -449,13 +448,13 @@ class ClusterConfig:
 
     @property
     def judge(self) -> Equivalence:
-        """The equivalence, which must be loaded (`semcal.inputs.load_cluster_config`)."""
+        """The loaded equivalence (see `semcal.inputs.load_cluster_config`)."""
         assert not isinstance(self.equivalence, str | Path)
         return self.equivalence
 
     @property
     def address(self) -> str:
-        """The name of the equivalence, by which it can be loaded again."""
+        """The name from which the equivalence can be loaded again."""
         named = isinstance(self.equivalence, str | Path)
         return str(self.equivalence) if named else address_of(self.judge)
 
@@ -467,11 +466,11 @@ def check_clusterable(row: Row) -> None:
 
 @dataclass(frozen=True)
 class ClusteredRows:
-    """Rows with clusters, and what they cost."""
+    """Rows with clusters, and their cost."""
 
     rows: list[Row]
-    calls: int  # pairs that had to be decided
-    hits: int = 0  # those of them that the file of verdicts knew
+    calls: int  # number of decided pairs
+    hits: int = 0  # number of these pairs from the file of verdicts
 
 
 def cluster_rows(
@@ -482,10 +481,9 @@ def cluster_rows(
 ) -> ClusteredRows:
     """Add `normal_forms`, `clusters` and `clustered_by` to rows.
 
-    Rows have `question` and `samples`, whose texts are taken as they are and never cut; a number at the end
-    of one that is not `finished` keeps none apart. Samples of several `temperatures` are clustered apart, and
-    all clusters stand in the order of their first samples. `progress` gets the number of questions that are
-    settled.
+    Rows have `question` and `samples`, whose texts are not cut; a number at the end of an unfinished sample
+    is ignored. Samples of different `temperatures` are clustered separately, and all clusters are in the
+    order of their first samples. `progress` receives the number of finished questions.
     """
     equivalence = config.judge
     hits = _hits(equivalence)
@@ -522,19 +520,19 @@ def cluster_missing(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> list[Row]:
-    """Cluster the rows that hold no `clusters` yet; the others are as they were."""
+    """Cluster the rows without `clusters`; other rows are unchanged."""
     new = [row for row in rows if not row.has("clusters")]
     clustered = iter(cluster_rows(new, config, progress=progress).rows)
     return [row if row.has("clusters") else next(clustered) for row in rows]
 
 
 def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalence) -> list[Row]:
-    """Find the meaning of an answer that is not read of the draws, "greedy" or "given", among their clusters.
+    """Find the cluster of an answer that is not a sample, "greedy" or "given".
 
-    It is the meaning of the samples of the answer's normal form, unless a rule keeps them apart; else the
-    meaning most of whose samples are equivalent to the answer, of several the largest and then the first. It
-    is None if no sample is, or if the answer is none of the labels. No answer (null) means the samples
-    without one. Rows are clustered, with samples at one temperature each.
+    The cluster is that of samples with the normal form of the answer, unless a rule separates them. Otherwise
+    it is the cluster with the most samples that are equivalent to the answer; among several the largest, then
+    the first. It is None without an equivalent sample, or if the answer is not a label. A missing answer
+    (null) belongs to the samples without an answer. Rows have clusters, and samples at one temperature.
     """
     answers = stated_answers(rows, kind)
     searches = [
@@ -553,7 +551,7 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
 
 
 def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) -> RowsAt:
-    """`match_answers` at each temperature, each pair decided once; "modal" rows as they are."""
+    """Apply `match_answers` at each temperature, with each pair decided once; "modal" rows are unchanged."""
     if kind == "modal":
         return rows
     assert equivalence is not None
@@ -562,7 +560,7 @@ def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) ->
 
 
 def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
-    """Find the samples that mean the same as an answer: those of its form, or else all equivalent ones."""
+    """Find the samples with the meaning of an answer: samples of its form, or else all equivalent samples."""
     texts = [text for text in dict.fromkeys(row.samples) if text is not None]
     if not answer.strip():
         return [[text for text in texts if not text.strip()]]
@@ -587,14 +585,14 @@ def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
 
 
 def _by_temperature(row: Row) -> list[list[int]]:
-    """The draws of each temperature; all of them where the row names none."""
+    """Return the sample indices of each temperature; all samples of a row without temperatures."""
     temperatures = row.temperatures or [1.0] * len(row.samples)
     return [[i for i, t in enumerate(temperatures) if t == value] for value in dict.fromkeys(temperatures)]
 
 
 @dataclass(frozen=True)
 class ClusterStep(Step):
-    """Groups the answers of rows by meaning: `cluster_rows`."""
+    """A step that clusters the answers of rows with `cluster_rows`."""
 
     name: ClassVar[str] = "cluster"
     needs: ClassVar[tuple[str, ...]] = ("equivalence",)
@@ -602,7 +600,7 @@ class ClusterStep(Step):
     merge_refusals: bool = False
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
-        """Cluster those rows that a server has answered."""
+        """Cluster the rows without a failure."""
         answered = [row for row in rows if row.failure is None]
         config = ClusterConfig(models.equivalence, self.linkage, self.merge_refusals)
         clustered = cluster_rows(answered, config, progress=progress)

@@ -1,6 +1,6 @@
-"""Token distributions that need no fit, and the random numbers of samples (spec sections 4 and 6).
+"""Token distributions without a fit, and the random numbers of samples (spec sections 4 and 6).
 
-Nothing here imports torch before there are tensors.
+This module does not import torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Temperature:
-    """softmax(z / T) at a given temperature, reported as `method`.
+    """The distribution softmax(z / T) at a given temperature; `method` is its name in reports.
 
     Raises
     ------
@@ -37,7 +37,7 @@ class Temperature:
 
     def __init__(self, temperature: float, *, method: str = "T") -> None:
         if isinstance(temperature, str) or not (math.isfinite(temperature) and temperature > 0):
-            raise UsageError(f"a temperature is a positive number, got {temperature!r}")
+            raise UsageError(f"temperature: got {temperature!r}. Pass a positive number")
         self.temperature = float(temperature)
         self.method = method
 
@@ -65,10 +65,10 @@ class SE(Temperature):
 
 @dataclass(frozen=True)
 class Greedy:
-    """Greedy decoding as a distribution, so that greedy answers are drawn in the same pass as samples.
+    """Greedy decoding as a distribution, so that one pass yields greedy answers and samples.
 
-    All probability lies on the most likely token of `of`, by default the model's own. No temperature changes
-    which token that is; Platt can.
+    The most likely token of `of`, by default the distribution of the model, has all probability. A
+    temperature does not change this token, but Platt can.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Greedy:
     method = "greedy"
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return 0 at the first of the most likely tokens and -inf elsewhere; NaN where a row has NaN."""
+        """Return 0 for the first of the most likely tokens and -inf for others; NaN in rows with NaN."""
         log_probs = self.of.log_probs(logits)
         top = log_probs.argmax(-1, keepdim=True)
         sure = log_probs.gather(-1, top)
@@ -89,7 +89,7 @@ class Greedy:
 
 
 def fingerprint(recalibrator: AnyRecalibrator) -> str:
-    """Return a text that identifies a recalibrator's distribution on every machine: settings and weights.
+    """Return a text that identifies a recalibrator on every machine by its settings and weights.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def fingerprint(recalibrator: AnyRecalibrator) -> str:
 
 
 def temperature_of(recalibrator: AnyRecalibrator) -> float | None:
-    """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
+    """Return the single T by which a recalibrator divides every logit; None without one, or before a fit."""
     temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
     return temperature if isinstance(temperature, float) else None
 
@@ -110,17 +110,19 @@ def check_at_least_one(**options: int) -> None:
     """Raise UsageError for an option below 1."""
     for name, value in options.items():
         if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
+            raise UsageError(f"{name}: got {value}. Pass a whole number of at least 1")
 
 
 def uniforms(seed: int, question_id: str, *, m: int, steps: int, first: int = 0) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) for `m` draws, from number `first` on, of up to `steps` tokens (spec 4).
+    """Return uniform numbers in [0, 1) for `m` samples, from index `first`, of up to `steps` tokens (spec 4).
 
-    Philox, a counter-based generator (Salmon et al. 2011, doi:10.1145/2063384.2063405), is keyed by a hash of
-    the seed and the question id; the draw is a word of its counter and the step a position in its stream. So
-    batches, the order of questions, the number of draws and the temperature do not change any number.
+    The generator is Philox, which is counter-based (Salmon et al. 2011, doi:10.1145/2063384.2063405). Its key
+    is a hash of the seed and the question id, the sample is a word of its counter and the step is a position
+    in its stream. Therefore batches, the order of questions, the number of samples and the temperature do not
+    change any number.
 
-    Returns (m, steps) float64, multiples of 2**-53; asking for more rows or columns changes none of them.
+    The result is (m, steps) float64, multiples of 2**-53. More rows or columns do not change the other
+    numbers.
 
     >>> u = uniforms(0, "q1", m=2, steps=3)
     >>> bool((uniforms(0, "q1", m=5, steps=9)[:2, :3] == u).all())
@@ -137,7 +139,7 @@ def uniforms(seed: int, question_id: str, *, m: int, steps: int, first: int = 0)
 
 
 def _key(seed: int, question_id: str) -> NDArray[np.uint64]:
-    """128 bits from the seed and the question id; the seed's length in front keeps the two apart."""
+    """Hash the seed and the question id to 128 bits; the length of the seed separates the two."""
     number = str(seed)
     text = f"{len(number)}:{number}:{question_id}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,19 +1,19 @@
-"""Does one answer entail another? The protocol, exact match, the embedded model, and verdicts on disk.
+"""Entailment between answers: the protocol, exact match, the embedded model, and verdicts on disk.
 
-An equivalence decides *directed* entailment between normal forms and nothing else (spec section 5, 4).
-Rules (`semcal.meaning.rules`), equality of normal forms, both directions and linkage stand in `clustering`.
+An equivalence only decides *directed* entailment between normal forms (spec section 5, 4). The module
+`clustering` applies rules (`semcal.meaning.rules`), equality of normal forms, both directions and linkage.
 
 `EmbeddedEquivalence` is a small cross-encoder for real text that needs no PyTorch: MiniLM with six layers,
 trained on pairs of answers, run by ONNX Runtime in integers of 8 bits. It reads
-`[CLS] question [SEP] answer [SEP] other answer [SEP]` once, the lesser answer first, so that a pair has one
-verdict in either direction. A far smaller network maps each answer to a vector: answers without a common
-word whose vectors are far apart differ, and their pair is not read. Both networks read one text at a time,
-so that no verdict depends on the company of its pair.
+`[CLS] question [SEP] answer [SEP] other answer [SEP]` once, in sorted order of the answers, so that both
+directions have the same verdict. A much smaller network maps each answer to a vector: two answers without a
+common word and with distant vectors differ, and their pair is not read. Both networks read one text at a
+time, so that a verdict does not depend on other pairs.
 
-`CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6),
-each with its margin, so that a later run joins clusters exactly as the first did. The file is opened for each
-look-up and closed again, so that forked workers share no connection. One idle connection stays open: closing
-the last one would write the whole log back into the file and wait for the disk.
+`CachedEquivalence` stores verdicts in one SQLite file that methods, runs and processes share (section 5, 6).
+Each verdict has its margin, so that a later run joins clusters exactly as the first run. The file is opened
+for each look-up and closed again, so that forked workers share no connection. One idle connection stays open,
+because closing the last connection would write the whole log back into the file and wait for the disk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from semcal.hub_names import NLI_MODEL
 from semcal.registry import Catalogue
 from semcal.text.normal_form import TEXT_RULES, asks_for_code, code_form, letter_form, normal_form
 
-#: The name of the model that comes with the package, which is used where nothing is given.
+#: The name of the embedded model, which is the default.
 DEFAULT = "default"
 #: (question, premise answer, hypothesis answer); the answers are normal forms.
 Triple = tuple[str, str, str]
@@ -60,49 +60,49 @@ Triple = tuple[str, str, str]
 class Equivalence(Protocol):
     """Directed entailment between two answers to one question.
 
-    Every implementation keeps three promises: verdicts come back in the order of the triples, a verdict
-    depends on its own triple alone and not on the rest of the call, and the same name and revision give
-    the same verdicts (they are the key under which verdicts are stored on disk).
+    Every implementation guarantees three properties: verdicts are in the order of the triples; a verdict
+    depends only on its triple, not on the other triples of the call; and equal name and revision imply equal
+    verdicts, because they are the key of verdicts on disk.
     """
 
     @property
     def name(self) -> str:
-        """The model's id or directory name, or what stands for it: "exact"."""
+        """The id or directory name of the model, or another name such as "exact"."""
 
     @property
     def revision(self) -> str:
-        """The commit or the hash of the model; another revision may decide otherwise."""
+        """The commit or the hash of the model; another revision may have other verdicts."""
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        """Return for each (question, premise, hypothesis) True if the premise entails the hypothesis."""
 
 
 @runtime_checkable
 class Scoring(Equivalence, Protocol):
-    """An equivalence that tells how surely it decides."""
+    """An equivalence whose verdicts have margins."""
 
     def margins(self, triples: Sequence[Triple]) -> list[float]:
-        """Return a number for each triple: > 0 if the premise entails the hypothesis, larger if surer.
+        """Return a margin for each triple: > 0 if the premise entails the hypothesis, larger if more certain.
 
-        Clusters are joined by falling margin. Margins are rounded to three decimals, so that the order does
-        not change with the batch that a triple is in.
+        Clusters are joined by descending margin. Margins are rounded to three decimals, so that the order
+        does not depend on the batch of a triple.
         """
 
 
 @runtime_checkable
 class Deciding(Equivalence, Protocol):
-    """An equivalence that gives each verdict as soon as it is there."""
+    """An equivalence that passes on each verdict as soon as it is known."""
 
     def decide(self, triples: Sequence[Triple], keep: Callable[[Triple, bool], None]) -> dict[Triple, bool]:
-        """Decide on distinct triples; `keep` gets each verdict that is worth keeping, in any thread."""
+        """Decide distinct triples; `keep` receives each verdict to store, in any thread."""
 
 
-#: Margins of an equivalence that gives verdicts alone.
+#: Margins of an equivalence without margins.
 _MARGINS = {True: 1.0, False: -1.0}
 
 
 def margins_by(equivalence: Equivalence, triples: Sequence[Triple]) -> list[float]:
-    """Return the margin of each triple, 1 or −1 where the equivalence gives verdicts alone."""
+    """Return the margin of each triple, 1 or −1 for an equivalence without margins."""
     if isinstance(equivalence, Scoring):
         return equivalence.margins(triples)
     return [_MARGINS[entailed] for entailed in equivalence.entails(triples)]
@@ -117,18 +117,18 @@ def rounded(margin: float) -> float:
     return max(round(margin, 3), 0.001) if margin > 0 else min(round(margin, 3), 0.0)
 
 
-#: What the name of an equivalence of labels begins with.
+#: Prefix of the name of an equivalence of labels.
 AMONG = "among:"
-#: The name of equality to the letter.
+#: The name of exact equality of letters.
 LETTER = "letter"
 
 
 @dataclass(frozen=True)
 class ExactMatch:
-    """Answers mean the same if and only if their normal forms are equal: no model at all.
+    """An equivalence without a model: answers mean the same if and only if their normal forms are equal.
 
-    With `labels` an answer that is none of them is invalid, and counts as no answer. With `letter` answers
-    are compared to the letter: in Unicode NFC, without outer blanks.
+    With `labels`, an answer that is not a label is invalid and counts as no answer. With `letter`, answers
+    must be equal in Unicode NFC without outer blanks.
 
     >>> ExactMatch().entails([("Capital of Peru?", "lima", "lima"), ("Capital of Peru?", "lima", "cusco")])
     [True, False]
@@ -144,7 +144,7 @@ class ExactMatch:
 
     @property
     def name(self) -> str:
-        """The name that `semcal.load_equivalence` takes: "exact", "letter" or "among:" with the labels."""
+        """The name for `semcal.load_equivalence`: "exact", "letter" or "among:" with the labels."""
         return f"{AMONG}{','.join(self.labels)}" if self.labels else LETTER if self.letter else "exact"
 
     @cached_property
@@ -154,9 +154,9 @@ class ExactMatch:
         return frozenset(map(form, self.labels))
 
     def form(self, text: str, question: str = "") -> str:
-        """Return the form in which an answer is compared; "" if it is no label.
+        """Return the form of an answer for comparisons; "" if it is not a label.
 
-        If the question or the labels show codes, case, dots and signs count.
+        If the question or the labels have codes, case, dots and signs count.
         """
         if self.letter:
             return letter_form(text)
@@ -164,12 +164,12 @@ class ExactMatch:
         return form if not self.labels or form in self.forms else ""
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each triple whether its two answers are the same string."""
+        """Return for each triple True if its answers are equal strings."""
         return [premise == hypothesis for _, premise, hypothesis in triples]
 
     @classmethod
     def among(cls, name: str) -> ExactMatch:
-        """Of labels, as `name` lists them; UsageError unless there are two or more, each once.
+        """Return the equivalence of the labels in `name`; UsageError unless there are two or more, each once.
 
         >>> ExactMatch.among("among:spam, not spam").labels
         ('spam', 'not spam')
@@ -178,58 +178,58 @@ class ExactMatch:
         forms = cls(labels).forms
         if len(labels) < 2 or "" in forms or len(forms) < len(labels):
             raise UsageError(
-                f"the labels are {shown(', '.join(labels))}; give two or more that differ, such as spam,ham"
+                f"labels: got {shown(', '.join(labels))}. Pass two or more distinct labels, such as spam,ham"
             )
         return cls(labels)
 
 
 @dataclass(frozen=True)
 class NamedEquivalence:
-    """An equivalence of another package, which is loaded by its name wherever an equivalence is named."""
+    """An equivalence of another package that can be loaded by its name."""
 
     name: str
-    load: Callable[[], Equivalence]  # its `name` is this name
+    load: Callable[[], Equivalence]  # returns an equivalence with this name
 
 
-#: Equivalences that were registered, by name; the built-in ones are known to `semcal.load_equivalence`.
+#: Registered equivalences by name; `semcal.load_equivalence` also loads the built-in ones.
 EQUIVALENCES: Catalogue[NamedEquivalence] = Catalogue("equivalence")
 
 
 def needs_no_model(name: object) -> bool:
-    """Return whether a name is that of equal forms, of any answers or of labels."""
+    """Return whether a name denotes equality of forms, of any answers or of labels."""
     return name in ("exact", LETTER) or (isinstance(name, str) and name.startswith(AMONG))
 
 
 def form_by(equivalence: Equivalence) -> Callable[[str], str]:
-    """Return the function that makes the form of an answer which an equivalence compares."""
+    """Return the function from an answer to the form that an equivalence compares."""
     return equivalence.form if isinstance(equivalence, ExactMatch) else normal_form
 
 
 def count_invalid(equivalence: Equivalence, texts: Iterable[str]) -> int:
-    """Return how many answers are none of the labels, where there are some."""
+    """Return the number of answers that are not labels; 0 without labels."""
     if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
         return 0
     return sum(not equivalence.form(text) for text in texts)
 
 
 def address_of(equivalence: Equivalence) -> str:
-    """Return what `semcal.load_equivalence` loads it from; its name where it was made in memory."""
+    """Return the argument of `semcal.load_equivalence` for it; its name if it was created in memory."""
     return str(getattr(equivalence, "address", equivalence.name))
 
 
 def is_same_equivalence(one: str, other: str) -> bool:
-    """Return whether two addresses name the same equivalence; a directory goes by its last part."""
+    """Return whether two addresses name the same equivalence; directories are compared by the last part."""
     named = any(needs_no_model(name) or name in NLI_MODEL.embedded.names() for name in (one, other))
     return one == other or (not named and Path(one).name == Path(other).name)
 
 
 def names_a_server(name: object) -> bool:
-    """Return whether it names a server: openai:URL#MODEL, or a URL that lacks this prefix."""
+    """Return whether a name is that of a server: openai:URL#MODEL, or a URL without this prefix."""
     return isinstance(name, str) and name.startswith(("openai:", "http:", "https:"))
 
 
 def side_of(question: str, answer: str) -> str:
-    """Return what a cross-encoder reads as one side of a pair (spec section 5, point 4).
+    """Return the text of one side of a pair for a cross-encoder (spec section 5, point 4).
 
     >>> print(side_of(" Who? ", "ada"))
     Question: Who?
@@ -241,10 +241,10 @@ def side_of(question: str, answer: str) -> str:
 
 
 class FakeEquivalence:
-    """An equivalence given by a list: groups of answers that mean the same, and one-way entailments.
+    """An equivalence from lists: groups of answers with the same meaning, and one-way entailments.
 
-    Answers of one group entail each other, whatever the question; of each pair in `entailments` the first
-    entails the second. `asked` lists every triple so far, in order.
+    The answers of a group entail each other for every question. The first answer of a pair in `entailments`
+    entails the second. `asked` has every triple so far, in order.
 
     >>> fake = FakeEquivalence([{"nyc", "new york"}], entailments=[("soho", "nyc")])
     >>> fake.entails([("Where?", "nyc", "new york"), ("Where?", "soho", "nyc"), ("Where?", "nyc", "soho")])
@@ -268,23 +268,23 @@ class FakeEquivalence:
         self.asked: list[Triple] = []
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        """Return for each (question, premise, hypothesis) True if the premise entails the hypothesis."""
         self.asked += triples
         return [a == b or (a, b) in self._entailed for _, a, b in triples]
 
 
-#: The margin of answers whose normal forms are equal.
+#: Margin of answers with equal normal forms.
 EQUAL = 10.0
-#: Answers of more words are always read in pairs.
+#: Maximum words of an answer that can be compared by its vector.
 FEW_WORDS = 30
 _TRUNCATION = (
-    "the embedded equivalence model reads at most {} tokens of a question and two answers: of longer ones "
-    "the beginning of the question and the ends of answers are cut"
+    "the embedded equivalence model reads at most {} tokens of a question and two answers: for longer texts "
+    "the beginning of the question and the ends of the answers are cut"
 )
 
 
 def read_question(question: str) -> str:
-    """Return what the model reads of a question: no capitals, question marks or further blanks.
+    """Return a question as the model reads it: without capitals, question marks or multiple blanks.
 
     >>> read_question(" Who wrote  Hamlet? ")
     'who wrote hamlet'
@@ -293,7 +293,7 @@ def read_question(question: str) -> str:
 
 
 def share_no_word(one: str, other: str) -> bool:
-    """Return whether two normal forms, neither of them long, have no word in common.
+    """Return whether two short normal forms have no word in common.
 
     >>> share_no_word("new york city", "big apple"), share_no_word("lake como", "lake garda")
     (True, False)
@@ -303,9 +303,9 @@ def share_no_word(one: str, other: str) -> bool:
 
 
 class EmbeddedEquivalence:
-    """Whether two answers mean the same, by the model that comes with the package; alike in both directions.
+    """The equivalence of the embedded model; verdicts are equal in both directions.
 
-    `revision` is a hash of its files. ModelError if they are not there or damaged.
+    `revision` is a hash of the files of the model. ModelError if they are missing or damaged.
     """
 
     name = address = DEFAULT
@@ -321,14 +321,14 @@ class EmbeddedEquivalence:
         self._truncated = False
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, answer, other answer) whether the answers mean the same."""
+        """Return for each (question, answer, other answer) True if the answers mean the same."""
         return [margin > 0 for margin in self.margins(triples)]
 
     def margins(self, triples: Sequence[Triple]) -> list[float]:
-        """Return one number for each (question, answer, other answer), above 0 if they mean the same.
+        """Return a margin for each (question, answer, other answer), above 0 if the answers mean the same.
 
-        It is the logit less the threshold in nats, to three decimals; `EQUAL` where the normal forms are
-        equal; and of answers that are far apart already by themselves the cosine less its limit.
+        The margin is the logit minus the threshold in nats, rounded to three decimals. It is `EQUAL` for
+        equal normal forms, and the cosine minus its limit for answers with distant vectors.
         """
         forms = {text: normal_form(text) for _, *pair in triples for text in pair}
         keys = [
@@ -359,7 +359,7 @@ class EmbeddedEquivalence:
         return np.concatenate([np.zeros(0, np.float32), *_each(read, self.encode(pairs))])
 
     def vectors(self, forms: Sequence[str]) -> list[NDArray[np.float32]]:
-        """Return for each normal form its vector (d,), of length one."""
+        """Return the unit vector (d,) of each normal form."""
 
         def read(encoding: Any) -> Any:
             (vector,) = self._answers.run(None, {"ids": _row([self._start, *encoding.ids[:62], self._end])})
@@ -368,9 +368,9 @@ class EmbeddedEquivalence:
         return _each(read, self._tokenizer.encode_batch_fast(list(forms), add_special_tokens=False))
 
     def encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
-        """Return of each pair of normal forms its tokens, and how many stand before the second answer.
+        """Return the tokens of each pair of normal forms, and the number of tokens before the second answer.
 
-        Of what is too long the question loses its beginning, then each answer its end.
+        If the tokens are too long, the beginning of the question is cut, then the end of each answer.
         """
         texts = [text for question, a, b in pairs for text in (read_question(question), a, b)]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -390,8 +390,8 @@ class EmbeddedEquivalence:
 
 @cache
 def _opened(folder: Path) -> tuple[Any, Any, Any, tuple[float, float, int], str]:
-    """Both networks, tokenizer, (threshold, "near", most tokens) and revision, read once in a process."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it reports to its maker otherwise
+    """Read networks, tokenizer, (threshold, "near", maximum tokens) and revision, once per process."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -407,8 +407,8 @@ def _opened(folder: Path) -> tuple[Any, Any, Any, tuple[float, float, int], str]
         return *sessions, Tokenizer.from_buffer(files[2]), limits, revision
     except Exception as error:  # each library has errors of its own
         raise ModelError(
-            f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
-            "or group by normal forms with --equivalence exact"
+            f"{folder}: the embedded equivalence model cannot be read ({error}). Install semcal again, or "
+            "use --equivalence exact"
         ) from error
 
 
@@ -417,7 +417,7 @@ def _row(numbers: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _each(read: Callable[[Any], Any], texts: Sequence[Any]) -> list[Any]:
-    """What is read of each text, by as many threads as OMP_NUM_THREADS or the processors allow."""
+    """Apply `read` to each text, in as many threads as OMP_NUM_THREADS or the processors allow."""
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     if threads == 1 or len(texts) < 2:
         return [read(text) for text in texts]
@@ -425,12 +425,12 @@ def _each(read: Callable[[Any], Any], texts: Sequence[Any]) -> list[Any]:
         return list(pool.map(read, texts))
 
 
-#: Identify our files ("smcl" in ASCII) and their layout.
+#: Identifiers of the files ("smcl" in ASCII) and of their layout.
 APPLICATION_ID = 0x736D636C
 SCHEMA = 2
-#: Triples looked up by one statement; SQLite allows at least 999 parameters.
+#: Triples per statement; SQLite allows at least 999 parameters.
 CHUNK = 300
-#: Verdicts of a server that are written by one transaction.
+#: Verdicts of a server per transaction.
 KEPT_TOGETHER = 32
 
 _CREATE = """\
@@ -446,28 +446,28 @@ SELECT question, premise, hypothesis, margin FROM wanted JOIN verdicts USING (qu
 WHERE model = ?
 """
 _LAYOUT = DatabaseLayout(
-    "verdict cache", "give the cache a file of its own", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE}
+    "verdict cache", "pass another file for the cache", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE}
 )
 
 
 class CachedEquivalence:
-    """An equivalence that looks verdicts up in a file, and adds those that were missing.
+    """An equivalence that looks up verdicts in a file, and adds missing ones.
 
-    `inner` decides what the file does not hold; its name and revision are part of every key. The file and its
-    folder are made where there are none. StoreError if it is damaged, no verdict cache, or cannot be written.
+    `inner` decides missing verdicts; its name and revision are part of every key. The file and its folder are
+    created if missing. StoreError if the file is damaged, is not a verdict cache, or cannot be written.
     """
 
     def __init__(self, inner: Equivalence, path: str | Path) -> None:
         self.inner = inner
         self.path = Path(path)
-        self.hits, self.calls = 0, 0  # verdicts so far that the file held, and that `inner` decided
+        self.hits, self.calls = 0, 0  # number of verdicts from the file, and by `inner`
         self.address = address_of(inner)
         self.symmetric = getattr(inner, "symmetric", False)
         self._key = f"{inner.name}@{inner.revision}"
         make_folder(self.path, "the verdict cache")
         with self._open() as database:
             prepare(database, self.path, _LAYOUT)
-        with self._as_store_error():  # an idle connection stays open as long as this object exists
+        with self._as_store_error():  # an idle connection, open as long as this object exists
             anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
             weakref.finalize(self, close_whole, anchor)
             anchor.execute("PRAGMA user_version").fetchone()  # opens the file
@@ -483,11 +483,11 @@ class CachedEquivalence:
         return self.inner.revision
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        """Return for each (question, premise, hypothesis) True if the premise entails the hypothesis."""
         return [margin > 0 for margin in self.margins(triples)]
 
     def margins(self, triples: Sequence[Triple]) -> list[float]:
-        """Return the margin of each triple, as `Scoring.margins` or `margins_by` do."""
+        """Return the margin of each triple, as in `Scoring.margins` or `margins_by`."""
         margins = self._find(triples)
         missing = [triple for triple in dict.fromkeys(triples) if triple not in margins]
         if missing:
@@ -497,7 +497,7 @@ class CachedEquivalence:
         return [margins[triple] for triple in triples]
 
     def _decide(self, triples: Sequence[Triple]) -> dict[Triple, float]:
-        """Ask `inner`. Verdicts of a server are kept as they come, whatever happens to the others."""
+        """Ask `inner`; verdicts of a server are stored at once, so that a failure does not lose them."""
         if not isinstance(self.inner, Deciding):
             margins = dict(zip(triples, margins_by(self.inner, triples), strict=True))
             self._add(margins)
@@ -535,11 +535,11 @@ class CachedEquivalence:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one look-up, its errors raised as StoreError."""
+        """Open a connection for one look-up; its errors become StoreErrors."""
         with self._as_store_error(), closing(connect(self.path)) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:
-        remedy = "delete it, and its verdicts will be computed anew"
-        foreign = f"give the cache another file, or if this is one {remedy}"
+        remedy = "delete it to compute its verdicts again"
+        foreign = f"pass another file for the cache, or if this is one {remedy}"
         return as_store_errors(f"the verdict cache {self.path}", remedy, foreign=foreign)

@@ -1,6 +1,6 @@
 """Public test doubles of both models: deterministic, exact, and without weights.
 
-A whole flow, from a question to a semantic confidence:
+An example from a question to a semantic confidence:
 
 >>> from semcal.models.clustering import cluster_answers
 >>> from semcal.models.protocols import Prompt
@@ -65,27 +65,27 @@ ROLES = {"system": 258, "user": 259, "assistant": 260}
 FIRST_WORD = 261
 _Item = TypeVar("_Item")
 _Floats = NDArray[np.float32]
-#: Log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,) → token of each draw (n,).
+#: Log-probabilities (F, V), row of each sample (n,), uniform of each sample (n,) → token of each sample (n,).
 _Choose = Callable[[_Floats, NDArray[np.intp], NDArray[np.float64]], NDArray[np.intp]]
 
 
 class FakeLanguageModel:
-    """A language model given by a table: the probability of every answer to every question.
+    """A language model from a table of the probability of every answer to every question.
 
-    Each word of the table's answers is one token, everything else is read byte by byte, and an answer ends
-    in an end-of-turn token. The probability of an answer at temperature 1 is what the table says; at
-    temperature T every choice between tokens is raised to the power 1/T and renormalised, as in any model.
-    Where answers part at their first word, that is p^(1/T) / Σ p^(1/T).
+    Each word of the answers in the table is one token; other text is encoded as bytes, and an answer ends
+    with an end-of-turn token. The table has the probabilities at temperature 1. At temperature T the
+    probabilities of each token are raised to the power 1/T and renormalized, as in any model. If answers
+    differ in the first word, the result is p^(1/T) / Σ p^(1/T).
 
     Parameters
     ----------
     table : mapping of str to mapping of str to float
-        question → {answer: probability}. The probabilities of a question are positive and add up to 1;
-        otherwise InputError. Answers stand as the model writes them, full stop and line breaks included.
+        question → {answer: probability}. The probabilities of a question must be positive and sum to 1;
+        otherwise InputError. Answers are raw texts of the model, with full stops and line breaks.
     floor : float
-        Logit of every token that the table does not allow, where the allowed ones are log-probabilities.
-        Finite, so that any answer can be scored and any temperature fitted; at the default, the closed
-        form holds to 1e-8 up to T = 4. `-math.inf` makes it exact for every T.
+        Logit of tokens outside the table; logits of tokens in the table are log-probabilities. The default is
+        finite, so that any answer can be scored and any temperature fitted; the error of the closed form is
+        then below 1e-8 up to T = 4. With `-math.inf` the closed form is exact for every T.
 
     Examples
     --------
@@ -110,8 +110,7 @@ class FakeLanguageModel:
         for question, answers in table.items():
             if not (all(p > 0 for p in answers.values()) and abs(math.fsum(answers.values()) - 1) <= 1e-6):
                 raise InputError(
-                    f"the answers to {question!r} need positive probabilities that add up to 1, "
-                    f"got {dict(answers)}"
+                    f"table: got {dict(answers)} for {question!r}. Pass positive probabilities with sum 1"
                 )
         self.name = name
         self.floor = floor
@@ -126,18 +125,18 @@ class FakeLanguageModel:
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn: BOS, then each turn between its role and its end."""
         if not chat or chat[-1].role != "user":
-            raise InputError("a chat must end with a user turn for the model to answer")
+            raise InputError("messages: the last turn is not from the user. End the chat with a user turn")
         turns = [(ROLES[turn.role], *self._tokens(turn.content), END) for turn in chat]
         return (BOS, *(token for turn in turns for token in turn), ROLES["assistant"])
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:  # noqa: ARG002
-        """Encode a given answer and its end of turn; the chat before it does not matter."""
+        """Encode a given answer and its end of turn; the chat is ignored."""
         return (*self._tokens(answer), END)
 
     def complete(
         self, generation: Generation, end: int, start: int = 0, ended: bool = True
     ) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn; some begin at `start`."""
+        """Return the token ids of ``generation.text[:end]`` to score; a token begins at `start`."""
         before = generation.text[:start].rstrip()
         tokens = (*self._tokens(before), *self._tokens(generation.text[len(before) : end]))
         return (*tokens, END) if ended or (generation.finished and end == len(generation.text)) else tokens
@@ -145,7 +144,7 @@ class FakeLanguageModel:
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
     ) -> list[list[list[list[Generation]]]]:
-        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``."""
+        """Return the samples of a request: ``[run][recalibrator][prompt][sample]``."""
         check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
         recalibrators, cut = request.recalibrators, request.cut
         choose = _inverse_cdf if request.truncation is None else _truncated(request.truncation)
@@ -185,7 +184,7 @@ class FakeLanguageModel:
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
-        """Answer each prompt by beam search; the answer of highest mean token log-probability wins."""
+        """Answer each prompt by beam search; the answer with the highest mean token log-probability wins."""
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         return [
             self._search(prompt, recalibrator, num_beams, max_new_tokens)
@@ -200,7 +199,7 @@ class FakeLanguageModel:
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
-        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+        """Return the log-probability of every token of given answers: ``[prompt][answer]``."""
         pairs = _counted(zip(prompts, answers, strict=True), progress)
         return [
             [self._score(self._question(prompt), answer, recalibrator) for answer in question_answers]
@@ -209,23 +208,25 @@ class FakeLanguageModel:
 
     @property
     def block_shape(self) -> BlockShape:
-        """Raises UsageError: this model has no block."""
-        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
+        """Raise UsageError, because this model has no block."""
+        raise UsageError(
+            "model: ATS needs hidden states, and the fake model has none. Use a small real model"
+        )
 
     def prompt_text(self, prompt: Prompt) -> str:
-        """The turns of a prompt, each behind its role."""
+        """Return the turns of a prompt with their roles."""
         return "\n".join(f"{turn.role}: {turn.content}" for turn in prompt.chat)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
-        """None: its special tokens have no spelling."""
+        """Return (), because special tokens of this model have no text."""
         return ()
 
     def invalid_prompts_for_sampling(self, *_: object, **__: object) -> list[QuestionError]:
-        """None: nothing is too long for a table."""
+        """Return [], because a table has no maximum length."""
         return []
 
     def invalid_prompts(self, *_: object) -> list[QuestionError]:
-        """None: nothing is too long for a table."""
+        """Return [], because a table has no maximum length."""
         return []
 
     def features(
@@ -237,9 +238,9 @@ class FakeLanguageModel:
         shared: int | None = None,
         progress: Progress | None = None,
     ) -> FitFeatures:
-        """Last hidden states before the tokens of given answers; this model's states are its logits.
+        """Return last hidden states before the tokens of given answers; the states are the logits.
 
-        Nothing is predicted inside a prompt: its states are zeros there.
+        States inside a prompt are zeros.
         """
         with naming_extra("features"):
             import torch
@@ -261,17 +262,17 @@ class FakeLanguageModel:
         )
 
     def logits(self, states: Tensor) -> Tensor:
-        """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
+        """Return the states (N, V), which are the logits."""
         return states.float()
 
     @property
     def width(self) -> int:
-        """Size of a state: that of the vocabulary."""
+        """Size of a state, equal to the size of the vocabulary."""
         return FIRST_WORD + len(self._ids)
 
     @property
     def dtype(self) -> str:
-        """Of the states."""
+        """Type of the states."""
         return "float32"
 
     def _tokens(self, text: str) -> tuple[int, ...]:
@@ -282,7 +283,7 @@ class FakeLanguageModel:
         return b"".join(self._bytes.get(token, b"") for token in tokens).decode(errors="replace")
 
     def _continuations(self, answers: Mapping[str, float]) -> dict[tuple[int, ...], dict[int, float]]:
-        """Beginning of an answer → next token → probability that an answer begins with both."""
+        """Return prefix of an answer → next token → probability that an answer begins with both."""
         mass: dict[tuple[int, ...], dict[int, float]] = {}
         for answer, probability in answers.items():
             tokens = (*self._tokens(answer), END)
@@ -292,16 +293,16 @@ class FakeLanguageModel:
         return mass
 
     def _question(self, prompt: Prompt) -> str:
-        """The question of the last user turn."""
+        """Return the question of the last user turn."""
         start = len(prompt.token_ids) - 1 - prompt.token_ids[::-1].index(ROLES["user"])
         content = self._text(prompt.token_ids[start:])
         question = content.rpartition("Question: ")[2]
         if question not in self._next:
-            raise InputError(f"the fake model knows no answer to {question!r}; add it to its table")
+            raise InputError(f"table: the question {question!r} is missing. Add it to the table")
         return question
 
     def _state(self, question: str, beginning: Sequence[int]) -> _Floats:
-        """Logits (V,) of the next token; beginnings that the table does not know end at once."""
+        """Return logits (V,) of the next token; after prefixes outside the table only the end is possible."""
         after = self._next[question].get(tuple(beginning), {END: 1.0})
         total = math.fsum(after.values())
         state = np.full(self.width, self.floor, np.float32)
@@ -321,7 +322,7 @@ class FakeLanguageModel:
     def _decode(
         self, prompt: Prompt, recalibrator: AnyRecalibrator, u: NDArray[np.float64], choose: _Choose
     ) -> list[Generation]:
-        """Let each row of uniforms (m, steps) choose tokens until its end of turn."""
+        """Choose tokens by each row of uniforms (m, steps) until the end of turn."""
         question = self._question(prompt)
         tokens: list[list[int]] = [[] for _ in u]
         log_probs: list[list[float]] = [[] for _ in u]
@@ -342,7 +343,7 @@ class FakeLanguageModel:
     def _rescored(
         self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: GenerationCut
     ) -> list[Generation]:
-        """The draws; those that are cut with the score of what remains of them."""
+        """Return the samples; a cut sample has the scores of its rest."""
         question, rescored = self._question(prompt), list[Generation]()
         for draw in draws:
             start, end, ended = cut(prompt, draw)
@@ -369,7 +370,7 @@ class FakeLanguageModel:
     def _extended(
         self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
     ) -> list[tuple[list[int], list[float]]]:
-        """A beam with every token that the table allows next."""
+        """Extend a beam by every next token in the table."""
         row = _recalibrated(recalibrator, self._state(question, tokens))
         allowed = self._next[question].get(tuple(tokens), {END: 1.0})
         return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
@@ -380,14 +381,16 @@ class FakeLanguageModel:
 
 
 def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
-    """Log-probabilities, by NumPy where logits are divided by one temperature, else by the recalibrator."""
+    """Return log-probabilities, by NumPy for a single temperature, else by the recalibrator."""
     if (temperature := temperature_of(recalibrator)) is not None:
         z = (logits / np.float32(temperature)).astype(np.float64)
         z -= z.max(-1, keepdims=True)
         normalised: _Floats = (z - np.log(np.exp(z).sum(-1, keepdims=True))).astype(np.float32)
         return normalised
     if isinstance(recalibrator, StateReader):
-        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
+        raise UsageError(
+            "model: ATS needs hidden states, and the fake model has none. Use a small real model"
+        )
     with naming_extra(f"the recalibrator {recalibrator.method}"):
         import torch
     log_probs: _Floats = recalibrator.log_probs(torch.from_numpy(logits)).detach().numpy()
@@ -395,7 +398,7 @@ def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
 
 
 def _inverse_cdf(log_probs: _Floats, rows: NDArray[np.intp], u: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The first token whose cumulative probability is above the uniform, as `engine.draw.inverse_cdf`."""
+    """Return the first token whose cumulative probability exceeds the uniform (see `engine.draw`)."""
     cumulative = np.exp(log_probs[rows]).cumsum(1, dtype=np.float64)
     chosen: NDArray[np.intp] = (cumulative <= (u * cumulative[:, -1])[:, None]).sum(1)
     return chosen
@@ -407,7 +410,7 @@ def _most_likely(log_probs: _Floats, rows: NDArray[np.intp], _: NDArray[np.float
 
 
 def _truncated(truncation: Truncation) -> _Choose:
-    """A choice among the tokens that a truncation leaves."""
+    """Return a choice among the possible tokens of a truncation."""
     import torch
 
     def choose(log_probs: _Floats, *rows_and_u: NDArray[Any]) -> NDArray[np.intp]:
@@ -418,12 +421,12 @@ def _truncated(truncation: Truncation) -> _Choose:
 
 
 def _words(text: str) -> list[str]:
-    """Words, each with the white space before it; together they are the text."""
+    """Split a text into words, each with the white space before it."""
     return re.findall(r"\s*\S+|\s+\Z", text)
 
 
 def _counted(items: Iterable[_Item], progress: Progress | None) -> Iterator[_Item]:
-    """The items; after each, `progress` is called with how many are done."""
+    """Yield the items, and after each call `progress` with the number of finished items."""
     for count, item in enumerate(items, 1):
         yield item
         if progress is not None:

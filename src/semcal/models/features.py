@@ -1,8 +1,8 @@
-"""The states of a model that fits read.
+"""The hidden states of a model for fits.
 
-The frozen model runs once over labelled questions, and fits do not run it again (spec section 6). TS and
-Platt need the last hidden states that predict answer tokens, ATS those of the whole sequence, from the shared
-prefix on.
+The frozen model runs once over labeled questions, and fits do not run it again (spec section 6). TS and Platt
+need the last hidden states that predict answer tokens. ATS needs the states of the whole sequence, including
+the shared prefix.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from semcal.errors import FitError, UsageError
 from semcal.models.protocols import StateReader
 
 Head = Callable[[Tensor], Tensor]
-"""States (n, d) -> logits (n, V), float32: the model's own head."""
-#: Answers whose inverse temperatures are computed at once.
+"""The head of the model: states (n, d) → logits (n, V), float32."""
+#: Answers per computation of inverse temperatures.
 ANSWERS = 16
-#: Rows that are worth reading the head's weights once, of however large a vocabulary.
+#: Minimum rows per pass over the weights of the head, for any size of vocabulary.
 FEWEST_ROWS = 64
 
 
@@ -32,36 +32,37 @@ class BlockShape:
     hidden_size: int  # d, width of the hidden states
     intermediate_size: int  # inner width of the SwiGLU
     heads: int  # query heads
-    key_value_heads: int  # key-value heads, which equal groups of query heads share
-    head_dim: int  # width of a head, even
+    key_value_heads: int  # key-value heads; equal groups of query heads share one
+    head_dim: int  # width of a head; an even number
     rope_theta: float = 10_000.0  # base of the rotary frequencies
-    rms_eps: float = 1e-5  # added to the mean square in RMSNorm
+    rms_eps: float = 1e-5  # constant that RMSNorm adds to the mean square
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if not value > 0 or (field.type == "int" and value != int(value)):
-                raise UsageError(f"{field.name} of a block is a positive {field.type}, got {value}")
+                raise UsageError(f"{field.name}: got {value}. Pass a positive {field.type}")
         if self.heads % self.key_value_heads:
             raise UsageError(
-                f"{self.heads} heads cannot share {self.key_value_heads} key-value heads in equal groups"
+                f"heads: {self.heads} is not a multiple of key_value_heads, {self.key_value_heads}. Pass a "
+                "multiple"
             )
         if self.head_dim % 2:
-            raise UsageError(f"rotary positions need an even head_dim, got {self.head_dim}")
+            raise UsageError(f"head_dim: got {self.head_dim}. Pass an even number for rotary positions")
 
 
 @dataclass(frozen=True)
 class SequenceBatch:
-    """B answers with their questions' own prompts, padded on the right."""
+    """B answers after the prompts of their questions without the shared prefix, padded on the right."""
 
-    states: Tensor  # (B, S, d), of the own prompt and the answer but its last token; then zeros
-    positions: Tensor  # (B, S), in the whole sequence, shared prefix included
-    at: Tensor  # (B, A), which of the S states predict the answer's tokens; 0 where there is none
-    predicts: Tensor  # (B, A), bool, where there is one
+    states: Tensor  # (B, S, d), states of prompt and answer without its last token; then zeros
+    positions: Tensor  # (B, S), positions in the whole sequence, shared prefix included
+    at: Tensor  # (B, A), indices of the states that predict the answer's tokens; 0 for padding
+    predicts: Tensor  # (B, A), bool, False for padding
 
     @property
     def visible(self) -> Tensor:
-        """Which of the S states each predicting position attends to, (B, A, S) bool."""
+        """Mask of the S states to which each predicting position attends, (B, A, S) bool."""
         return torch.arange(self.states.shape[1], device=self.at.device) <= self.at[..., None]
 
 
@@ -69,19 +70,19 @@ class SequenceBatch:
 class FitFeatures:
     """Last hidden states of Q questions with M reference answers of N tokens in all."""
 
-    prefix: Tensor  # (P, d), states of the tokens that all prompts begin with; (0, d) unless `whole`
-    #: (R, d), for each question the states of its own prompt tokens, then of each answer's tokens but the
-    #: last, which predicts nothing. May be mapped from a file.
+    prefix: Tensor  # (P, d), states of the common prefix of all prompts; (0, d) unless `whole`
+    #: (R, d), for each question the states of its prompt after the prefix, then of each answer without its
+    #: last token, which predicts no target. May be mapped from a file.
     states: Tensor
-    whole: bool  # whether `prefix` and all of each prompt are there; if not, only its last token is
-    prompt_start: Tensor  # (Q,) int64, the first row of `states` with a question's own prompt tokens
-    prompt_length: Tensor  # (Q,) int64, the number of these rows, one at least
+    whole: bool  # True: states of `prefix` and whole prompts; False: only of the last token of each prompt
+    prompt_start: Tensor  # (Q,) int64, first row of `states` of each question's prompt
+    prompt_length: Tensor  # (Q,) int64, number of these rows, at least 1
     answer_question: Tensor  # (M,) int64, ascending, the question of each answer
-    answer_start: Tensor  # (M,) int64, the row of the first token of each answer
-    target_start: Tensor  # (M + 1,) int64, where the tokens of each answer begin in `targets`
-    targets: Tensor  # (N,) int64, the answers' tokens, end of turn included
-    #: (Q, 2) int64, first row and number of the states of an earlier question that each prompt begins with as
-    #: well (a passage that both ask about); None where every question has rows for all its tokens.
+    answer_start: Tensor  # (M,) int64, row of the first token of each answer
+    target_start: Tensor  # (M + 1,) int64, start of the tokens of each answer in `targets`
+    targets: Tensor  # (N,) int64, tokens of the answers, end of turn included
+    #: (Q, 2) int64, first row and number of the states that a prompt shares with an earlier question (a
+    #: common passage); None if every question has rows for all its tokens.
     passage: Tensor | None = None
 
     @classmethod
@@ -94,12 +95,12 @@ class FitFeatures:
         prefix: Tensor | None = None,
         borrowed: Sequence[tuple[int, int]] = (),
     ) -> FitFeatures:
-        """Index states (R, d) in the order that the class states.
+        """Index states (R, d) in the order of the class documentation.
 
-        For each question: `own_lengths`, how many tokens its prompt has after the shared prefix; `answers`,
-        the token ids of its answers; `borrowed`, an earlier question, and how many of its first own tokens
-        are not counted in `own_lengths`, because that question's states are used for them. `prefix` (P, d)
-        is given where the whole of each prompt is there.
+        For each question, `own_lengths` has the number of tokens of its prompt after the shared prefix,
+        `answers` has the token ids of its answers, and `borrowed` has an earlier question and the number of
+        first tokens whose states belong to that question; `own_lengths` does not count these tokens. Pass
+        `prefix` (P, d) for states of whole prompts.
         """
         whole = prefix is not None
         lengths = list(own_lengths) if whole else [1] * len(own_lengths)
@@ -149,7 +150,7 @@ class FitFeatures:
         return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.long)
 
     def token_answer(self) -> Tensor:
-        """Return the answer (N,) that each token belongs to."""
+        """Return the answer (N,) of each token."""
         return torch.repeat_interleave(torch.arange(len(self.answer_question)), self.target_start.diff())
 
     def tokens_of(self, answers: Tensor) -> Tensor:
@@ -158,24 +159,24 @@ class FitFeatures:
         return torch.cat([torch.arange(a, b) for a, b in zip(start.tolist(), stop.tolist())])
 
     def labelled_questions(self) -> int:
-        """Return how many questions have an answer."""
+        """Return the number of questions with an answer."""
         return int((torch.bincount(self.answer_question) > 0).sum())
 
     def token_weights(self) -> Tensor:
-        """Return token weights (N,) float64: references of a question count equally and add up to one."""
+        """Return token weights (N,) float64: equal weights of the references of a question, with sum 1."""
         references = torch.bincount(self.answer_question, minlength=len(self.prompt_start))
         return 1.0 / references[self.answer_question[self.token_answer()]].double()
 
     def check_whole(self) -> None:
-        """Raise FitError if only answer positions were kept."""
+        """Raise FitError if only answer positions were stored."""
         if not self.whole:
             raise FitError(
-                "ATS reads the states of whole sequences, but only answer positions were kept; compute the "
-                "features again with whole sequences"
+                "features: ATS needs states of whole sequences, but only answer positions are stored. "
+                "Compute the features again with whole=True"
             )
 
     def sequences(self, answers: Tensor, *, device: torch.device | None = None) -> SequenceBatch:
-        """Return the padded sequences of given answers (B,); FitError if only answer positions were kept."""
+        """Return the padded sequences of given answers (B,); FitError unless `whole`."""
         self.check_whole()
         rows = [
             torch.cat([self.prompt_rows(int(self.answer_question[answer])), self.predicting(answer)[1:]])
@@ -197,7 +198,7 @@ class FitFeatures:
 def row_counts(
     own_lengths: Sequence[int], answers: Sequence[Sequence[Sequence[int]]], *, whole: bool
 ) -> list[int]:
-    """Return how many states each question has: of its prompt (the last alone unless `whole`) and answers."""
+    """Return the number of states of each question, with only one state per prompt unless `whole`."""
     return [
         (length if whole else 1) + sum(map(_own, of_question))
         for length, of_question in zip(own_lengths, answers)
@@ -205,14 +206,13 @@ def row_counts(
 
 
 def _own(answer: Sequence[int]) -> int:
-    """How many states of its own an answer has."""
     return max(len(answer) - 1, 0)
 
 
 def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:
     """Return 1/T (n,) at the n predicting positions of a batch, in the order of answers.
 
-    The batch is on the device of `reader`; `prefix` (P, d) holds the states of the shared prefix.
+    The batch is on the device of `reader`; `prefix` (P, d) are the states of the shared prefix.
     """
     shared = None
     if len(prefix):

@@ -1,8 +1,8 @@
-"""GGUFs, unpacked into checkpoints.
+"""Unpack GGUFs into checkpoints.
 
-A GGUF is unpacked once, by transformers' reader, into a checkpoint in the user's cache. Its tensors are
-dequantised and written one at a time, so that unpacking takes less memory than the model. A copy is known by
-the GGUF's sha256 and the dtype, and is made again when a file of it has changed.
+A GGUF is unpacked once, by the reader of transformers, into a checkpoint in the user's cache. Its tensors are
+dequantized and written one at a time, so that unpacking takes less memory than the model. The copy is
+identified by the sha256 of the GGUF and the dtype, and is written again if one of its files has changed.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-#: Changes when what is unpacked from the same file changes.
+#: Version of the unpacked checkpoint.
 _GGUF_FORMAT = 1
-#: Bytes of all files but the weights.
+#: Bytes of all files except the weights.
 _BYTES_BESIDE_WEIGHTS = 5 * 10**7
 #: Seconds to wait for another process that unpacks the same file.
 _LOCK_SECONDS = 3600.0
 _SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _BLOCK = re.compile(r"\bblk\.(\d+)\.")
-#: Architectures that write no text: parts of models that see, and what embeds or transcribes.
+#: Architectures that generate no text: vision parts, embedding models and transcription models.
 _NO_TEXT = re.compile(r"clip|mmproj|.*bert.*|t5encoder|whisper|.*embed.*")
-#: Names that llama.cpp gives to patterns which split a text before BPE: GPT-2's, and GPT-2's after digits.
+#: Names in llama.cpp of patterns that split a text before BPE: that of GPT-2, and GPT-2 after single digits.
 _GPT2 = {"gpt-2", "mpt", "olmo", "jais", "trillion", "phi-2", "default"}
 _DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum"}
-#: Texts of control tokens that end an answer, whatever the file says, as in llama.cpp.
+#: Texts of control tokens that always end an answer, as in llama.cpp.
 _ENDS = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"}
 _CONTROL = 3
 _ARCHITECTURE = "general.architecture"
-#: Kinds of numbers by their names in PyTorch and in safetensors.
+#: Name of a dtype in safetensors by its name in PyTorch.
 _SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
 def gguf_cache() -> Path:
-    """The folder of unpacked models."""
+    """Return the folder of unpacked models."""
     return user_cache("gguf")
 
 
 def unpacked_folder(path: Path, kind: str) -> tuple[Path, str]:
-    """Where a GGUF is unpacked to, by its content and dtype ("float32"), and its sha256."""
+    """Return the folder of an unpacked GGUF, by its content and dtype ("float32"), and its sha256."""
     digest = _sha256(path)
     return gguf_cache() / f"{digest[:32]}-{kind}", digest
 
 
 def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Location:
-    """The checkpoint that a GGUF is unpacked to, made unless there; without a dtype, its tokenizer.
+    """Return the checkpoint of a GGUF, and unpack it if needed; without a dtype, only its tokenizer.
 
-    ModelError, which begins with `failure`, if the file is damaged, is no language model, or one that
-    transformers does not read, or if there is no room for it.
+    ModelError, which begins with `failure`, if the file is damaged, is not a language model, cannot be read
+    by transformers, or if disk space is missing.
     """
     import transformers
 
@@ -76,7 +76,7 @@ def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Loc
         key = {"format": _GGUF_FORMAT, "sha256": digest, "transformers": transformers.__version__}
         if not _is_complete(folder, key):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            busy = f"{failure}: another process has been unpacking it for an hour; wait for it or end it"
+            busy = f"{failure}: another process has been unpacking it for an hour. Wait for it, or end it"
             with file_lock(folder.with_name(f".{folder.name}{LOCK}"), busy, patience=_LOCK_SECONDS):
                 if not _is_complete(folder, key):
                     shutil.rmtree(folder, ignore_errors=True)
@@ -88,14 +88,14 @@ def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Loc
                     )
     except OSError as error:
         raise ModelError(
-            f"{failure}: it cannot be read, or unpacked into {gguf_cache()} ({error.strerror or error}); "
-            "set SEMCAL_CACHE to a folder with room that can be written"
+            f"{failure}: it cannot be read, or unpacked into {gguf_cache()} ({error.strerror or error}). Set "
+            "SEMCAL_CACHE to a writable folder with free space"
         ) from error
     return replace(location, source=str(folder), revision=f"sha256:{digest}", gguf=False)
 
 
 def _sha256(path: Path) -> str:
-    """Of a file; kept by path, size and times, for hashing takes seconds."""
+    """Return the sha256 of a file, cached by path, size and times, because hashing takes seconds."""
     status = path.stat()
     resolved = str(path.resolve())
     key = [resolved, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
@@ -112,7 +112,7 @@ def _sha256(path: Path) -> str:
 
 
 def _file_stamps(folder: Path) -> dict[str, list[int]]:
-    """Size and time of change of each file: one that was cut short or edited later has others."""
+    """Return size and modification time of each file, to detect truncated or edited files."""
     return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in own_files(folder)}
 
 
@@ -136,14 +136,14 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
         needed += sum(int(tensor.n_elements) for tensor in reader.tensors) * dtype.itemsize
     if needed > (free := shutil.disk_usage(folder).free):
         raise ModelError(
-            f"{failure}: unpacked it takes {needed:,} bytes, and {free:,} are free in {gguf_cache()}; make "
-            "room there, or set SEMCAL_CACHE to a folder with more"
+            f"{failure}: unpacking needs {needed:,} bytes, and {free:,} are free in {gguf_cache()}. Free "
+            "some space, or set SEMCAL_CACHE to another folder"
         )
-    link = folder / "model.gguf"  # alone in its folder: what lies beside the file is not read
+    link = folder / "model.gguf"  # alone in its folder, so that no file next to the GGUF is read
     link.symlink_to(path.resolve())
     with _reading_gguf(failure, path):
         config = AutoConfig.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
-        if dtype is not None:  # of a tokenizer alone nothing runs
+        if dtype is not None:  # a tokenizer alone runs no model
             from semcal.models.engine.network import check_supported
 
             check_supported(failure, config)
@@ -151,8 +151,8 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
         _check_positions(reader, config)
     ends = _settle_tokenizer(reader, tokenizer)
     with _reading_gguf(failure, path):
-        reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # the others take much memory
-        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc would keep it
+        reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # frees much memory
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc would not return it
         if dtype is not None:
             _write_weights(reader, config, folder, dtype)
         link.unlink()
@@ -163,19 +163,19 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
 
 @contextmanager
 def _reading_gguf(failure: str, path: Path) -> Iterator[None]:
-    """Name what serves a GGUF where transformers does not read one of its kind."""
+    """Add a command for llama.cpp to the error if transformers cannot read this kind of GGUF."""
     with silenced(), as_model_error(failure, str(path.parent)):
         try:
             yield
         except (NotImplementedError, ValueError, KeyError) as error:
             if not re.search("not supported|Supported|Unknown gguf|not yet implemented|no rule", str(error)):
                 raise
-            reason = f"{failure}: transformers does not read it ({error})"
+            reason = f"{failure}: transformers cannot read it ({error})"
             raise ModelError(f"{reason}; {llama_cpp_line(path)}") from error
 
 
 def _open_gguf(failure: str, path: Path) -> Any:
-    """gguf's reader of a file that is a whole GGUF of a language model."""
+    """Return the reader of gguf for a file, after a check that it is a complete GGUF of a language model."""
     try:
         import gguf
     except ImportError as error:
@@ -183,51 +183,51 @@ def _open_gguf(failure: str, path: Path) -> Any:
     with path.open("rb") as file:
         start = file.read(4)
     if start != b"GGUF":
-        raise ModelError(f"{failure}: {path} is no GGUF, it begins with {shown(start)}; fetch it again")
+        raise ModelError(f"{failure}: {path} is not a GGUF, it begins with {shown(start)}. Download it again")
     try:
         reader = gguf.GGUFReader(path)
         kind = _value(reader, "general.type", "model")
         architecture = _value(reader, _ARCHITECTURE, "")
     except Exception as error:
         if "GGMLQuantizationType" in str(error):
-            raise ModelError(f"{failure}: {error}, by the package gguf; {llama_cpp_line(path)}") from error
+            raise ModelError(f"{failure}: {error} in the package gguf; {llama_cpp_line(path)}") from error
         raise ModelError(
-            f"{failure}: {path} is damaged or was cut short ({error}); fetch it again"
+            f"{failure}: {path} is damaged or incomplete ({error}). Download it again"
         ) from error
     if _SPLIT.search(path.name) or _value(reader, "split.count", 0) > 1:
         raise ModelError(
-            f"{failure}: it is one part of a split file; join the parts (llama-gguf-split --merge FIRST_PART "
-            "whole.gguf) and give the whole"
+            f"{failure}: it is one part of a split file. Join the parts (llama-gguf-split --merge FIRST_PART "
+            "whole.gguf), and pass the result"
         )
     if kind != "model" or _NO_TEXT.match(architecture):
         raise ModelError(
-            f"{failure}: it holds no language model (type {kind!r}, architecture {architecture!r}); give the "
-            "GGUF of the model that writes text"
+            f"{failure}: it is not a language model (type {kind!r}, architecture {architecture!r}). Pass the "
+            "GGUF of the model that generates text"
         )
     stated = _value(reader, f"{architecture}.block_count", 0)
     blocks = {found[1] for tensor in reader.tensors if (found := _BLOCK.search(tensor.name))}
-    if not isinstance(stated, int) or stated > len(blocks):  # the others would be random numbers
+    if not isinstance(stated, int) or stated > len(blocks):  # missing layers would be random numbers
         raise ModelError(
-            f"{failure}: {architecture}.block_count says {shown(stated)} layers, and {path} holds "
-            f"{len(blocks)}; it is damaged, fetch it again"
+            f"{failure}: {architecture}.block_count is {shown(stated)}, and {path} has {len(blocks)} layers. "
+            "Download the file again"
         )
     return reader
 
 
 def _value(reader: Any, key: str, missing: Any = None) -> Any:
-    """What a GGUF says under a key."""
+    """Return the value of a key of a GGUF."""
     return reader.fields[key].contents() if key in reader.fields else missing
 
 
 def _check_positions(reader: Any, config: Any) -> None:
-    """Take over what scales the positions of llama models; refuse what transformers' reader would drop."""
+    """Copy the scaling of positions of llama models; reject scaling that the reader would ignore."""
     rope = getattr(config, "rope_parameters", None) or {}
     scaling = _value(reader, f"{_value(reader, _ARCHITECTURE)}.rope.scaling.type", "none")
     tensors = {tensor.name: tensor.data for tensor in reader.tensors}
     if rope.get("rope_type", "default") != "default":
         return
     if scaling != "none" or "rope_factors_long.weight" in tensors:
-        raise ValueError(f"there is no rule for its positions, scaled by {scaling!r}")
+        raise ValueError(f"its positions have the scaling {scaling!r}, which is not supported")
     if "rope_freqs.weight" in tensors:
         factors = [float(tensor) for tensor in tensors["rope_freqs.weight"]]
         config.rope_parameters = {
@@ -241,7 +241,7 @@ def _check_positions(reader: Any, config: Any) -> None:
 
 
 def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
-    """Split texts as llama.cpp does, and return the tokens that end an answer."""
+    """Make the tokenizer split texts like llama.cpp, and return the tokens that end an answer."""
     from tokenizers import pre_tokenizers
 
     backend = tokenizer.backend_tokenizer
@@ -250,8 +250,8 @@ def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
     elif isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split not in _GPT2:
-        message = f"transformers does not know how {split!r} splits texts, so they are split as GPT-2's"
-        warnings.warn(f"{message}; tokens may differ from llama.cpp's", SemcalWarning, stacklevel=2)
+        message = f"the rule {split!r} of llama.cpp for splitting texts is unknown; that of GPT-2 is used"
+        warnings.warn(f"{message}, and tokens may differ from llama.cpp", SemcalWarning, stacklevel=2)
     kinds = _value(reader, "tokenizer.ggml.token_type", [])
     texts = _value(reader, "tokenizer.ggml.tokens", [])
     ends = {number for number, text in enumerate(texts) if text in _ENDS and kinds[number] == _CONTROL}
@@ -260,7 +260,7 @@ def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
 
 
 def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
-    """Write safetensors: tensor by tensor, or where that cannot be done by transformers."""
+    """Write safetensors tensor by tensor, or if that is not possible with transformers."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -294,7 +294,7 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
 def _tensor_reader(
     reader: Any, config: Any, model: Any
 ) -> tuple[dict[str, str], Callable[..., Tensor]] | None:
-    """The model's names of tensors, and what reads one; None where several make one."""
+    """Return the model's names of tensors and a function that reads one; None if tensors must be merged."""
     import torch
     from gguf import dequantize
 

@@ -38,36 +38,36 @@ def load_model(
 ) -> CausalLanguageModel:
     """Load a causal language model with its tokenizer.
 
-    Temperature, top-p, top-k and repetition penalty of the checkpoint's generation config are not applied;
-    its end-of-text tokens are.
+    The end-of-text tokens of the checkpoint's generation config apply. Its temperature, top-p, top-k and
+    repetition penalty do not apply.
 
     Parameters
     ----------
     path_or_id : str or Path
         A directory in the format of `transformers`, a GGUF, an id on the Hugging Face hub, or "atlas", the
-        small model that comes with the package.
+        small model in the package.
     device : str or torch.device, optional
-        Where it runs. Default: a CUDA GPU, else Apple's, else the CPU.
+        The device of the model. Default: a CUDA GPU, else an Apple GPU, else the CPU.
     dtype : str or torch.dtype, optional
-        "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU and for a GGUF,
-        "auto" elsewhere.
+        "float32", "bfloat16", …; "auto" is the type of the checkpoint. Default: float32 on a CPU and for a
+        GGUF, otherwise "auto".
     revision : str, optional
         Branch, tag or commit on the hub.
     memory : int or str, optional
-        Limit on the keys and values of one batch, in bytes or as "2GB"; a question that may need more by
-        itself is refused. Default: a quarter of the weights, but at least 64 MiB, and a question that may
-        need more runs by itself.
+        Limit of the keys and values of one batch, in bytes or as "2GB"; a single question that may need more
+        is rejected. Default: a quarter of the weights, at least 64 MiB; a question that may need more runs in
+        its own batch.
 
     Returns
     -------
     CausalLanguageModel
-        Its `name` is the id or the name of the directory or file; its `revision` is the hub's commit, or
-        "sha256:…" of a GGUF, or over the files of a directory.
+        Its `name` is the id or the name of the directory or file. Its `revision` is the commit on the hub, or
+        a hash "sha256:…" of a GGUF or of the files of a directory.
 
     Raises
     ------
     ModelError
-        If it is not there, cannot be reached, is damaged, or is no causal language model.
+        If the model is missing, cannot be reached, is damaged, or is not a causal language model.
     UsageError
         If the device or dtype does not exist, or `memory` is not a size.
 
@@ -77,7 +77,7 @@ def load_model(
     'language_model'
     """
     if names_a_server(path_or_id):
-        raise UsageError(f"{shown(path_or_id)} is a server, which semcal.load_server connects to")
+        raise UsageError(f"model: {shown(path_or_id)} is a server. Use semcal.load_server to connect to it")
     needed_by = f"the language model {shown(str(path_or_id))}"
     with naming_extra(needed_by):
         location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
@@ -101,7 +101,7 @@ def load_model(
     config = read_config(failure, location, revision)
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
-            f"{failure}: {config.model_type} is an encoder-decoder, a causal language model is needed"
+            f"{failure}: {config.model_type} is an encoder-decoder. Pass a causal language model"
         )
     with as_model_error(f"{failure}: its configuration", location.source):
         check_supported(failure, config)
@@ -110,8 +110,8 @@ def load_model(
     )
     if missing := sorted(report.get("missing_keys", ())):  # they would be random numbers
         raise ModelError(
-            f"{failure}: the files lack {len(missing)} of its weights ({', '.join(missing[:3])}, …); "
-            "it is incomplete, or not a causal language model"
+            f"{failure}: {len(missing)} weights are missing in its files ({', '.join(missing[:3])}, …). Pass "
+            "a complete causal language model"
         )
     checkpoint_revision = revision_of(location, config)
     with as_model_error(failure, location.source):
@@ -124,8 +124,8 @@ def load_model(
             refuse_larger=budget is not None,
             checkpoint=checkpoint_revision,
         )
-        language_model.encode_answer(chat("Which?"), "That.")  # fails here if the tokenizer is damaged
-    settings = model.generation_config  # its sampling settings are dropped, its special tokens stay
+        language_model.encode_answer(chat("Which?"), "That.")  # raises here if the tokenizer is damaged
+    settings = model.generation_config  # keep its special tokens, drop its sampling settings
     model.generation_config = GenerationConfig(
         bos_token_id=getattr(settings, "bos_token_id", None),
         eos_token_id=getattr(settings, "eos_token_id", None),
@@ -135,7 +135,7 @@ def load_model(
 
 
 def load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: str | None) -> Equivalence:
-    """Load an NLI model; ModelError if it cannot be loaded or does not say which label is entailment."""
+    """Load an NLI model; ModelError if it cannot be loaded or its label for entailment is unknown."""
     with naming_extra(f"the NLI model {shown(str(name_or_dir))}"):
         import torch
         from transformers import AutoModelForSequenceClassification
@@ -151,15 +151,15 @@ def load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: st
     )
     if report["missing_keys"]:
         raise ModelError(
-            f"{failure}: the files lack {', '.join(sorted(report['missing_keys']))}; "
-            "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
+            f"{failure}: {', '.join(sorted(report['missing_keys']))} is missing in its files. Pass a "
+            "checkpoint that was fine-tuned as a sequence classifier for natural language inference"
         )
     rows = model.get_input_embeddings().num_embeddings
     beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
     if beyond:
         raise ModelError(
-            f"{failure}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
-            "knows; the two do not belong together"
+            f"{failure}: its tokenizer has {shown(beyond[0])} outside the model's {rows} tokens. Pass a "
+            "checkpoint whose tokenizer belongs to the model"
         )
     checkpoint_revision = revision_of(location, model.config)
     with as_model_error(failure, location.source):
@@ -171,11 +171,10 @@ def load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: st
 
 
 def parse_size(text: str | int) -> int:
-    """Return a number of bytes, given as such or with a unit.
+    """Parse a number of bytes with an optional unit.
 
-    kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024; the B may be left out, and upper or lower
-    case does not matter. UsageError if it is no such size, less than one byte, or more than a process can
-    address.
+    kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024; the B is optional, and case is ignored.
+    UsageError if the text is not a size, below one byte, or larger than an address space.
 
     >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("512m"), parse_size(1000)
     (2000000000, 1610612736, 512000000, 1000)
@@ -185,29 +184,29 @@ def parse_size(text: str | int) -> int:
         size = float(match[1]) * _UNITS.get(match[2].upper(), 0)
     if not 1 <= size < _ADDRESS_SPACE:
         raise UsageError(
-            f"{shown(text)} is not a size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
+            f"{shown(text)} is not a size of memory. Pass bytes, or a size with a unit such as 1.5GiB"
         )
     return int(size)
 
 
 def _attention_of(config: Any) -> dict[str, str]:
-    """Eager attention for soft-capped scores: transformers up to 5.17 lets fused attention drop the cap."""
+    """Select eager attention for soft-capped scores, which fused attention of transformers 5.17 ignores."""
     return {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
-    """The given device, or the best one of this machine; UsageError if it has no such device."""
+    """Return the given device, or the best device of this machine; UsageError if it is missing."""
     import torch
 
     if device is not None:
         try:
             chosen = torch.device(device)
         except RuntimeError as error:
-            raise UsageError(f"no device {device!r}; give 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
+            raise UsageError(f"device: unknown {device!r}. Pass 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
         counts = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
         count = counts.get(chosen.type, 1)
         if (chosen.index or 0) >= count:
-            raise UsageError(f"this machine has no {chosen} ({count} of its kind); use --device cpu")
+            raise UsageError(f"device: this machine has {count} of the kind of {chosen}. Use --device cpu")
         return chosen
     if torch.cuda.is_available():
         return torch.device("cuda")
@@ -215,7 +214,7 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
 
 
 def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch.dtype:
-    """The given dtype; by default float32 on a CPU and the checkpoint's own elsewhere."""
+    """Return the given dtype, by default float32 on a CPU and otherwise the dtype of the checkpoint."""
     import torch
 
     if dtype is None:
@@ -224,5 +223,5 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> str |
         return dtype
     torch_dtype = getattr(torch, dtype, None)
     if not isinstance(torch_dtype, torch.dtype) or not torch_dtype.is_floating_point:
-        raise UsageError(f"no dtype {dtype!r}; give 'float32', 'bfloat16', 'float16' or 'auto'")
+        raise UsageError(f"dtype: unknown {dtype!r}. Pass 'float32', 'bfloat16', 'float16' or 'auto'")
     return torch_dtype

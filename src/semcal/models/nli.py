@@ -1,13 +1,13 @@
 """Entailment by a cross-encoder: any sequence-classification checkpoint with a label "entailment".
 
-Both sides of a pair read "Question: x\\nAnswer: y" (spec section 5, point 4); the verdict is the argmax.
-Float32 throughout, on every device: half precision moves logits by far more than `CLOSE`.
+Both sides of a pair are "Question: x\\nAnswer: y" (spec section 5, point 4); the verdict is the argmax. All
+devices use float32, because half precision changes logits by far more than `CLOSE`.
 
-The classification heads of BERT and its relatives read the first token only. So the last layer runs, beyond
-keys and values, only there: of L layers, this saves about 1/L of the work.
+The classification heads of BERT and similar models read only the first token. Therefore the last layer
+computes, beyond keys and values, only that token. Of L layers, this saves about 1/L of the work.
 
-The answers to a question make many pairs of few sides. A fast tokenizer encodes each side by itself, so sides
-are encoded once; its own post-processor adds the special tokens and segment ids of a pair.
+The answers to a question form many pairs of few sides. A fast tokenizer encodes each side once, and its
+post-processor adds the special tokens and segment ids of a pair.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from semcal.models.chat_format import SpecialTokens
 from semcal.models.equivalence import Triple, rounded, side_of
 from semcal.text.cache import cache_texts
 
-#: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
+#: A pair with a smaller margin runs again in its own batch, so that batching cannot change a verdict.
 CLOSE = 1e-4
 #: Tokens in a batch, padding included.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
-#: One encoded pair: input_ids, attention_mask and whatever else the tokenizer gives, without padding.
+#: One encoded pair: input_ids, attention_mask and other columns of the tokenizer, without padding.
 Encoded = dict[str, list[int]]
 
 _MAX_SIDES = 8192  # cached encodings
-#: Encoded that a tokenizer may give for a pair, and their names in its library.
+#: Columns that a tokenizer may return for a pair, and their names in its library.
 _COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
 _TEST_PAIRS = (
     ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
     ("", " a  b "),
     ("Ünïcode, 1.5 %\n", "x" * 40),
 )
-#: Difference of logits, relative to the largest, up to which a shortened classifier gives the same.
+#: Maximum difference of logits, relative to the largest, of an equivalent shortened classifier.
 _SAME = 1e-4
-#: Length and number of the inputs on which it is compared; the last is padded from half of its length.
+#: Length and number of the test inputs of that comparison; the second half of the last input is padding.
 _TOKENS, _INPUTS = 12, 4
-#: Reads the attributes that a layer must have.
+#: Getter of the attributes that a layer must have.
 _LAYOUT = attrgetter(
     *(f"attention.self.{part}" for part in ("query", "key", "value", "num_attention_heads")),
     *("attention.self.attention_head_size", "attention.output", "intermediate", "output"),
@@ -55,20 +55,20 @@ _LAYOUT = attrgetter(
 
 
 class CrossEncoder:
-    """Directed entailment as a sequence-classification model of transformers sees it, in float32.
+    """Directed entailment by a sequence-classification model of transformers, in float32.
 
-    ModelError if no label, or more than one, is called "entailment", or there is no padding token.
+    ModelError unless exactly one label is "entailment", or if the padding token is missing.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str, revision: str) -> None:
         if tokenizer.pad_token_id is None:
             raise ModelError(
-                f"{name}: the tokenizer has no padding token; set pad_token in tokenizer_config.json"
+                f"{name}: the tokenizer has no padding token. Set pad_token in tokenizer_config.json"
             )
-        tokenizer.truncation_side = "left"  # the answers stand at the end and must stay whole
+        tokenizer.truncation_side = "left"  # the answers are at the end and must stay whole
         self.name = self.address = name
         self.revision = revision
-        self.truncated = 0  # pairs so far that were too long and lost the beginning of their question
+        self.truncated = 0  # number of pairs that were too long and lost the beginning of their question
         self._entailment = entailment_index(model.config.id2label, name=name)
         self._model = first_token_only(model.eval().requires_grad_(False))
         self._tokenizer = tokenizer
@@ -76,13 +76,13 @@ class CrossEncoder:
         self._longest = _longest_input(model, tokenizer)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        """Return for each (question, premise, hypothesis) True if the premise entails the hypothesis."""
         return [margin > 0 for margin in self.margins(triples)]
 
     def margins(self, triples: Sequence[Triple]) -> list[float]:
-        """Return the logit of entailment minus the largest other one, rounded, for each triple.
+        """Return for each triple the logit of entailment minus the largest other logit, rounded.
 
-        ModelError if the model's logits are not finite.
+        ModelError if the logits of the model are not finite.
         """
         encoded = self._encode(triples)
         margins = [0.0] * len(encoded)
@@ -95,7 +95,7 @@ class CrossEncoder:
         return [rounded(margin) for margin in margins]
 
     def _encode(self, triples: Sequence[Triple]) -> list[Encoded]:
-        """Encode each pair, truncated to what the model can read; warns at the first truncation."""
+        """Encode each pair, truncated to the maximum length of the model; warn at the first truncation."""
         if not triples:
             return []
         sides = [(side_of(q, a), side_of(q, b)) for q, a, b in triples]
@@ -103,7 +103,7 @@ class CrossEncoder:
         long = [i for i, pair in enumerate(encoded) if len(pair["input_ids"]) > self._longest]
         if long and not self.truncated:
             warnings.warn(
-                f"{self.name} reads at most {self._longest} tokens: of longer pairs the beginning of the "
+                f"{self.name} reads at most {self._longest} tokens: in longer pairs the beginning of the "
                 f"question is cut ({len(long)} of {len(triples)} pairs here)",
                 SemcalWarning,
                 stacklevel=3,
@@ -121,17 +121,17 @@ class CrossEncoder:
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:
-        """Entailment logit minus the largest other one, of pairs run in one batch."""
+        """Return the entailment logit minus the largest other logit of each pair in one batch."""
         logits = self._model(**self._padded(pairs)).logits.float().cpu()  # (B, labels)
         if not torch.isfinite(logits).all():
-            raise ModelError(f"{self.name} gives logits that are not finite; are its weights damaged?")
+            raise ModelError(f"{self.name}: its logits are not finite. Check its weights")
         entailment = logits[:, self._entailment].clone()
         logits[:, self._entailment] = -torch.inf
         margins: list[float] = (entailment - logits.amax(dim=1)).tolist()
         return margins
 
     def _padded(self, pairs: Sequence[Encoded]) -> dict[str, torch.Tensor]:
-        """Tensors (B, longest) on the model's device, padded on the right."""
+        """Return tensors (B, longest) on the device of the model, padded on the right."""
         fill = {
             "input_ids": self._tokenizer.pad_token_id,
             "token_type_ids": self._tokenizer.pad_token_type_id,
@@ -147,9 +147,9 @@ class CrossEncoder:
 
 
 def entailment_index(id2label: dict[int, str], *, name: str) -> int:
-    """The index of the label "entailment" in a checkpoint's id2label, in upper or lower case.
+    """Return the index of the label "entailment" in a checkpoint's id2label, in upper or lower case.
 
-    ModelError if there is not exactly one such label, or no other label beside it.
+    ModelError unless exactly one label is "entailment" and other labels exist.
 
     >>> entailment_index({0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}, name="some-mnli")
     2
@@ -160,14 +160,14 @@ def entailment_index(id2label: dict[int, str], *, name: str) -> int:
     if len(indices) == 1 and len(id2label) > 1:
         return indices[0]
     raise ModelError(
-        f"{name} does not say which of its labels is entailment: id2label is {dict(id2label)}. "
-        'Set id2label in its config.json, for instance {"0": "contradiction", "1": "neutral", '
-        '"2": "entailment"}, in the order in which it was trained.'
+        f"{name}: id2label is {dict(id2label)}, expected one label entailment among others. Set id2label in "
+        'its config.json in the order of the training, for example {"0": "contradiction", "1": "neutral", '
+        '"2": "entailment"}'
     )
 
 
 def _batches(encoded: Sequence[Encoded], budget: int) -> Iterator[list[int]]:
-    """Indices of pairs of similar length, longest first; each batch has at most `budget` padded tokens."""
+    """Yield batches of indices of pairs, longest first; a batch has at most `budget` padded tokens."""
     lengths = [len(pair["input_ids"]) for pair in encoded]
     order = sorted(range(len(encoded)), key=lambda index: -lengths[index])
     while order:
@@ -177,7 +177,7 @@ def _batches(encoded: Sequence[Encoded], budget: int) -> Iterator[list[int]]:
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:
-    """Tokens that the model can read: the least limit of tokenizer, config and position table."""
+    """Return the maximum tokens of the model: the minimum limit of tokenizer, config and position table."""
     limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
@@ -187,7 +187,7 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
 
 
 class FirstTokenLayer(nn.Module):
-    """A BERT-style encoder layer, evaluated at the first token only."""
+    """A BERT-style encoder layer that computes only the first token."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -211,10 +211,10 @@ class FirstTokenLayer(nn.Module):
 
 
 def first_token_only(model: Any) -> Any:
-    """Return the same classifier with a `FirstTokenLayer` at the end; `model` itself if that is not possible.
+    """Return the classifier with a `FirstTokenLayer` at the end, or `model` if that is not possible.
 
-    Both must give the same logits on some test inputs. So a model with another layout, or a head that reads
-    other tokens, is returned as it is. The weights are shared, `model` is not changed.
+    Both must have equal logits for test inputs. A model with another layout, or with a head that reads other
+    tokens, is returned unchanged. The weights are shared.
     """
     try:
         shortened = _shortened(model)
@@ -223,7 +223,7 @@ def first_token_only(model: Any) -> Any:
     expected = _test_logits(model)
     try:
         logits = _test_logits(shortened)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers take other arguments
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers have other arguments
         return model
     if logits.shape != expected.shape:
         return model
@@ -241,7 +241,7 @@ def _shortened(model: Any) -> Any:
 
 
 def _copy_part(parent: Any, name: str) -> Any:
-    """Replace a submodule by a shallow copy: the same weights, another table of submodules."""
+    """Replace a submodule by a shallow copy with the same weights and its own table of submodules."""
     part = copy.copy(getattr(parent, name))
     part._modules = dict(part._modules)
     parent._modules[name] = part
@@ -250,7 +250,7 @@ def _copy_part(parent: Any, name: str) -> Any:
 
 @torch.inference_mode()
 def _test_logits(model: Any) -> Tensor:
-    """Logits (_INPUTS, labels) of random inputs."""
+    """Return logits (_INPUTS, labels) of random inputs."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (_INPUTS, _TOKENS), generator=generator)
     mask = torch.ones_like(ids)
@@ -261,7 +261,7 @@ def _test_logits(model: Any) -> Tensor:
 
 
 def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
-    """A pair encoder; None if it gives other columns than the tokenizer."""
+    """Return a pair encoder; None if its columns differ from those of the tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
         return None
     expected = encode_pairs(tokenizer, _TEST_PAIRS)
@@ -274,7 +274,7 @@ def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
 def encode_pairs(
     tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int | None = None
 ) -> list[Encoded]:
-    """The columns of each pair as the tokenizer itself gives them; of pairs beyond `longest` truncated."""
+    """Return the columns of the tokenizer for each pair, truncated to `longest` tokens."""
     sides = [a for a, _ in pairs], [b for _, b in pairs]
     truncation = None if longest is None else "longest_first"
     columns = tokenizer(
@@ -284,7 +284,7 @@ def encode_pairs(
 
 
 class PairEncoder:
-    """Encodes pairs by their cached sides; `names` are the columns that the tokenizer gives."""
+    """An encoder of pairs with cached sides; `names` are the columns of the tokenizer."""
 
     def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
         self._backend = tokenizer.backend_tokenizer
@@ -293,7 +293,7 @@ class PairEncoder:
         self._side = cache_texts(_MAX_SIDES)(self._encoded)
 
     def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
-        """The columns of each pair, not padded; beyond `longest` the longer side loses its beginning."""
+        """Return the unpadded columns of each pair; beyond `longest` the longer side loses its beginning."""
         self._backend.no_truncation()
         self._backend.no_padding()
         sides = [(self._side(first), self._side(second)) for first, second in pairs]

@@ -1,4 +1,4 @@
-"""How questions become prompts: template, few-shot examples, and the token ids of answers."""
+"""Prompts of questions: template, few-shot examples, and the token ids of answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
-    """Length of the longest common prefix."""
-    first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
+    """Return the length of the longest common prefix."""
+    first, last = min(sequences), max(sequences)  # the extremes of the lexical order differ first
     for position, (a, b) in enumerate(zip(first, last)):
         if a != b:
             return position
@@ -34,7 +34,7 @@ def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
 
 
 def shared_length(prompts: Sequence[Prompt]) -> int:
-    """Length of the common prefix of all prompts, which leaves at least one token of each."""
+    """Return the length of the common prefix of all prompts, without the last token of any prompt."""
     shortest = min(len(prompt.token_ids) for prompt in prompts)
     return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
 
@@ -46,8 +46,8 @@ class PromptConfig:
     Attributes
     ----------
     few_shot : tuple of Question
-        Answered examples, of which the first answer is shown; from a file, a DataFrame, dicts or Questions.
-        By default those of the recalibrator or the calibration, or none.
+        Answered examples, with their first answers; from a file, a DataFrame, dicts or Questions. The default
+        is the examples of the recalibrator or the calibration, or none.
     system : str, optional
         A system message in place of the built-in one, "" for none; it becomes part of the template.
     template : Template, optional
@@ -57,9 +57,9 @@ class PromptConfig:
         Variants of the prompt, over which the samples of a question are spread: a number of built-in ones
         with the prompt itself (1 to 5; 1 by default), or further templates. The prompt itself is variant 0.
     force : bool
-        Take messages of another template all the same.
+        Accept messages of another template.
     open_book : bool, optional
-        Whether all questions have a passage, or none has; other questions are refused.
+        True if all questions have a passage, False if none has one; other questions are rejected.
 
     Raises
     ------
@@ -133,32 +133,31 @@ class PromptConfig:
         return found
 
     def template_of(self, question: Question) -> Template:
-        """Return the template that a question is put in; InputError if its messages are of another one."""
+        """Return the template of a question; InputError if its messages have another template."""
         if self.template is None or (self.force and (question.messages or self.template.roles)):
             return Template.of(question)
         self.template.check(question)
         return self.template
 
     def differs_in_passage(self, asked: Question | Row) -> bool:
-        """Whether a question has a passage and the others none, or the reverse; messages hold theirs."""
+        """Return whether only one of a question and the others has a passage; False for messages."""
         is_known = self.open_book is not None and not asked.messages
         return is_known and self.open_book != (asked.context is not None)
 
     def passage_difference(self, question: Question) -> str | None:
-        """Return what is other about the passage than where a calibration was learnt, and the remedy."""
+        """Return a message if only one of the calibration and the question has passages; None otherwise."""
         if not self.differs_in_passage(question):
             return None
-        learnt = "when the calibration was learnt"
         if self.open_book:
-            return f"there is no 'context', which was there {learnt}; give one"
-        return f"there is a 'context', and there was none {learnt}; leave it out"
+            return "'context' is missing, but the calibration was learned with it. Add a context"
+        return "'context' is present, but the calibration was learned without it. Remove it"
 
     def settled(
         self, questions: Sequence[Question], on_bad_question: Callable[[QuestionError], None] | None = None
     ) -> tuple[PromptConfig, list[Question]]:
-        """Return this with one template, that of the first question by default, and the questions of it.
+        """Return this prompt with one template, by default of the first question, and the matching questions.
 
-        QuestionErrors of the others go to `on_bad_question`; without it the first is raised.
+        QuestionErrors of other questions are passed to `on_bad_question`; without it the first is raised.
         """
         asking, alike = self, list[Question]()
         if self.template is None and questions:
@@ -195,7 +194,7 @@ class PromptConfig:
     def read(
         self, model: AnswerReader, questions: Sequence[Question]
     ) -> tuple[list[LabelledPrompt], list[QuestionError]]:
-        """Encode labelled questions; and the errors of those that cannot be encoded."""
+        """Encode labeled questions; return them, and the errors of questions that cannot be encoded."""
         labelled, errors = list[LabelledPrompt](), list[QuestionError]()
         self._warn_of_examples(model)
         for question in questions:
@@ -207,8 +206,8 @@ class PromptConfig:
 
     def _prompt(self, model: Sampler, question: Question) -> Prompt:
         if question.messages and not model.capabilities.messages:
-            reason = f"{model.name} has no chat template, so it takes no messages"
-            raise QuestionError(question.id, f"{reason}; give it a 'question', or use an instruct model")
+            reason = f"'messages' require a chat template, and {model.name} has none"
+            raise QuestionError(question.id, f"{reason}. Pass a 'question', or use an instruct model")
         if (difference := self.passage_difference(question)) and not self.force:
             raise QuestionError(question.id, f"{difference}, or calibrate with such questions")
         messages = [turn.content for turn in question.messages]
@@ -216,13 +215,13 @@ class PromptConfig:
         turns = self._turns(question)
         ids = _named(question, model.encode, turns)
         if turns[0].role == "system" and turns[0].content != SYSTEM_MESSAGE and not model.capabilities.system:
-            place = "yours begins the first user turn"
-            text = f"the chat template of {model.name} has no system message: {place}"
+            place = "the first user turn begins with it"
+            text = f"system: the chat template of {model.name} has no system message; {place}"
             warnings.warn(text, SemcalWarning, stacklevel=3)
         return Prompt(question.id, ids, turns, question=question.question)
 
     def _turns(self, question: Question) -> tuple[Turn, ...]:
-        """The chat; an error names the question."""
+        """Return the chat of a question; errors name the question."""
         try:
             return self.chat(question)
         except InputError as error:
@@ -235,7 +234,7 @@ class PromptConfig:
             _warn_of_special_tokens(model, example.id, *texts)
 
     def answers(self, model: AnswerReader, question: Question) -> list[tuple[int, ...]]:
-        """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
+        """Encode the distinct reference answers of `question` as answer turns, with the end of turn."""
         _warn_of_special_tokens(model, question.id, *question.answers)
         turns = self._turns(question)
         answers = (
@@ -245,9 +244,9 @@ class PromptConfig:
         return list(dict.fromkeys(answers))
 
     def hash(self, model: Sampler, question: Question | None = None) -> str:
-        """Hash of the token ids of one fixed question: system message, few-shot examples and template.
+        """Return a hash of system message, few-shot examples and template: of the tokens of a fixed question.
 
-        Of its turns, where a server encodes them; of those of the template of `question`, if it is given.
+        If a server encodes prompts, it is a hash of the turns. The default template is that of `question`.
         """
         template = self.template or Template() if question is None else self.template_of(question)
         turns = replace(self, template=template).chat(template.probe)
@@ -257,7 +256,7 @@ class PromptConfig:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def difference(self, other: PromptConfig) -> str | None:
-        """Return what is other in another prompt; None if they are alike."""
+        """Return a description of the difference from another prompt; None if they are equal."""
         template, other_template = self.template or Template(), other.template or Template()
         examples = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
         if difference := template.difference(other_template):
@@ -284,7 +283,7 @@ class PromptConfig:
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> PromptConfig:
-        """Return the template and the few-shot examples that `describe` wrote; no template of nothing."""
+        """Return the prompt that `describe` wrote; an empty description yields no template."""
         if not description:
             return cls()
         template = Template(
@@ -303,7 +302,7 @@ class PromptConfig:
 
 
 def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
-    """The token ids of texts; what cannot be encoded names its question."""
+    """Return the token ids of texts; errors name the question."""
     try:
         return encode(*texts)
     except (InputError, ModelError) as error:
@@ -313,13 +312,13 @@ def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: A
 
 
 def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
-    """Name a question whose texts spell special tokens of the model."""
+    """Warn if texts of a question contain special tokens of the model."""
     tokens = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
     if tokens:
         spelled = ", ".join(map(repr, dict.fromkeys(tokens)))
         warnings.warn(
-            f"question {question_id!r} spells {spelled}, a special token of {model.name}; it is encoded as "
-            "plain text",
+            f"question {question_id!r} contains {spelled}, a special token of {model.name}, which is encoded "
+            "as plain text",
             SemcalWarning,
             stacklevel=3,
         )

@@ -1,6 +1,6 @@
-"""The protocols of models and recalibrators, and the records that go in and come out.
+"""Protocols of models and recalibrators, and the records of their inputs and outputs.
 
-The engine knows two kinds of recalibrators: maps of logits alone, and those that read hidden states as well.
+The engine supports two kinds of recalibrators: maps of logits, and maps of logits and hidden states.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class TokenDistribution(Protocol):
-    """A map from logits to the token distribution that is sampled and scored.
+    """A map from logits to the token distribution for samples and scores.
 
-    Every recalibrator keeps two promises: the result is a distribution over the whole vocabulary
-    (its exponentials sum to 1), and a row's result depends on that row alone.
+    Every recalibrator has two properties: the result is a distribution over the whole vocabulary (its
+    exponentials sum to 1), and the result of a row depends only on that row.
     """
 
     @property
@@ -39,9 +39,9 @@ class TokenDistribution(Protocol):
 
 @runtime_checkable
 class StateReader(Protocol):
-    """A recalibrator that gives each position a temperature, read from the hidden states so far: ATS.
+    """A recalibrator that computes a temperature for each position from the hidden states so far: ATS.
 
-    To the engine it is one more layer with keys and values of its own.
+    The engine treats it as an additional layer with its own keys and values.
     """
 
     @property
@@ -50,7 +50,7 @@ class StateReader(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
 
     @property
     def head_dim(self) -> int:
@@ -79,9 +79,9 @@ class StateReader(Protocol):
         *,
         shared: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Return 1/T (B, q) from states (B, q, d), and keys and values of which (B, q, K) are visible.
+        """Return 1/T (B, q) from states (B, q, d), keys and values; `visible` is a mask (B, q, K).
 
-        `shared` are keys and values of a prefix that all rows have in common.
+        `shared` are keys and values of a common prefix of all rows.
         """
 
     def log_probs(self, logits: Tensor, inverse_temperature: Tensor) -> Tensor:
@@ -92,82 +92,82 @@ class StateReader(Protocol):
 
 
 AnyRecalibrator: TypeAlias = "TokenDistribution | StateReader"
-"""A map of logits alone, or of logits and hidden states."""
-#: Enough to keep a server busy; their replies fit into memory.
+"""A map of logits, or of logits and hidden states."""
+#: Requests per block: enough to keep a server busy, and few enough that the replies fit into memory.
 REQUESTS_A_BLOCK = 128
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A whole prompt, ready for the answer's first token."""
+    """A complete prompt, up to the first token of the answer."""
 
-    question_id: str  # names the question in errors; its random numbers are derived from it
-    token_ids: tuple[int, ...]  # at most one BOS, then all up to the answer; empty where a server encodes
-    chat: tuple[Turn, ...] = ()  # what it encodes, for a server that takes messages
-    examples: int = 0  # tokens that every prompt with the same few-shot examples begins with; 0: not known
-    question: str = ""  # what it asks, which an answer may say again
+    question_id: str  # id for errors, from which the random numbers are derived
+    token_ids: tuple[int, ...]  # at most one BOS, then all tokens up to the answer; empty if a server encodes
+    chat: tuple[Turn, ...] = ()  # the encoded turns, for a server that accepts messages
+    examples: int = 0  # length of the common prefix of prompts with these few-shot examples; 0: unknown
+    question: str = ""  # text of the question, which an answer may repeat
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One generated answer. What a server does not tell is empty."""
+    """One generated answer. Facts that a server does not report are empty."""
 
-    text: str  # decoded, without special tokens and without the end of turn
-    token_ids: tuple[int, ...]  # as they were drawn, the end of turn included when it was drawn
-    #: Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
+    text: str  # decoded text without special tokens and end of turn
+    token_ids: tuple[int, ...]  # the sampled tokens, with the end of turn if it was sampled
+    #: Natural log-probability of each token in the recalibrated distribution over the whole vocabulary.
     token_log_probs: tuple[float, ...]
-    #: Whether the end of turn was drawn, or else the token limit reached; None if a server does not say.
+    #: True if the end of turn was sampled, False if the token limit was reached; None if unknown.
     finished: bool | None
-    #: If `sample` was given a `cut` that applies to this answer, the log-probability of each token of
-    #: ``complete(generation, end, start)``, where these are not the drawn ones.
+    #: If the `cut` of `sample` applies to this answer, the log-probability of each token of
+    #: ``complete(generation, end, start)``, unless these are the sampled tokens.
     rescored: tuple[float, ...] | None = None
-    lead: int = 0  # how many of the first of these tokens only lead to the answer
-    #: What a server gave in place of an answer: the text of a refusal, or "" (a content of null, no text, or
-    #: reasoning alone); None if there is a text to read.
+    lead: int = 0  # number of tokens before the answer
+    #: Reply of a server without an answer: the text of a refusal, or "" (null content, no text, or only
+    #: reasoning); None if the answer has a text.
     refusal: str | None = None
 
 
 Answers = Sequence[Sequence[tuple[int, ...]]]
-"""By question the token ids of each of its answers."""
+"""Token ids of the answers, by question."""
 GenerationCut = Callable[[Prompt, Generation], tuple[int, int, bool]]
-"""Start and end of what is scored of a draw's text, and whether an end of turn is scored behind it."""
+"""Function that returns start and end of the scored text, and True if an end of turn is scored after it."""
 GenerationsOrError: TypeAlias = "list[Generation] | QuestionError"
-"""The answers drawn to one prompt, or why there are none."""
+"""The samples of one prompt, or the error of its question."""
 
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """What is drawn: `m` answers to each prompt under each recalibrator, in each run.
+    """A request for `m` samples of each prompt with each recalibrator, in each run.
 
-    Plain multinomial sampling. The random numbers of a draw depend on the seed of its run, the id of its
-    question and its number alone, and all recalibrators share them.
+    Samples are multinomial. The random numbers of a sample depend only on the seed of the run, the id of the
+    question and the index of the sample; all recalibrators share them.
     """
 
-    prompts: Sequence[Prompt]  # with distinct ids; their common prefix runs once, and the rest of each once
-    recalibrators: Sequence[AnyRecalibrator]  # each gets draws of its own
-    m: int = 10  # draws per question, recalibrator and run
-    seeds: Sequence[int] = (0,)  # one a run
-    max_new_tokens: int = 10  # an answer's length in tokens, end of turn included
-    truncation: Truncation | None = None  # top-k and top-p; by default the whole vocabulary is drawn from
-    #: The part of a sample's text that is scored; samples that are cut have `Generation.rescored`.
+    prompts: Sequence[Prompt]  # prompts with distinct ids; their common prefix runs only once
+    recalibrators: Sequence[AnyRecalibrator]  # each recalibrator gets its own samples
+    m: int = 10  # samples per question, recalibrator and run
+    seeds: Sequence[int] = (0,)  # one seed per run
+    max_new_tokens: int = 10  # maximum tokens of an answer, end of turn included
+    truncation: Truncation | None = None  # top-k and top-p; None: the whole vocabulary
+    #: The part of a sample's text to score; cut samples have `Generation.rescored`.
     cut: GenerationCut | None = None
-    first: int = 0  # number of the first draw: those before it are left out, the others stay the same
-    schema: Mapping[str, Any] | None = None  # JSON Schema that a server holds the answers to
+    first: int = 0  # index of the first sample: earlier samples are omitted, the others do not change
+    schema: Mapping[str, Any] | None = None  # JSON Schema; a server makes the answers follow it
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a sampler can do beside drawing answers. The defaults are those of a model in this process."""
+    """Capabilities of a sampler. The defaults are those of a model in this process."""
 
-    states: bool = True  # hidden states, logits and beams: it is a `LanguageModel`
-    likelihoods: bool = True  # of draws at every temperature
-    max_temperature: float | None = None  # the largest that is drawn at; None: no limit
-    truncated_to: str | None = None  # how it cuts the distribution although the whole is asked for
-    answers_a_request: int | None = None  # to one question in one request; None: there are no requests
-    may_charge: bool = False  # a request may cost money
-    messages: bool = True  # it takes whole chats; a base model takes text alone
-    system: bool = True  # a system message has a place of its own, not before the first user turn
-    next_tokens: bool = True  # log-probabilities of the tokens that an answer may begin with
+    states: bool = True  # hidden states, logits and beams: the sampler is a `LanguageModel`
+    likelihoods: bool = True  # likelihoods of samples at every temperature
+    max_temperature: float | None = None  # maximum temperature of samples; None: no limit
+    truncated_to: str | None = None  # truncation of samples, although requests ask for the whole distribution
+    answers_a_request: int | None = None  # samples per request; None: the sampler needs no requests
+    may_charge: bool = False  # True if a request may cost money
+    messages: bool = True  # True for chats; a base model accepts only text
+    system: bool = True  # True if a system message has its own place, not in the first user turn
+    next_tokens: bool = True  # log-probabilities of the first tokens of an answer
 
 
 DrawnT = TypeVar("DrawnT", covariant=True)
@@ -175,29 +175,29 @@ AnswerT = TypeVar("AnswerT", covariant=True)
 
 
 class DrawsAnswers(Protocol[DrawnT, AnswerT]):
-    """What a language model and a server do alike: draw answers (`DrawnT` to a prompt)."""
+    """The common interface of language models and servers; `DrawnT` is the type of a prompt's samples."""
 
     @property
     def name(self) -> str:
-        """Hub id, directory name, or what a server calls the model."""
+        """Hub id, directory name, or the name of the model at a server."""
 
     @property
     def revision(self) -> str:
-        """Commit on the hub, hash of the files of a directory, or the server's version."""
+        """Commit on the hub, hash of the files of a directory, or the version of a server."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do beside drawing answers."""
+        """The capabilities of the sampler."""
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
-        """Encode a chat that ends with a user turn as a prompt; empty where a server does that."""
+        """Encode a chat that ends with a user turn as a prompt; empty if a server encodes prompts."""
 
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
     ) -> Sequence[Sequence[Sequence[DrawnT]]]:
-        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``.
+        """Return the samples of a request: ``[run][recalibrator][prompt][sample]``.
 
-        Where a server failed for good, the error stands in place of a prompt's draws.
+        If a server failed, the prompt has an error in place of its samples.
         """
 
     def greedy(
@@ -211,49 +211,49 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
         """Answer each prompt with the most likely token at every step."""
 
     def prompt_text(self, prompt: Prompt) -> str:
-        """What it gets of a prompt, as text to be read."""
+        """Return the prompt as readable text."""
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
+        """Return the special tokens in a text; `encode` and `encode_answer` encode them as plain text."""
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
-        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
+        """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""
 
 
 class Sampler(DrawsAnswers[GenerationsOrError, "Generation | QuestionError"], Protocol):
-    """What answers can be drawn from: a language model, or a server (`semcal.servers`)."""
+    """A source of samples: a language model, or a server (`semcal.servers`)."""
 
 
 class GivesSomeLikelihoods(Protocol):
-    """What gives likelihoods of some draws only."""
+    """A sampler with likelihoods of only some samples."""
 
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
-        """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
+        """Raise UsageError if a measure needs likelihoods and they cannot be known."""
 
 
 class ListsTokens(Protocol):
-    """What lists the tokens that an answer may begin with: a server with log-probabilities."""
+    """A sampler that lists the first tokens of answers: a server with log-probabilities."""
 
     def next_tokens(self, prompts: Sequence[Prompt]) -> list[dict[str, float] | QuestionError]:
-        """Log-probabilities (nats, T = 1) of the likeliest first tokens of an answer, by their text."""
+        """Return log-probabilities (nats, T = 1) of the most likely first tokens of an answer, by text."""
 
 
 class ReadsAnswers(Protocol):
-    """What given answers can be read with."""
+    """The interface for given answers."""
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
-        """Encode a given answer to `chat`, its end of turn included once."""
+        """Encode a given answer to `chat`, with one end of turn."""
 
     def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
-        """The errors of prompts with no room for their answers."""
+        """Return the errors of prompts that are too long for their answers."""
 
 
 class AnswerReader(Sampler, ReadsAnswers, Protocol):
-    """What given answers can be read with: a language model, or a server with the model's tokenizer."""
+    """A sampler that can encode given answers: a language model, or a server with a tokenizer."""
 
 
 class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Protocol):
-    """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
+    """A language model with samples, scores, states and logits; `load_model` loads one."""
 
     @property
     def width(self) -> int:
@@ -261,12 +261,15 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
 
     @property
     def dtype(self) -> str:
-        """Of the hidden states: "float32", "bfloat16" or "float16"."""
+        """Type of the hidden states: "float32", "bfloat16" or "float16"."""
 
     def complete(
         self, generation: Generation, end: int, start: int = 0, ended: bool = True
     ) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
+        """Return the token ids of ``generation.text[:end]`` to score; a token begins at `start`.
+
+        The end of turn is included if `ended`.
+        """
 
     def beam(
         self,
@@ -287,11 +290,11 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
-        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+        """Return the log-probability of every token of given answers: ``[prompt][answer]``."""
 
     @property
     def block_shape(self) -> BlockShape:
-        """Shape of a LLaMA-style block like the model's own, for ATS."""
+        """Shape of a LLaMA-style block with the dimensions of the model, for ATS."""
 
     def features(
         self,
@@ -302,41 +305,41 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         shared: int | None = None,
         progress: Progress | None = None,
     ) -> FitFeatures:
-        """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
+        """Return last hidden states of positions that predict tokens of given answers, or of all tokens."""
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Turn last hidden states (N, d) into logits (N, V), float32."""
+        """Compute logits (N, V), float32, of last hidden states (N, d)."""
 
 
 def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: str) -> None:
-    """Raise UsageError, with the remedy, if a measure reads likelihoods that a server cannot give."""
+    """Raise UsageError if a measure needs likelihoods that a server lacks."""
     if measure != "E-SC" and not model.capabilities.likelihoods:
         cast("GivesSomeLikelihoods", model).check_likelihoods(recalibrator, measure)
 
 
 def requests_a_question(model: Sampler, m: int, ways: int) -> int:
-    """How many requests `m` answers in each of several ways take; 0 of a model in this process."""
+    """Return the number of requests for `m` samples in each of several ways; 0 for a local model."""
     together = model.capabilities.answers_a_request
     return 0 if together is None else ways * math.ceil(m / together)
 
 
 def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
-    """How many questions are sampled, each in `ways` ways, before they are kept: `usual` at most.
+    """Return the number of questions per block if each is sampled in `ways` ways: at most `usual`.
 
-    Of a server as many as make about 128 requests, whose replies are in memory at the same time.
+    A block for a server has about 128 requests, whose replies are in memory at the same time.
     """
     requests = requests_a_question(model, m, ways)
     return max(1, min(usual, REQUESTS_A_BLOCK // requests)) if requests else usual
 
 
 def with_states(model: Sampler, purpose: str) -> LanguageModel:
-    """Return a language model; UsageError if it is a server, which `purpose` cannot be done with.
+    """Return the model as a language model; UsageError for a server.
 
-    `purpose` begins the sentence: "ATS reads hidden states".
+    `purpose` begins the sentence of the error: "ATS reads hidden states".
     """
     if not model.capabilities.states:
         raise UsageError(
-            f"{purpose}, and a server ({model.name}) gives none; load the checkpoint itself (--model DIR), "
-            "or choose what needs samples alone: semcal calibrate, or semcal fit --method TS-grid"
+            f"--model: {purpose}, and a server ({model.name}) has none. Load the checkpoint (--model DIR), "
+            "or use semcal calibrate or semcal fit --method TS-grid, which need only samples"
         )
     return cast("LanguageModel", model)

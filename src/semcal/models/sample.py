@@ -1,4 +1,4 @@
-"""Sampled answers and their likelihoods (spec sections 4 and 5.1, 5.2)."""
+"""Samples and their likelihoods (spec sections 4 and 5.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ from semcal.workers import Progress
 if TYPE_CHECKING:
     from semcal.models.engine.draw import Truncation
 
-#: The most questions of a block, and the most tokens: those of its questions and passages, and of its answers
-#: if all are as long as they may be. A model of 10⁸ parameters takes some 20 seconds on two processors.
+#: Maximum questions of a block, and maximum tokens of questions, passages and answers of maximum length. A
+#: model of 10⁸ parameters takes some 20 seconds per block on two processors.
 BLOCK_QUESTIONS, BLOCK_TOKENS = 64, 6144
-#: Characters that count as a token there, so that blocks are the same with every tokenizer.
+#: Characters per token in this count, so that blocks do not depend on the tokenizer.
 CHARACTERS = 4
 
 
 @dataclass(frozen=True, init=False)
 class SamplingConfig:
-    """How many answers to a question are sampled, and how.
+    """Settings of samples: their number, seed, temperatures and maximum length.
 
     Attributes
     ----------
     m : int
         Samples of each question at each temperature.
     seed : int
-        Seed of the random numbers, which are derived from it and the question's id.
+        Seed of the random numbers; they are derived from the seed and the id of the question.
     temperatures : sequence of float, or float
-        A calibration takes the answer from the samples at the first temperature, 1; those at the others are
-        features. Without a calibration there is one temperature, that of the recalibrator.
+        A calibration takes the answer from the samples at the first temperature, 1; samples at the others are
+        features. Without a calibration, the single temperature is that of the recalibrator.
     max_new_tokens : int, optional
-        Largest number of tokens of a generation: 10 without a passage and 32 with one, by default.
+        Maximum tokens of a generation. The default is 10 without a passage and 32 with one.
     truncation : Truncation, optional
-        Top-k and top-p while sampling; none by default. Likelihoods are those of the whole vocabulary.
+        Top-k and top-p of samples; none by default. Likelihoods always use the whole vocabulary.
     answer_format : str
         The rule that reads the answer in a generation: "auto", "first", "final", "whole", "json",
         "json:/POINTER" or "regex:PATTERN" (`semcal.meaning.answer`).
@@ -103,11 +103,11 @@ class SamplingConfig:
         answer_format: str = "auto",
     ) -> None:
         m = int(as_option(m, "m", "a positive whole number of samples, such as 10", low=0, whole=True))
-        as_option(seed, "seed", "a whole number from 0 on", low=-1, whole=True)
+        as_option(seed, "seed", "a whole number, 0 or more", low=-1, whole=True)
         if max_new_tokens is not None:
             as_option(max_new_tokens, "max_new_tokens", "a positive whole number", low=0, whole=True)
         if truncation is not None and not hasattr(truncation, "top_p"):
-            raise UsageError(f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)")
+            raise UsageError(f"truncation: got {shown(truncation)}. Pass semcal.models.Truncation(top_p=0.9)")
         AnswerFormat(answer_format)
         for name, value in (
             *(("m", m), ("seed", int(seed)), ("temperatures", tuple(_checked_temperatures(temperatures)))),
@@ -125,19 +125,19 @@ def _checked_temperatures(temperatures: Any) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """One sampling of questions: m answers to each in each run with each recalibrator.
+    """Settings of a sampling: m samples of each question in each run with each recalibrator.
 
     All recalibrators share one pass over the prompts and the same random numbers, which are derived from the
-    seed of the run and the question's id. A generation that reaches `max_new_tokens` is scored with an end of
-    turn behind it.
+    seed of the run and the id of the question. A generation that reaches `max_new_tokens` is scored with an
+    end of turn after it.
     """
 
     recalibrators: tuple[AnyRecalibrator, ...]
     asking: PromptConfig = field(default_factory=PromptConfig)
     config: SamplingConfig = field(default_factory=SamplingConfig)
-    seeds: tuple[int, ...] = ()  # one a run; by default one run with the seed of the configuration
-    first: int = 0  # number of the first draw: those before it are left out
-    schema: Json | None = None  # of structured answers, to which a server holds them
+    seeds: tuple[int, ...] = ()  # one seed per run; the default is one run with the seed of `config`
+    first: int = 0  # index of the first sample: earlier samples are omitted
+    schema: Json | None = None  # JSON Schema of structured answers, sent to a server
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", self.seeds or (self.config.seed,))
@@ -199,9 +199,9 @@ class Sampling:
         command: str,
         temperatures: Sequence[float | None],
     ) -> list[SampledBy]:
-        """How the row of each question was sampled; of several recalibrators none is named.
+        """Return the origin of the samples of each question; it names only a single recalibrator.
 
-        What goes by no temperature (None) is named by its fingerprint.
+        A recalibrator without a temperature (None) is named by its fingerprint.
         """
         untempered = [rule for rule, t in zip(self.recalibrators, temperatures) if t is None]
         by = SampledBy(
@@ -230,28 +230,28 @@ class Draw:
     """One sampled answer."""
 
     generation: Generation
-    text: str | None  # the answer in the generation; None if it has none
-    log_likelihood: float | None  # length-normalised, of the answer and end of turn (nats per token)
-    likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
-    finished: bool | None = True  # whether it ended before the token limit; None: not known
+    text: str | None  # the answer in the generation; None without an answer
+    log_likelihood: float | None  # length-normalized, of the answer and end of turn (nats per token)
+    likelihood: str | None  # "sampled", or "rescored" for a cut generation with an end of turn
+    finished: bool | None = True  # True if it ended before the token limit; None: unknown
     token_scores: TokenScores | None = None
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The m draws of one question at one recalibrator, or why there are none."""
+    """The m samples of one question with one recalibrator, or the failure."""
 
     prompt: Prompt
     draws: tuple[Draw, ...]
     failure: QuestionError | None = None
-    truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
+    truncated_to: str | None = None  # accepted truncation by a server
     answer_format: str = "auto"
     variants: tuple[int, ...] = ()  # number of the prompt variant of each draw; empty without variants
 
     def add_to(self, row: Row, *, tokens: bool = False, scores: bool = True) -> Row:
-        """Add answers and their likelihoods, which are null unless all are known; or the failure.
+        """Add answers and their likelihoods, which are null unless all are known; or add the failure.
 
-        With `tokens` also the generations; null where a server tells nothing. With `scores` those of tokens.
+        With `tokens` also add generations, null if a server does not report them; with `scores` token scores.
         """
         if self.failure is not None:
             return row.set(**{FAILED: self.failure.reason})
@@ -285,7 +285,7 @@ class Sampled:
 
 
 def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
-    """The smallest and the mean probability of tokens; None of none."""
+    """Return the smallest and the mean probability of tokens; None without tokens."""
     probabilities = [math.exp(log_prob) for log_prob in log_probs]
     if not probabilities:
         return None
@@ -293,7 +293,7 @@ def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
 
 
 def _mean(log_probs: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
+    """Return the mean; None of an empty sequence."""
     if not log_probs:
         return None
     return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
@@ -307,9 +307,9 @@ def read_answer(
 
 
 def _cut(answer_format: AnswerFormat, prompt: Prompt, generation: Generation) -> tuple[int, int, bool]:
-    """Where the answer begins and ends, blanks before an end of turn included, and whether that is scored.
+    """Return start and end of the scored text, with blanks before an end of turn, and if the end is scored.
 
-    Nothing more is scored if there is no answer.
+    Without an answer, the generation is not cut.
     """
     answer, text = read_answer(answer_format, prompt, generation), generation.text
     if answer is None:
@@ -338,8 +338,8 @@ def sample_runs(
 ) -> list[list[list[Sampled]]]:
     """Sample questions with distinct ids: ``[run][recalibrator][question]``.
 
-    Those with and without passages are sampled apart, each with its own default limit. `progress` gets the
-    number of finished questions.
+    Questions with and without passages are sampled separately, each group with its own default limit.
+    `progress` receives the number of finished questions.
     """
     by_id: list[list[dict[str, Sampled]]] = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
     n_done = 0
@@ -390,7 +390,7 @@ def _joined(sampling: Sampling, question: Question, parts: Mapping[int, Sampled]
 
 
 def _by_passage(questions: Sequence[Question]) -> list[list[Question]]:
-    """The questions without passages, and those with: each have one limit, and a prefix in common."""
+    """Split questions by passage: each group has one token limit and a common prefix."""
     groups = [[q for q in questions if (q.context is not None) == open_book] for open_book in (False, True)]
     return [group for group in groups if group]
 
@@ -401,9 +401,9 @@ def score_without_passages(
     sampled: Sequence[Sequence[Sampled]],
     sampling: Sampling,
 ) -> list[list[Sampled]]:
-    """The draws of ``[recalibrator][question]``, scored in prompts that lack the passages.
+    """Score the samples of ``[recalibrator][question]`` with prompts without the passages.
 
-    So does the paper's published code. Their `prompt` is still the one that was asked.
+    The paper's published code scores in this way. `prompt` stays the prompt of the samples.
     """
     bare = [replace(question, context=None) for question in questions]
     few_shot = tuple(replace(example, context=None) for example in sampling.asking.few_shot)
@@ -444,10 +444,10 @@ def state_answers(
 ) -> list[StatedAnswer | QuestionError]:
     """Return the answer to each question that is "given" in its row, or "greedy", with its log-likelihood.
 
-    Greedy is what the model says at T = 0, a first answer as all draws are. The log-likelihood is that of
-    the model's own distribution (T = 1), length-normalised (nats a token), end of turn included; of a server
-    that cannot read a given answer that of the row, if it has one. QuestionError in place of an
-    answer that a server did not give, or that does not fit the model.
+    Greedy is the answer of the model at T = 0, read like samples. The log-likelihood is that of the model's
+    distribution (T = 1), length-normalized (nats per token), with the end of turn. If a server cannot score a
+    given answer, the log-likelihood is that of the row, if known. The result has a QuestionError in place of
+    an answer that is missing in the reply of a server, or too long for the model.
     """
     stated: dict[str, StatedAnswer | QuestionError] = {}
     for group in _by_passage(questions):
@@ -458,11 +458,11 @@ def state_answers(
 def _state_group(
     model: Sampler, questions: Sequence[Question], kind: AnswerKind, sampling: Sampling, progress: Progress
 ) -> dict[str, StatedAnswer | QuestionError]:
-    """Those of questions of which all have passages, or none."""
+    """Return the answers of `state_answers` for questions that all have passages, or all have none."""
     prompts, own = sampling.asking.prompts(model, questions), Temperature(1.0)
     reader = cast("LanguageModel", model) if model.capabilities.states else None
     answers, failures = dict[str, StatedAnswer](), dict[str, QuestionError]()
-    unread: dict[str, tuple[int, ...]] = {}  # tokens of answers whose likelihood is not known yet
+    unread: dict[str, tuple[int, ...]] = {}  # tokens of answers with a still unknown likelihood
     if kind == "given":
         rows = [Row.of(question).without("answer_cluster") for question in questions]
         for question, answer in zip(questions, stated_answers(rows, kind)):
@@ -502,7 +502,7 @@ def _state_group(
 def add_stated_answers(
     model: Sampler, rows: Sequence[Row], kind: AnswerKind, sampling: Sampling
 ) -> list[Row]:
-    """Add `state_answers` to rows, of which several may ask one question; or the failure."""
+    """Add the answers of `state_answers`, or the failure, to rows; several rows may share a question."""
     questions = {row.id: row.to_question() for row in rows if row.failure is None}
     stated = dict(zip(questions, state_answers(model, list(questions.values()), kind, sampling)))
     return [_add_stated(row, kind, stated[row.id]) if row.id in stated else row for row in rows]
@@ -515,15 +515,15 @@ def _add_stated(row: Row, kind: AnswerKind, answer: StatedAnswer | QuestionError
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:
-    """The longest generation of preset `sound`: 10 tokens closed book, 32 open book."""
+    """Return the maximum tokens of a generation in preset `sound`: 10 closed book, 32 open book."""
     return 32 if open_book else 10
 
 
 def question_blocks(model: Sampler, rows: Iterable[Row], sampling: Sampling) -> Iterator[list[Row]]:
-    """Cut questions into blocks: what is sampled in one piece, and lost if that is interrupted.
+    """Split questions into blocks; a block is sampled at once, and lost if it is interrupted.
 
-    The blocks depend on counts alone (questions, recalibrators, tokens), so the same questions make the same
-    blocks on every machine. A server sets their size.
+    Blocks depend only on counts (questions, recalibrators, tokens), so they are equal on every machine. For a
+    server, the number of requests limits their size.
     """
     ways = len(sampling.recalibrators)
     most = questions_a_block(model, sampling.m, ways, BLOCK_QUESTIONS)
@@ -543,10 +543,10 @@ def question_blocks(model: Sampler, rows: Iterable[Row], sampling: Sampling) -> 
 
 
 def check_question(model: Sampler, question: Question, sampling: Sampling) -> None:
-    """Raise the QuestionError with which `sample_runs` would refuse a question; nothing is sampled.
+    """Raise the QuestionError with which `sample_runs` would reject a question, without sampling.
 
-    So a question that does not fit can be left out of a block before the block is run: the others run in the
-    batches that they would run in without it.
+    This allows to remove a question that is too long before its block runs, so that the other questions run
+    in the same batches as without it.
     """
     for _, request in sampling.passes(model, [question]):
         for error in model.invalid_prompts_for_sampling(request):
@@ -554,17 +554,17 @@ def check_question(model: Sampler, question: Question, sampling: Sampling) -> No
 
 
 def row_to_ask(question: Question) -> Row:
-    """Return the row of a question without what is of other draws, should it have been sampled before."""
+    """Return the row of a question without the keys of earlier samples."""
     return Row(question.row()).without(*OF_DRAWS)
 
 
 def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampling) -> list[str]:
-    """Return, in sentences, the tokens that sampling takes, and the time of the first question.
+    """Return sentences about the tokens of a sampling, and the time of the first question.
 
-    The tokens of a server without a tokenizer are estimated from characters. If a server needs N > 1 requests
-    for a question, a cache for prompts leaves P (N − f (N − 1)) of their P N prompt tokens to pay, with f the
-    cached share times its discount; the sentence gives f = 0.5 and 0.9. No request is sent to a server that
-    may charge for it.
+    For a server without a tokenizer, tokens are estimated from characters. If a server needs N > 1 requests
+    for a question, a prompt cache reduces the cost of their P N prompt tokens to that of P (N − f (N − 1)),
+    where f is the cached share times its discount; the sentence gives f = 0.5 and 0.9. A server that may
+    charge gets no request.
     """
     asking, ways = sampling.asking, len(sampling.recalibrators)
     n, about, tokens, requests, characters, repeated = len(questions), "", 0, 0, 0, 0
@@ -581,7 +581,7 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
             tokens += size * (each or 1)  # each request has the whole prompt
             repeated += size * max(0, each - 1)
     answers = sampling.m * ways * sum(sampling.limit(question) for question in questions)
-    a_question = f"{tokens // n:,} a question"
+    a_question = f"{tokens // n:,} per question"
     lines = [f"tokens: {about}{tokens:,} of prompts ({a_question}), and at most {answers:,} of answers"]
     if repeated:
         half, most = (f"{tokens - int(f * repeated):,}" for f in (0.5, 0.9))
@@ -592,33 +592,33 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
     passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, characters)
     if passages > 0.5:
         lines.append(
-            f"the passages of the few-shot examples are {100 * passages:.0f} % of the prompts: fewer "
-            "examples, or shorter passages in them, take less"
+            f"the passages of the few-shot examples are {100 * passages:.0f}% of the prompts: use fewer "
+            "examples, or shorter passages, to reduce them"
         )
     if requests:
         lines.insert(0, f"requests: {requests:,}")
     if model.capabilities.may_charge:
-        return [*lines, "time: not measured, since a server may charge for a first question"]
+        return [*lines, "time: not measured, because a server may charge for a first question"]
     seconds = 0.0
-    for _ in range(2):  # the first time also reads what all prompts begin with
+    for _ in range(2):  # the first pass also reads the common prefix of prompts
         start = time.perf_counter()
         ((asked, *_),) = sample_runs(model, questions[:1], replace(sampling, seeds=(0,)))
         seconds = time.perf_counter() - start
         if (failure := asked[0].failure) is not None:
-            return [*lines, f"time: not known: {failure}"]
-    longest = f"a first question took {seconds:.2g} s by itself, so all take at most {duration(n * seconds)}"
-    shared = "questions that are asked together" if requests else "questions that share a pass"
+            return [*lines, f"time: unknown: {failure}"]
+    longest = f"a single question took {seconds:.2g} s, so all take at most {duration(n * seconds)}"
+    shared = "concurrent questions" if requests else "questions that share a pass"
     return [*lines, f"time: {longest}; {shared} take less"]
 
 
 @dataclass(frozen=True)
 class SampleStep(Step):
-    """Samples answers to the questions of rows: `sample_runs`, run after run, and in each by recalibrators.
+    """A step that samples the questions of rows with `sample_runs`, ordered by run, then by recalibrator.
 
-    With `full` rows hold the tokens, and `sampled_by`; and with `answer` "greedy" or "given" that, with its
-    log-likelihood. With `names` the key `candidate`, a name for each
-    recalibrator. With `sources`, which a worker makes the recalibrators of, rows have `candidate`, `run` and,
-    if there are some, `counts`: numbers of draws that the m are also cut to.
+    With `full`, rows have the tokens and `sampled_by`. With `answer` "greedy" or "given", rows have this
+    answer and its log-likelihood. With `names`, rows have the key `candidate`, the name of the recalibrator.
+    With `sources`, from which a worker creates the recalibrators, rows have `candidate`, `run` and, if set,
+    `counts`: smaller numbers of samples for analyses.
     """
 
     name: ClassVar[str] = "sample"
@@ -628,15 +628,15 @@ class SampleStep(Step):
     answer: AnswerKind = "modal"
     names: tuple[str, ...] = ()
     sources: tuple[RecalibratorSource, ...] = ()
-    runs: tuple[int, ...] = (0,)  # one a seed
+    runs: tuple[int, ...] = (0,)  # one run per seed
     counts: tuple[int, ...] = ()
     truncated: tuple[int, float] | None = (
-        None  # top-k and top-p, for who has no torch to say so in `sampling`
+        None  # top-k and top-p, for processes without torch, which `Truncation` in `sampling` needs
     )
     scored_in: str = "whole prompt"  # or "prompt without passage"
 
     def key(self) -> Json:
-        """Return its fields, recalibrators by their fingerprints."""
+        """Return the fields of the step, with fingerprints of recalibrators."""
         from semcal.models.distribution import fingerprint
 
         recalibrators = [fingerprint(recalibrator) for recalibrator in self.sampling.recalibrators]
@@ -644,7 +644,7 @@ class SampleStep(Step):
         return {name: key_of(value) for name, value in {**vars(self), "sampling": sampling}.items()}
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
-        """Sample."""
+        """Return the rows with samples."""
         questions, sampling = [row.to_question() for row in rows], self._sampling(models)
         asked, sampled_rows = list(map(row_to_ask, questions)), list[Row]()
         if self.answer != "modal":
@@ -683,7 +683,7 @@ class SampleStep(Step):
         return sampling
 
     def _origin(self, place: int, run: int) -> dict[str, Any]:
-        """The keys that say what a row was drawn under."""
+        """Return the keys of a row for its recalibrator and run."""
         if not self.sources:
             return {"candidate": self.names[place]} if self.names else {}
         counts = {"counts": list(self.counts)} if self.counts else {}

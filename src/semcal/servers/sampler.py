@@ -141,7 +141,7 @@ class _Missing:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PendingSample:
     """A sample in progress: log-probabilities in `rescored` may still be missing."""
 
     generation: Generation
@@ -149,7 +149,7 @@ class Drawn:
     rescored: tuple[float | _Missing, ...] | None = None
 
 
-DrawsByWay: TypeAlias = "dict[tuple[int, Way], list[Drawn] | QuestionError]"
+SamplesByWay: TypeAlias = "dict[tuple[int, Way], list[PendingSample] | QuestionError]"
 """Samples, or the error of the prompt, by the index of the prompt and the `Way`."""
 
 #: Minimum T of servers that silently raise a lower T to it.
@@ -270,8 +270,8 @@ class ServerModel:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
-        draws_by_way = self._draw(request, list(ways), numbers, progress)
-        draws = self._rescored(prompts, draws_by_way, request.cut)
+        samples_by_way = self._draw(request, list(ways), numbers, progress)
+        draws = self._rescored(prompts, samples_by_way, request.cut)
         return [[[_m(draws[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
 
     def greedy(
@@ -349,10 +349,10 @@ class ServerModel:
         ways: Sequence[Way],
         numbers: range,
         progress: Progress | None,
-    ) -> DrawsByWay:
+    ) -> SamplesByWay:
         """Request all samples at once, and collect them by prompt and way.
 
-        A schema is sent with the messages of a chat, as servers hold only these to it.
+        A schema is sent with the messages of a chat, because servers apply it only there.
         """
         prompts, max_new_tokens, schema = request.prompts, request.max_new_tokens, request.schema
         if schema is not None:
@@ -371,20 +371,20 @@ class ServerModel:
         replies = self.client.send_all(
             requests, parse_choices, progress=advance, in_turn=in_turn, at_once=self.profile.slots
         )
-        draws_by_way: DrawsByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
+        samples_by_way: SamplesByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
         choices = list[ReplyChoice]()
         for (i, way, n), reply in zip(places, replies):
-            so_far = draws_by_way[i, way]
+            so_far = samples_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
                 shortfall = f"the server returned {len(reply)} answers, expected {n}"
                 reply = RequestFailed(shortfall)
             if isinstance(reply, RequestFailed):
-                draws_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
+                samples_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
                 so_far += [self._read(choice, way) for choice in reply[:n]]
                 choices += reply[:n]
         self.replies.add(choices, max_new_tokens)
-        return draws_by_way
+        return samples_by_way
 
     def _in_turn(self, n_requests: int, n_prompts: int) -> int:
         """Return the number of consecutive requests of a prompt: one slot reads it, and no slot is idle."""
@@ -413,7 +413,7 @@ class ServerModel:
             for start in range(0, len(numbers), most)
         ]
 
-    def _read(self, choice: ReplyChoice, way: Way) -> Drawn:
+    def _read(self, choice: ReplyChoice, way: Way) -> PendingSample:
         """Return the sample of a choice; with a tokenizer it ends at the end of turn, with decoded text."""
         entries, text, finished = choice.entries or (), choice.text, choice.finished
         entry_ids = tuple(entry.token_id for entry in entries if entry.token_id is not None)
@@ -436,30 +436,30 @@ class ServerModel:
         refusal = choice.refusal
         if refusal is None and self.format is not None and not choice.reasoning:
             refusal = self.format.refusal(text)
-        return Drawn(Generation(text, token_ids, log_probs, finished, refusal=refusal), entries)
+        return PendingSample(Generation(text, token_ids, log_probs, finished, refusal=refusal), entries)
 
     def _rescored(
-        self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: GenerationCut | None
+        self, prompts: Sequence[Prompt], samples_by_way: SamplesByWay, cut: GenerationCut | None
     ) -> dict[tuple[int, Way], GenerationsOrError]:
         """Return the samples; a cut sample has the log-probabilities of its rest, () if one is unknown."""
         if cut is not None:
-            draws_by_way = {
+            samples_by_way = {
                 (i, way): [self._cut(prompts[i], draw, way, cut) for draw in draws]
                 if isinstance(draws, list)
                 else draws
-                for (i, way), draws in draws_by_way.items()
+                for (i, way), draws in samples_by_way.items()
             }
         tokens = [
             token
-            for draws in draws_by_way.values()
+            for draws in samples_by_way.values()
             for draw in (draws if isinstance(draws, list) else ())
             for token in draw.rescored or ()
         ]
         missing = dict.fromkeys(token for token in tokens if isinstance(token, _Missing))
         answers = self._ask(sorted(missing, key=lambda token: token.beginning))
-        return {key: _finished(prompts[key[0]], draws, answers) for key, draws in draws_by_way.items()}
+        return {key: _finished(prompts[key[0]], draws, answers) for key, draws in samples_by_way.items()}
 
-    def _cut(self, prompt: Prompt, draw: Drawn, way: Way, cut: GenerationCut) -> Drawn:
+    def _cut(self, prompt: Prompt, draw: PendingSample, way: Way, cut: GenerationCut) -> PendingSample:
         """Cut a sample; its log-probabilities are known from sampling or marked as missing.
 
         Without the chat format the tokens of the remaining text are unknown, and so is its likelihood.
@@ -542,7 +542,7 @@ def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
 
 def _finished(
     prompt: Prompt,
-    draws: list[Drawn] | QuestionError,
+    draws: list[PendingSample] | QuestionError,
     answers: Mapping[_Missing, float | RequestFailed | None],
 ) -> GenerationsOrError:
     """Return the samples with requested log-probabilities; an unknown token makes the likelihood unknown."""

@@ -1,1 +1,1 @@
-"""The engine: exact attention with a shared prefix, trees of drawn tokens, and drawing from them."""
+"""The sampling engine: exact attention with a shared prefix, trees of tokens, and the choice of tokens."""

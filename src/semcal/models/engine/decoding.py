@@ -1,20 +1,22 @@
-"""Sampling, greedy answers and beam search over a trie of each question's distinct token sequences.
+"""Sampling, greedy answers and beam search over a trie of the distinct token sequences of each question.
 
-1. The prefix that all prompts share has run once; every tree cache starts with it.
-2. The rest of each prompt runs once per question. Its last token is the question's first node.
-3. At every step each active draw reads the logits of its node under its own recalibrator, chooses a token
-   and records its log-probability.
-4. Draws that choose the same token at the same node continue together: each distinct continuation runs once,
-   all in one pass.
-5. Draws that chose an end of turn stop; questions without active draws leave, and waiting ones are admitted.
+1. The common prefix of all prompts runs once; every tree cache starts with it.
+2. The rest of each prompt runs once per question. Its last token is the first node of the question.
+3. At every step each active sample reads the logits of its node with its recalibrator, chooses a token and
+   records its log-probability.
+4. Samples that choose the same token at the same node continue together: each distinct continuation runs
+   once, all in one pass.
+5. Samples that choose an end of turn stop. Questions without active samples leave, and waiting questions are
+   admitted.
 
-Beam search follows `transformers` at its defaults (length_penalty 1.0, early_stopping False): the `num_beams`
-best unfinished sequences continue. One that ends, or reaches the token limit, counts as an answer if it is
-among the `num_beams` best of all; answers compare by their mean token log-probability. A search is over when
-it has `num_beams` answers and the best unfinished sequence has no higher mean than the worst of them.
+Beam search follows `transformers` with its defaults (length_penalty 1.0, early_stopping False): the
+`num_beams` best unfinished sequences continue. A sequence that ends, or reaches the token limit, counts as an
+answer if it is among the `num_beams` best of all; answers are compared by their mean token log-probability. A
+search is over when it has `num_beams` answers and the mean of the best unfinished sequence does not exceed
+that of the worst answer.
 
-Scheduling: while draws are decoded, waiting questions enter when there is room. Everything is decided by
-counts of tokens alone, so that the same call takes the same steps every time.
+Scheduling: waiting questions enter during decoding if memory allows. Only counts of tokens decide, so that
+the same call always takes the same steps.
 """
 
 from __future__ import annotations
@@ -56,26 +58,26 @@ from semcal.models.prompting import shared_length
 from semcal.models.protocols import Answers, AnyRecalibrator, Prompt, StateReader
 from semcal.workers import Progress
 
-#: Tokens of given answers and their prompts that are read in a pass: progress is told after each.
+#: Tokens of given answers and their prompts per pass; progress is reported after each pass.
 READ_TOKENS = 2048
 
 
 @dataclass(frozen=True)
 class AnswerLengths:
-    """By question: tokens of its longest answer, and of all its answers together."""
+    """Number of tokens of the longest answer, and of all answers, by question."""
 
     longest: list[int]
     total: list[int]
 
     @classmethod
     def of(cls, answers: Answers) -> AnswerLengths:
-        """Those of given answers."""
+        """Return the lengths of given answers."""
         longest = [max(map(len, question_answers), default=0) for question_answers in answers]
         return cls(longest, [sum(map(len, question_answers)) for question_answers in answers])
 
     @classmethod
     def limits(cls, questions: int, *, draws: int, steps: int) -> AnswerLengths:
-        """What so many draws of each question, of up to `steps` tokens, may have."""
+        """Return the maximum lengths for `draws` samples of each question of up to `steps` tokens."""
         return cls([steps] * questions, [draws * steps] * questions)
 
 
@@ -83,26 +85,26 @@ class AnswerLengths:
 class Batch:
     """Questions that run together."""
 
-    questions: list[int]  # their numbers in the call
-    cache: TreeCache  # which holds the shared prefix
-    token_ids: list[tuple[int, ...]]  # the whole prompt of each
+    questions: list[int]  # indices of the questions in the call
+    cache: TreeCache  # cache with the shared prefix
+    token_ids: list[tuple[int, ...]]  # whole prompts
 
 
 def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
-    """Describe a token that is not in the network's vocabulary; None if there is none."""
+    """Describe a token outside the vocabulary of the network; None if all tokens are inside."""
     least, most = min(token_ids, default=0), max(token_ids, default=0)
     if least >= 0 and most < network.vocabulary:
         return None
     return (
-        f"the token {least if least < 0 else most}, but the model only knows 0 to {network.vocabulary - 1}; "
-        "use the tokenizer that it was trained with"
+        f"the token {least if least < 0 else most}, but the model has only 0 to {network.vocabulary - 1}. "
+        "Use the tokenizer of the model"
     )
 
 
 def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
-    """Split questions into batches of similar cost (tokens held), and yield the indices of each.
+    """Split questions into batches of similar cost (number of tokens), and yield the indices of each batch.
 
-    In a batch all take as much as the largest; a question over the budget is a batch by itself.
+    Every question of a batch takes as much as the largest; a question over the budget has its own batch.
 
     >>> list(batches([5, 9, 4, 30], budget=20))
     [[2, 0], [1], [3]]
@@ -118,25 +120,25 @@ def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
 
 
 class TreeSizes:
-    """Estimates how many tokens a question's tree will hold from how the trees so far have grown.
+    """Estimator of the number of tokens in the tree of a question, from the growth of earlier trees.
 
-    A question has `draws` draws, under all recalibrators, of at most `steps` tokens. Until a tree has grown,
-    it counts with the longest answers that its draws can have.
+    A question has `draws` samples, over all recalibrators, of at most `steps` tokens. A new tree counts with
+    the longest possible answers.
     """
 
     def __init__(self, draws: int, steps: int) -> None:
         self._steps = steps
-        self._active: list[tuple[int, int]] = []  # age and number of the questions admitted together
-        self._trees = [1] + [0] * steps  # by depth: trees that reached it, their tokens, their draws
+        self._active: list[tuple[int, int]] = []  # age and number of questions that were admitted together
+        self._trees = [1] + [0] * steps  # by depth: number of trees that reached it, their tokens and samples
         self._tokens = [0] * (steps + 1)
         self._draws = [draws] + [0] * steps
 
     def add(self, count: int) -> None:
-        """Record that `count` questions have been admitted."""
+        """Record the admission of `count` questions."""
         self._active.append((0, count))
 
     def remove_newest(self, count: int) -> None:
-        """Record that the `count` questions admitted last have been evicted."""
+        """Record the eviction of the `count` newest questions."""
         while count:
             age, active = self._active.pop()
             if active > count:
@@ -144,7 +146,7 @@ class TreeSizes:
             count -= min(count, active)
 
     def record_step(self, tokens: Sequence[int], draws: Sequence[int]) -> None:
-        """Record a step: by depth, the tokens that it added and the draws that chose them."""
+        """Record a step: by depth, the number of added tokens, and of the samples that chose them."""
         self._active = [(age + 1, count) for age, count in self._active if age < self._steps]
         for age, count in self._active:
             self._trees[age] += count
@@ -153,7 +155,7 @@ class TreeSizes:
             self._draws[depth] += choosing
 
     def remaining(self, age: int = 0) -> float:
-        """Tokens that a tree of `age` steps will still add; beyond the depths reached, no draw ends."""
+        """Return the expected further tokens of a tree of `age` steps; beyond known depths no sample ends."""
         depths = [depth for depth, count in enumerate(self._trees) if count]
         grown = sum(self._tokens[depth] / self._trees[depth] for depth in depths if depth > age)
         last = depths[-1]
@@ -161,10 +163,10 @@ class TreeSizes:
 
 
 class Scheduler:
-    """Waiting questions, shorter prompts first, and how many of them fit beside the active ones.
+    """The waiting questions, shorter prompts first, and the rule for their admission.
 
-    `tokens` are those of each prompt that are held for it alone, `budget` limits the tokens held, and
-    `min_tokens` prompt tokens are worth a pass of their own.
+    `tokens` are the numbers of tokens of each prompt after the shared prefix, `budget` is the maximum number
+    of tokens in memory, and `min_tokens` is the minimum number of prompt tokens for a separate pass.
     """
 
     def __init__(self, tokens: Sequence[int], *, budget: int, min_tokens: int) -> None:
@@ -175,10 +177,10 @@ class Scheduler:
         return len(self._waiting)
 
     def admissible(self, tree: float, *, rows: int = 0, columns: int = 0, trees: float = 0.0) -> int:
-        """How many questions may be admitted, each with a tree of `tree` tokens.
+        """Return the number of questions that may be admitted, each with a tree of `tree` tokens.
 
-        None if they are too few to be worth a pass; at least one where none is active. There are `rows`
-        active questions with prompts of up to `columns` tokens, whose trees will hold `trees` tokens.
+        The result is 0 if they are too few for a pass, and at least 1 if no question is active. `rows` is the
+        number of active questions, with prompts of up to `columns` tokens and trees of `trees` tokens in all.
         """
         fit = 0
         for i in self._waiting:
@@ -197,26 +199,26 @@ class Scheduler:
         return [self._waiting.popleft() for _ in range(count)]
 
     def put_back(self, questions: Sequence[int]) -> None:
-        """Put questions (in the order in which they were taken) back at the front."""
+        """Put questions back at the front, in the order in which they were taken."""
         self._waiting.extendleft(reversed(questions))
 
     def fitting(self, costs: Sequence[int]) -> int:
-        """How many questions of these costs, at least the first, fit into the budget."""
+        """Return the number of first questions, at least 1, whose total cost is within the budget."""
         return max(1, sum(total <= self.budget for total in accumulate(costs)))
 
 
 def ats_among(recalibrators: Sequence[AnyRecalibrator]) -> tuple[StateReader, ...]:
-    """The distinct recalibrators that read hidden states."""
+    """Return the distinct recalibrators that read hidden states."""
     return tuple(
         dict.fromkeys(recalibrator for recalibrator in recalibrators if isinstance(recalibrator, StateReader))
     )
 
 
 class BatchPlanner:
-    """Plans the passes of a network within a memory budget.
+    """A planner of the passes of a network within a memory budget.
 
-    `budget` limits the bytes of the keys and values of the questions in a pass, those of ATS included. If
-    `strict`, a question that may need more by itself is refused; otherwise it runs by itself.
+    `budget` is the maximum of bytes of the keys and values of the questions in a pass, including those of
+    ATS. With `strict`, a single question that may need more is rejected; otherwise it runs in its own batch.
     """
 
     def __init__(self, network: Network, *, budget: int, strict: bool) -> None:
@@ -226,32 +228,32 @@ class BatchPlanner:
     def invalid_prompts(
         self, prompts: Sequence[Prompt], lengths: AnswerLengths, ats: Sequence[StateReader] = ()
     ) -> Iterator[QuestionError]:
-        """At most one error for each question that cannot run, with these ATS beside it."""
+        """Yield at most one error for each question that cannot run with these ATS."""
         limit, bytes_per_token = self.network.limit, self._bytes_per_token(ats)
         for prompt, most, extra in zip(prompts, lengths.longest, lengths.total):
             length = len(prompt.token_ids)
             need = (length + extra) * bytes_per_token
             if length == 0:
-                reason = "its prompt has no tokens; at least one is needed"
+                reason = "its prompt has no tokens, expected at least one"
             elif (unknown := unknown_token(self.network, prompt.token_ids)) is not None:
                 reason = f"its prompt has {unknown}"
             elif limit is not None and length + most > limit:
                 reason = (
-                    f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
-                    f"{limit}{self.network.limit_reason}; shorten the passage, the examples or the answer"
+                    f"its prompt has {length} tokens and the answer may have {most}, but the model's limit "
+                    f"is {limit}{self.network.limit_reason}. Shorten the passage, the examples or the answer"
                 )
             elif self._strict and need > self.budget:
                 reason = (
-                    f"its prompt of {length} tokens and up to {extra} of its answers may take {need} bytes "
-                    f"of keys and values, more than the {self.budget} of the memory budget; give more "
-                    "memory, or ask for fewer or shorter answers"
+                    f"its prompt of {length} tokens and up to {extra} tokens of answers may take {need} "
+                    f"bytes of keys and values, more than the memory budget of {self.budget}. Increase the "
+                    "budget, or request fewer or shorter answers"
                 )
             else:
                 continue
             yield QuestionError(prompt.question_id, reason)
 
     def schedule(self, prompts: Sequence[Prompt], ats: Sequence[StateReader]) -> tuple[TreeCache, Scheduler]:
-        """The shared prefix, read by these ATS, and a scheduler in which all questions wait."""
+        """Return the shared prefix, read by these ATS, and a scheduler with all questions waiting."""
         shared = kept_length(prompts, shared_length(prompts))
         prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
         held = self._tokens_held(prompts, [0] * len(prompts), shared)
@@ -269,10 +271,10 @@ class BatchPlanner:
         ats: Sequence[StateReader] = (),
         most: int | None = None,
     ) -> Iterator[Batch]:
-        """Batches of questions with room for their answers.
+        """Yield batches of questions with room for their answers.
 
-        `shared` is the length of the shared prefix, by default of the prompts' longest common prefix. A batch
-        of several questions holds `most` tokens at most. The first error of `invalid_prompts` is raised.
+        `shared` is the length of the shared prefix, by default of the longest common prefix. A batch of
+        several questions has at most `most` tokens. The first error of `invalid_prompts` is raised.
         """
         for error in self.invalid_prompts(prompts, lengths, ats):
             raise error
@@ -297,10 +299,10 @@ class BatchPlanner:
         shared: int | None = None,
         ats: Sequence[StateReader] = (),
     ) -> Iterator[Batch]:
-        """As `batches`, for given answers to each prompt."""
+        """Yield batches as `batches` does, for given answers to each prompt."""
         if len(answers) != len(prompts):
             raise InputError(
-                f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
+                f"answers: got {len(answers)} lists for {len(prompts)} prompts. Pass one list per prompt"
             )
         for prompt, question_answers in zip(prompts, answers, strict=True):
             tokens = [token for answer in question_answers for token in answer]
@@ -311,7 +313,7 @@ class BatchPlanner:
         yield from self.batches(prompts, lengths, progress, shared=shared, ats=ats, most=READ_TOKENS)
 
     def _tokens_held(self, prompts: Sequence[Prompt], room: Sequence[int], shared: int) -> list[int]:
-        """Tokens held for each question alone, with a shared prefix and `room` for its answers."""
+        """Return the number of tokens of each question after the shared prefix, with `room` for answers."""
         saved = shared if self.network.patched else 0  # the plain cache copies the prefix for each question
         return [len(prompt.token_ids) - saved + extra for prompt, extra in zip(prompts, room)]
 
@@ -323,10 +325,10 @@ class BatchPlanner:
 
 
 def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
-    """Of the tokens that prompts share, how many are best run apart from the rest.
+    """Return the number of shared tokens to run as the prefix, which depends only on the prompts.
 
-    Their examples alone, which the next call will begin with too, unless running what else they share once
-    for each prompt takes more tokens than the examples have. A function of the prompts alone.
+    The prefix has only the examples, which the next call probably shares, unless repeating the other shared
+    tokens for each prompt takes more tokens than the examples have.
     """
     examples = min(prompt.examples for prompt in prompts)
     repeated = (len(prompts) - 1) * (shared - examples)
@@ -334,24 +336,23 @@ def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
 
 
 class PrefixCache:
-    """Keeps the shared prefix of the last call: the next call often has the same.
+    """A cache of the shared prefix of the last call, because the next call often has the same prefix.
 
-    A prefix is the same only if all of its tokens are, and the weights have not been written to. So its keys
-    and values are bit for bit those that running it again would give. At most one prefix (for each thread
-    that has a call) exists at a time, since the old one is dropped before another runs. One that takes more
-    bytes than `budget` is not kept.
+    A prefix is reused only if all of its tokens are equal and no weight was written. Therefore its keys and
+    values are equal, bit for bit, to those of another run. At most one prefix exists at a time for each
+    calling thread, because the old prefix is dropped before another runs. A prefix larger than `budget` bytes
+    is not stored.
     """
 
     def __init__(self, network: Network, *, budget: int) -> None:
         self._network, self._budget = network, budget
-        #: What it was computed from, and its cache, which is not written to any more; replaced as a whole, so
-        #: that threads see one or another.
+        #: Origin of the prefix, and its read-only cache; replaced atomically, so that threads see one pair.
         self._last: tuple[tuple[object, ...], TreeCache] | None = None
 
     def get(self, tokens: tuple[int, ...], ats: Sequence[StateReader]) -> TreeCache:
-        """A cache of these tokens, read by these ATS; the tokens run unless they are kept.
+        """Return a cache of these tokens, read by these ATS; tokens that are not stored run.
 
-        The ATS move to the network's device, as `torch.nn.Module.to` moves them.
+        The ATS are moved to the device of the network.
         """
         ats = [one.to(self._network.device) for one in ats]
         last, origin = self._last, (tokens, self._weights())
@@ -364,7 +365,7 @@ class PrefixCache:
         return cache.with_ats(ats)
 
     def _weights(self) -> tuple[object, ...]:
-        """Changes when a weight is written to, moved or replaced, or the other kind of cache is used."""
+        """Return a value that changes with the kind of cache, and when a weight is written or moved."""
         weights = self._network.model.parameters()
         written = ((weight.data_ptr(), weight.is_inference() or weight._version) for weight in weights)
         return (self._network.patched is None, *written)
@@ -376,27 +377,27 @@ _Candidates = list[list[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class DecodingRequest:
-    """What a call decodes."""
+    """Prompts and settings of one call of the decoder."""
 
-    prompts: Sequence[Sequence[int]]  # all tokens of each
-    uniforms: Callable[[int], NDArray[np.float64]]  # of the question with an index: (m, steps)
-    m: int  # draws under each recalibrator
-    steps: int  # the most tokens of a draw
-    recalibrators: Sequence[AnyRecalibrator]  # each has its own draws, with the same uniforms
+    prompts: Sequence[Sequence[int]]  # all tokens of each prompt
+    uniforms: Callable[[int], NDArray[np.float64]]  # index of a question -> uniforms (m, steps)
+    m: int  # samples with each recalibrator
+    steps: int  # maximum tokens of a sample
+    recalibrators: Sequence[AnyRecalibrator]  # each has its own samples, with the same uniforms
     stops: frozenset[int]  # tokens that end the turn
     choose: Choose = inverse_cdf  # or `most_likely`, or a `Truncation`
-    closing_tokens: Sequence[int] = ()  # their log-probabilities are recorded wherever a draw reads
-    #: Whether the last token of a draw that reaches the limit runs, so that these are recorded after it too.
-    run_last_token: Callable[[int, tuple[int, ...]], bool] | None = None  # of which question, which draw
+    closing_tokens: Sequence[int] = ()  # tokens whose log-probabilities are recorded at every node
+    #: (question, tokens) -> True if the last token of a sample at the limit must run to record them.
+    run_last_token: Callable[[int, tuple[int, ...]], bool] | None = None
 
 
 @torch.no_grad()
 def decode(
     request: DecodingRequest, prefix: TreeCache, scheduler: Scheduler
 ) -> Iterator[tuple[int, DecodedSamples]]:
-    """Decode all questions of a call, which wait in the scheduler; `prefix` holds the shared prefix.
+    """Decode all questions of a call, which wait in the scheduler; `prefix` is the shared prefix.
 
-    Yields each question and its samples as soon as all of its draws have ended.
+    Yield each question with its samples as soon as all its samples have ended.
     """
     batch = ActiveBatch(request, prefix, scheduler)
     while scheduler or batch:
@@ -407,16 +408,16 @@ def decode(
 
 @dataclass(frozen=True)
 class DecodedSamples:
-    """The draws of a question, or those of several with an axis in front."""
+    """The samples of a question, or of several questions with an additional first axis."""
 
-    tokens: NDArray[np.int64]  # (R, m, steps) by recalibrator, draw and step; -1 after the end
-    log_probs: NDArray[np.float32]  # (R, m, steps) of each token at its recalibrated distribution
-    #: (R, m, steps + 1, W) of each closing token after the first 0, 1, … tokens; NaN where none was read.
+    tokens: NDArray[np.int64]  # (R, m, steps) by recalibrator, sample and step; -1 after the end
+    log_probs: NDArray[np.float32]  # (R, m, steps), of each token in its recalibrated distribution
+    #: (R, m, steps + 1, W), of each closing token after the first 0, 1, … tokens; NaN if not read.
     closing_log_probs: NDArray[np.float32]
 
     @classmethod
     def unknown(cls, questions: int, request: DecodingRequest) -> DecodedSamples:
-        """No tokens yet of so many questions."""
+        """Return samples without tokens for `questions` questions."""
         shape = questions, len(request.recalibrators), request.m, request.steps
         closing_shape = (*shape[:-1], request.steps + 1, len(request.closing_tokens))
         return cls(
@@ -431,24 +432,24 @@ class DecodedSamples:
         )
 
     def append(self, later: DecodedSamples) -> DecodedSamples:
-        """These questions, then others."""
+        """Return these questions, then `later`."""
         pairs = zip(vars(self).values(), vars(later).values(), strict=True)
         return DecodedSamples(*(np.concatenate(pair) for pair in pairs))
 
 
 @dataclass(frozen=True)
 class ActiveDraws:
-    """The n draws that have not ended."""
+    """The n samples that have not ended."""
 
-    row: Index  # (n,) the question of each
-    recalibrator: Index  # the number of its recalibrator
-    draw: Index  # its number
-    step: Index  # how many tokens it has
-    node: Tensor  # its place in the frontier
+    row: Index  # (n,) row of the question
+    recalibrator: Index  # (n,) index of the recalibrator
+    draw: Index  # (n,) index of the sample
+    step: Index  # (n,) number of tokens so far
+    node: Tensor  # (n,) place in the frontier
 
     @classmethod
     def first(cls, rows: range, recalibrators: int, m: int, *, node: int = 0) -> ActiveDraws:
-        """All draws of new questions, whose first nodes are numbered from `node` on."""
+        """Return all samples of new questions, whose first nodes have the numbers `node`, `node` + 1, …."""
         row, recalibrator, draw = (
             i.ravel() for i in np.indices((len(rows), recalibrators, m), dtype=np.int64)
         )
@@ -456,7 +457,7 @@ class ActiveDraws:
 
     @property
     def index(self) -> tuple[Index, Index, Index, Index]:
-        """Their next tokens in `DecodedSamples` of all rows."""
+        """Index of the next tokens in `DecodedSamples` of all rows."""
         return self.row, self.recalibrator, self.draw, self.step
 
     def __len__(self) -> int:
@@ -469,7 +470,7 @@ class ActiveDraws:
         )
 
     def append(self, later: ActiveDraws) -> ActiveDraws:
-        """These and others."""
+        """Return these samples, then `later`."""
         pairs = [(self.row, later.row), (self.recalibrator, later.recalibrator)]
         pairs += [(self.draw, later.draw), (self.step, later.step)]
         row, recalibrator, draw, step = map(np.concatenate, pairs)
@@ -477,7 +478,7 @@ class ActiveDraws:
 
 
 class ActiveBatch:
-    """The questions of a call that are being decoded, and their draws."""
+    """The questions of a call in progress, and their samples."""
 
     def __init__(self, request: DecodingRequest, prefix: TreeCache, scheduler: Scheduler) -> None:
         self._request, self._prefix, self._scheduler = request, prefix, scheduler
@@ -500,11 +501,11 @@ class ActiveBatch:
         return ActiveDraws.first(rows, len(self._request.recalibrators), self._request.m, node=node)
 
     def __len__(self) -> int:
-        """Number of active draws."""
+        """Return the number of active samples."""
         return len(self.draws)
 
     def admit(self) -> None:
-        """Admit waiting questions if there is room for them and they are worth a pass."""
+        """Admit waiting questions if they fit and are enough for a pass."""
         if not (count := self._admissible()):
             return
         if len(self):
@@ -514,8 +515,10 @@ class ActiveBatch:
         self._prefill(self._scheduler.take(count))
 
     def _admissible(self) -> int:
-        """How many questions may be admitted; what the finished ones still hold does not count."""
-        if not isinstance(self.cache, ThreeLevelCache):  # its rows are as long as the largest tree needs
+        """Return the number of questions that may be admitted; tokens of finished questions do not count."""
+        if not isinstance(
+            self.cache, ThreeLevelCache
+        ):  # rows of the fallback have the size of the largest tree
             return 0 if len(self) else self._scheduler.admissible(self._max_tree)
         if not self._scheduler:
             return 0
@@ -539,7 +542,7 @@ class ActiveBatch:
         self._tree_sizes.add(len(questions))
 
     def _compact(self) -> None:
-        """Drop finished questions, and tokens that lead to no active draw."""
+        """Drop finished questions, and tokens that lead to no active sample."""
         nodes, node = torch.unique(self.draws.node, return_inverse=True)
         rows, row = np.unique(self.draws.row, return_inverse=True)
         self.frontier, slots = self.frontier.compacted(nodes)
@@ -550,15 +553,15 @@ class ActiveBatch:
         self._questions = [self._questions[row] for row in rows]
 
     def next_uniforms(self) -> Tensor:
-        """(n,) the uniform of each draw's next token."""
+        """Return the uniform (n,) of the next token of each sample."""
         step = np.minimum(self.draws.step, self._request.steps - 1)
         return torch.from_numpy(self._uniforms[self.draws.row, self.draws.draw, step])
 
     def advance(self, chosen: ChosenTokens) -> list[tuple[int, DecodedSamples]]:
-        """Record each draw's token and run what continues; returns the questions that this finishes."""
+        """Record the token of each sample and run continuing samples; return the questions that finish."""
         draws, steps, samples = self.draws, self._request.steps, self._samples
         samples.closing_log_probs[draws.index] = chosen.closing_log_probs
-        drawing = draws.step < steps  # the others only read what follows their last token
+        drawing = draws.step < steps  # the others only read closing tokens after their last token
         index = draws[drawing].index
         samples.tokens[index], samples.log_probs[index] = chosen.tokens[drawing], chosen.log_probs[drawing]
         continuing = drawing & ~np.isin(chosen.tokens, self._enders)
@@ -571,7 +574,7 @@ class ActiveBatch:
         return finished
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
-        """Whether the last token of each draw that has reached the limit is to run."""
+        """Return for each sample at the limit whether its last token must run."""
         if (runs := self._request.run_last_token) is None:
             return [False] * len(draws)
         tokens = self._samples.tokens[draws.row, draws.recalibrator, draws.draw].tolist()
@@ -579,7 +582,7 @@ class ActiveBatch:
         return [runs(self._questions[row], tuple(ids)) for row, ids in rows]
 
     def _extend(self, token: Tensor) -> None:
-        """Run the chosen tokens, each distinct one once."""
+        """Run each distinct chosen token once."""
         if not len(self):
             self._tree_sizes.record_step([], [])
             return
@@ -591,7 +594,7 @@ class ActiveBatch:
         self._tree_sizes.record_step(depths, np.bincount(self.draws.step, minlength=len(depths)).tolist())
 
     def _within_budget(self, token: Tensor) -> Tensor:
-        """Evict the newest questions until the step fits in memory."""
+        """Evict the newest questions until the step fits into memory."""
         if not isinstance(self.cache, ThreeLevelCache) or self._fits(self.cache, token):
             return token
         self._compact()
@@ -610,14 +613,14 @@ class ActiveBatch:
         return token
 
     def _fits(self, cache: ThreeLevelCache, token: Tensor) -> bool:
-        """Whether the tokens of the next step can be held."""
+        """Return whether the tokens of the next step fit into memory."""
         room = self._scheduler.budget - cache.tokens_held
         return len(token) <= room or len(distinct_steps(cache, self.draws.node, token)[0]) <= room
 
 
 @dataclass(frozen=True)
 class ChosenTokens:
-    """The next token of each of n draws."""
+    """The next token of each of n samples."""
 
     tokens: NDArray[np.int64]  # (n,)
     log_probs: NDArray[np.float32]  # (n,)
@@ -627,7 +630,7 @@ class ChosenTokens:
 def choose_tokens(
     request: DecodingRequest, cache: TreeCache, outputs: ModelOutputs, draws: ActiveDraws, u: Tensor
 ) -> ChosenTokens:
-    """The next token of each draw at its node of `outputs`, by its recalibrator and uniform (n,)."""
+    """Choose the next token of each sample at its node of `outputs`, by its recalibrator and uniform (n,)."""
     tokens, log_probs = torch.empty_like(draws.node), torch.empty(len(draws))
     closing = torch.empty((len(draws), len(request.closing_tokens)))
     for index, distributions, row in _distributions(cache, outputs, request.recalibrators, draws):
@@ -646,7 +649,7 @@ def choose_tokens(
 def _distributions(
     cache: TreeCache, outputs: ModelOutputs, recalibrators: Sequence[AnyRecalibrator], draws: ActiveDraws
 ) -> Iterator[tuple[Tensor, Distributions, Tensor]]:
-    """Indices of draws, the distributions at some nodes, and the row of each draw in them.
+    """Yield indices of samples, the distributions at some nodes, and the row of each sample in them.
 
     Logits exist for a limited number of nodes at a time.
     """
@@ -695,7 +698,7 @@ class Beam:
 def beam_search(
     batch: Batch, recalibrator: AnyRecalibrator, stops: frozenset[int], num_beams: int, steps: int
 ) -> list[Beam]:
-    """The best answer, of at most `steps` tokens, to each prompt of a batch; its cache is used up."""
+    """Return the best answer of at most `steps` tokens to each prompt of a batch; its cache is consumed."""
     cache = batch.cache
     searches = [_Search(num_beams, [Beam(node=row)]) for row in range(len(batch.questions))]
     frontier = start(cache, batch.token_ids)
@@ -719,7 +722,7 @@ def beam_search(
 
 
 class _Search:
-    """The beams of one question: those still running and the best answers so far, best first."""
+    """The beams of one question: unfinished beams, and the best answers so far, best first."""
 
     def __init__(self, width: int, running: list[Beam]) -> None:
         self.width = width
@@ -746,9 +749,9 @@ class _Search:
 def _candidates(
     cache: TreeCache, outputs: ModelOutputs, recalibrator: AnyRecalibrator, enders: Tensor, width: int
 ) -> _Candidates:
-    """The `width` likeliest tokens of each node, and more until `width` of them end no turn.
+    """Return the `width` most likely tokens of each node, and the `width` most likely that end no turn.
 
-    By node the tokens and their log-probabilities: the likeliest, then the likeliest that end no turn.
+    The result has, by node, pairs of tokens and their log-probabilities.
     """
     tokens, values = [], []
     rows = cache.network.rows_at_a_time
@@ -761,7 +764,7 @@ def _candidates(
         running = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
             min(width, scored.shape[1])
         )
-        ends_only = best.values.masked_fill(~ending, -torch.inf)  # the rest are among the others
+        ends_only = best.values.masked_fill(~ending, -torch.inf)  # the others are in `running`
         tokens.append(torch.cat([best.indices, running.indices], 1).cpu())
         values.append(torch.cat([ends_only, running.values], 1).cpu())
     return [list(zip(*node)) for node in zip(torch.cat(tokens).tolist(), torch.cat(values).tolist())]

@@ -1,11 +1,12 @@
-"""Drawing tokens from distributions: inverse CDF, greedy choice, truncation.
+"""Choose tokens from distributions: inverse CDF, greedy choice, truncation.
 
-Inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64 to F, a uniform u in
-[0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible token, a u exactly
-on a step draws the token above it, and a token of probability 0 is never drawn.
+Inverse CDF: let F be the cumulative sum of p = exp(log-probabilities) in vocabulary order, in float64. A
+uniform u in [0, 1) chooses the first token v with F(v) > u * F(last). Thus u = 0 chooses the first possible
+token, a u exactly on a step chooses the token above it, and a token of probability 0 is never chosen.
 
-At one temperature only the drawn token's log-probability is needed: the weights exp((z - max z)/T) and their
-sum say which token is drawn and how likely it is. So these rows are read once and not normalised.
+For a single temperature only the log-probability of the chosen token is needed. The weights
+exp((z - max z)/T) and their sum determine the token and its probability. Therefore these rows are read once
+and not normalized.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ if TYPE_CHECKING:
     from semcal.models.distribution import Temperature
 
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,)) -> token of each draw (n,)."""
+"""(log-probabilities (F, V), row of each sample (n,), uniform of each (n,)) -> token of each sample (n,)."""
 WeightsAt = Callable[[Tensor, Tensor], Tensor]
 
 _BLOCK = 128
-_FIRST_RANKED, _WIDEN = 64, 8  # tokens ranked at first where there is no top-k, and their growth factor
-_LEAST = -87.0  # exp(-87) is still a normal float32; a token that much less likely is impossible
-_NOT_FINITE = "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
-_ROWS = 16  # whose weights stay in a processor's cache
+_FIRST_RANKED, _WIDEN = 64, 8  # number of tokens ranked first without top-k, and the growth factor
+_LEAST = -87.0  # exp(-87) is the smallest normal float32; less likely tokens count as impossible
+_NOT_FINITE = "model: its probabilities are not finite. Try dtype='float32', and check the recalibrator"
+_ROWS = 16  # number of rows whose weights stay in a processor's cache
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-    """Draw a token (n,) for each uniform (n,) float64 from its row (n,) of log-probabilities (F, V).
+    """Choose a token (n,) for each uniform (n,) float64 from its row (n,) of log-probabilities (F, V).
 
-    ModelError if a row is not a distribution (NaN, or nothing is possible).
+    ModelError if a row is not a distribution (NaN, or no token is possible).
 
     >>> p = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).log()
     >>> u = torch.tensor([0.0, 0.24, 0.25, 0.999], dtype=torch.float64)
     >>> inverse_cdf(p, torch.zeros(4, dtype=torch.long), u)
     tensor([1, 1, 2, 2])
     """
-    if log_probs.device.type == "mps":  # no float64 there
+    if log_probs.device.type == "mps":  # has no float64
         return inverse_cdf(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
     weights = log_probs.exp()
     return draw_by_weights(
@@ -54,9 +55,9 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
 
 
 def block_sums(weights: Tensor) -> Tensor:
-    """Sums (F, blocks), float64, of the weights (F, V) of every 128 neighbours in the vocabulary.
+    """Sum the weights (F, V) of blocks of 128 consecutive tokens: (F, blocks), float64.
 
-    With them, only the block that a draw falls into is summed up token by token.
+    With these sums, only the weights in the block of the chosen token are added one by one.
     """
     blocked = weights.shape[1] // _BLOCK * _BLOCK
     blocks, remainder = weights[:, :blocked].view(len(weights), -1, _BLOCK), weights[:, blocked:]
@@ -68,10 +69,10 @@ def block_sums(weights: Tensor) -> Tensor:
 
 
 def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
-    """Draw a token for each uniform as `inverse_cdf` does, by weights that need not add up to 1.
+    """Choose a token for each uniform as `inverse_cdf` does, by weights with any sum.
 
-    `weights_at` gives the weights of (rows, tokens), broadcast against each other; `sums` are the
-    `block_sums` of all weights, and `size` is that of the vocabulary.
+    `weights_at` returns the weights of (rows, tokens), broadcast against each other; `sums` are the
+    `block_sums` of all weights, and `size` is the size of the vocabulary.
     """
     cumulative = sums.cumsum(-1)
     total = cumulative[:, -1]
@@ -87,20 +88,20 @@ def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
-    """The likeliest token in the row of each draw, of equal ones the first; ModelError if one is NaN."""
+    """Choose the first of the most likely tokens in the row of each sample; ModelError for NaN."""
     top = check_not_nan(log_probs.max(-1, keepdim=True).values)
     return (log_probs == top).int().argmax(-1)[rows]
 
 
 def check_not_nan(log_probs: Tensor) -> Tensor:
-    """The same log-probabilities; ModelError if one is NaN, as all of a row are if it is no distribution."""
+    """Return the log-probabilities; ModelError if one is NaN (all of a row that is not a distribution)."""
     if bool(log_probs.isnan().any()):
         raise ModelError(_NOT_FINITE)
     return log_probs
 
 
 def _possible(weights_at: WeightsAt, size: int, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Replace a token of weight 0, which rounding in parallel sums may give, by a possible neighbour."""
+    """Replace a token of weight 0, which rounding in parallel sums may select, by a possible neighbor."""
     for i in torch.nonzero(weights_at(rows, tokens) == 0).flatten().tolist():
         possible = torch.nonzero(weights_at(rows[i], torch.arange(size, device=rows.device))).flatten()
         after = possible[possible > tokens[i]]
@@ -110,24 +111,24 @@ def _possible(weights_at: WeightsAt, size: int, rows: Tensor, tokens: Tensor) ->
 
 @dataclass(frozen=True)
 class Truncation:
-    """Which tokens a draw may take: the `top_k` likeliest, and of these the nucleus of mass `top_p`.
+    """Truncation of a distribution: the `top_k` most likely tokens, and their nucleus of mass `top_p`.
 
-    A truncation is a `Choose`: a token is drawn by inverse CDF, in vocabulary order, among those that remain
-    possible, the same that remain in transformers: temperature (here: any recalibrator), then top-k, then
-    top-p. The log-probability that is recorded is still that of the whole vocabulary (spec section 1). The
-    vocabulary is not sorted: the top-k tokens are ranked, or as many as the nucleus needs.
+    A truncation is a `Choose`: inverse CDF, in vocabulary order, among the remaining tokens. These are the
+    same as in transformers: temperature (here: any recalibrator), then top-k, then top-p. The recorded
+    log-probability is that of the whole vocabulary (spec section 1). The vocabulary is not sorted: only the
+    top-k tokens are ranked, or as many as the nucleus needs.
 
     Parameters
     ----------
     top_k : int
-        Tokens less likely than the k-th are ruled out; those that are as likely as it all remain. 0 for none.
+        Tokens less likely than the k-th are removed; all tokens as likely as the k-th remain. 0 for none.
     top_p : float
-        From the likeliest down, those tokens remain before which less than `top_p` of the mass (that top-k
-        has left) has been counted; the likeliest always remains. Of equally likely tokens at the edge as
-        many remain as in transformers; here it is those that come last in the vocabulary. 1 for none.
+        A token remains if the mass of more likely tokens (after top-k) is below `top_p`; the most likely
+        token always remains. Of equally likely tokens at the edge, as many remain as in transformers, and
+        here the last in the vocabulary remain. 1 for none.
 
-        Masses are summed in float64, in transformers in float32: a token before which the mass equals
-        `top_p` to float32 rounding may remain here and not there.
+        Masses are summed in float64, in transformers in float32: at a mass equal to `top_p` up to float32
+        rounding, a token may remain here and not in transformers.
 
     Raises
     ------
@@ -146,12 +147,12 @@ class Truncation:
 
     def __post_init__(self) -> None:
         if self.top_k < 0:
-            raise UsageError(f"top_k is {self.top_k}; give a number of tokens, or 0 for all")
+            raise UsageError(f"top_k: got {self.top_k}. Pass a number of tokens, or 0 for all")
         if not 0 <= self.top_p <= 1:
-            raise UsageError(f"top_p is {self.top_p}; give a mass between 0 and 1, 1 for all")
+            raise UsageError(f"top_p: got {self.top_p}. Pass a mass between 0 and 1, 1 for all")
 
     def __call__(self, log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-        """Draw a token for each uniform; see `inverse_cdf` for arguments and errors."""
+        """Choose a token for each uniform; see `inverse_cdf` for arguments and errors."""
         if not self.top_k and self.top_p == 1:
             return inverse_cdf(log_probs, rows, u)
         token_ids, remaining = self._remaining(log_probs)
@@ -159,13 +160,13 @@ class Truncation:
         return token_ids[rows, inverse_cdf(remaining, rows, u.cpu())].to(log_probs.device)
 
     def possible(self, log_probs: Tensor) -> Tensor:
-        """Which tokens (F, V) of log-probabilities (F, V) may be drawn."""
+        """Return a mask (F, V) of the possible tokens for log-probabilities (F, V)."""
         token_ids, remaining = self._remaining(log_probs)
         mask = torch.zeros(log_probs.shape, dtype=torch.bool)
         return mask.scatter(1, token_ids, remaining > -torch.inf)
 
     def _remaining(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """Token ids (F, n), ascending, and their log-probabilities, −inf where ruled out; on the CPU."""
+        """Return ascending token ids (F, n) and their log-probabilities, −inf if removed, on the CPU."""
         if self.top_k:
             return self._nucleus(*_ranked(*_top(log_probs, self.top_k)))
         mass = _weights(log_probs).sum(1, keepdim=True).cpu()
@@ -181,7 +182,7 @@ class Truncation:
     def _nucleus(
         self, token_ids: Tensor, log_probs: Tensor, mass: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Rule out what lies outside the nucleus; `mass` (F, 1) is that of all tokens, or of these."""
+        """Remove tokens outside the nucleus; `mass` (F, 1) is the total mass, by default of these tokens."""
         if self.top_p == 1:
             return token_ids, log_probs
         weights = _weights(log_probs)
@@ -195,7 +196,7 @@ class Truncation:
 
 
 def _top(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and tokens of the k likeliest of each row, and of all that are as likely as the k-th."""
+    """Return values and tokens of the k most likely tokens of each row, and of ties with the k-th."""
     size = log_probs.shape[1]
     values, tokens = log_probs.topk(min(k + 1, size))
     if k >= size:
@@ -208,33 +209,33 @@ def _top(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _ranked(values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens in vocabulary order with their values, on the CPU."""
+    """Return tokens in vocabulary order with their values, on the CPU."""
     token_ids, order = tokens.cpu().sort(1)
     return token_ids, values.cpu().gather(1, order)
 
 
 def _weights(log_probs: Tensor) -> Tensor:
-    """Probabilities in float64 with the likeliest at 1, so that equally likely tokens sum exactly."""
+    """Return probabilities in float64 divided by the largest, so that equal probabilities sum exactly."""
     return (log_probs - log_probs.amax(1, keepdim=True)).double().exp()
 
 
 REFERENCE = Truncation(top_k=50, top_p=0.9)
-"""How the paper's published code samples; presets `sound` and `paper` rule out nothing."""
+"""Truncation in the paper's published code; presets `sound` and `paper` do not truncate."""
 
 
 class Distributions:
-    """F distributions over V tokens, given by their log-probabilities (F, V)."""
+    """F distributions over V tokens with log-probabilities (F, V)."""
 
     def __init__(self, log_probs: Tensor) -> None:
         self.log_probs = log_probs
 
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities of tokens in rows; the two index arrays are broadcast against each other."""
+        """Return log-probabilities of tokens in rows; the two index arrays are broadcast."""
         return self.log_probs[rows, tokens]
 
 
 class TemperedDistributions(Distributions):
-    """softmax(z / T) of logits z (F, V), drawn from by the weights exp((z - max z)/T)."""
+    """Distributions softmax(z / T) of logits z (F, V), with weights exp((z - max z)/T) for the choice."""
 
     def __init__(self, logits: Tensor, recalibrator: Temperature) -> None:
         self.logits, self.recalibrator = logits, recalibrator
@@ -245,13 +246,13 @@ class TemperedDistributions(Distributions):
 
     @cached_property
     def sums(self) -> Tensor:
-        """The `block_sums` of the weights, which exist for a few rows at a time."""
+        """The `block_sums` of the weights; weights exist for a few rows at a time."""
         rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
         parts = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
         return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in parts])
 
     def weights_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Weights of tokens in rows."""
+        """Return weights of tokens in rows."""
         return self._weights(self.logits[rows, tokens], self._top[rows, 0])
 
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:

@@ -1,28 +1,28 @@
 """Body and head of a causal language model, with exact attention to three levels of keys and values.
 
-1. The prefix that all prompts share, once.
+1. The common prefix of all prompts, once.
 2. The rest of each prompt, once per question.
-3. The tree: tokens drawn or given after a prompt, each distinct beginning once.
+3. The tree: sampled or given tokens after a prompt, each distinct prefix once.
 
-A pass runs new tokens of many questions side by side in one row, (1, N); only the attention to the prompts
-is padded. In each layer every new token attends to each level, and the parts are merged: softmax over a
-union of keys is the mean of the softmaxes over its parts, each weighted by the exponential of its
-log-sum-exp. So keys that many queries share are read in place, and the result is exact.
+A pass runs new tokens of many questions in one row, (1, N); only the attention to the prompts is padded. In
+each layer every new token attends to each level, and the parts are merged: softmax over a union of keys is
+the mean of the softmaxes over its parts, each weighted by the exponential of its log-sum-exp. Therefore
+shared keys are read in place, and the result is exact.
 
 A fused kernel must return the log-sum-exp of the scores. PyTorch has one for CPUs, flash attention for half
 precision on CUDA, and memory-efficient attention for float32 on CUDA. Each is compared with plain matrix
 products on a few random numbers before it is used.
 
 The body (tokens to hidden states) runs as a copy whose attention reads and writes these levels, or unpatched
-under attention masks made here. The copy shares its weights, and its configuration names our attention,
-registered in transformers' attention interface. While a pass runs, each layer calls it with its queries, keys
-and values; a layer that asks for more than scaling, soft-capping and a sliding window is refused, and the
-model then runs unpatched. A prompt's last token alone predicts the answer: so the last layer runs, beyond
-keys and values, only for the tokens whose states the pass wants. Of L layers, this saves nearly 1/L.
+with attention masks. The copy shares the weights, and its configuration selects the attention function of
+this module, registered in the attention interface of transformers. In a pass, each layer calls the function
+with its queries, keys and values. It supports scaling, soft-capping and a sliding window; a model with other
+options runs unpatched. Only the last token of a prompt predicts the answer. Therefore the last layer
+computes, beyond keys and values, only tokens whose states are read. Of L layers, this saves nearly 1/L.
 
-The head (states to logits) is the architecture's own code with the body replaced by given states, so that
-soft-capping and scaling of logits apply. No architecture is known by its name: `tree_cache.checked_network`
-measures if all this is exact.
+The head (states to logits) is the code of the architecture with the body replaced by given states, so that
+soft-capping and scaling of logits apply. No rule depends on the name of an architecture:
+`tree_cache.checked_network` measures if the result is exact.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 
 _ATEN = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
-_MAX_SCORES = 2**21  # attention scores that exist at a time where no fused kernel keeps them in cache
+_MAX_SCORES = 2**21  # maximum attention scores in memory without a fused kernel
 
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """How a layer attends."""
+    """Settings of the attention of a layer."""
 
     scaling: float  # factor of the scores
     softcap: float | None = None  # scores s become softcap * tanh(s / softcap)
@@ -71,7 +71,7 @@ class PartialAttention:
 
 
 def merge(parts: Sequence[PartialAttention]) -> Tensor:
-    """Attention over all keys together (..., D)."""
+    """Merge attention over parts of the keys to attention over all keys (..., D)."""
     if len(parts) == 1:
         return parts[0].output
     weights = torch.softmax(torch.stack([part.log_sum_exp for part in parts]), 0)
@@ -84,10 +84,10 @@ def merge(parts: Sequence[PartialAttention]) -> Tensor:
 def attend(
     query: Tensor, key: Tensor, value: Tensor, config: AttentionConfig, visible: Tensor | None = None
 ) -> PartialAttention:
-    """Attention of queries (B, H, Q, D) over keys (B, H, K, D) and values (B, H, K, E).
+    """Compute attention of queries (B, H, Q, D) over keys (B, H, K, D) and values (B, H, K, E).
 
-    `visible` (broadcast to (B, H, Q, K)) says which keys a query sees; by default all. The log-sum-exp of a
-    query that sees none is so low that the part has no weight beside any other.
+    `visible` (broadcast to (B, H, Q, K)) is a mask of the keys that a query sees; the default is all keys.
+    The log-sum-exp of a query without visible keys is so low that the part has no weight in a merge.
     """
     if visible is None and (kernel := _kernel(query, value, config)):
         return PartialAttention(*kernel(query, key, value, config.scaling, False))
@@ -104,7 +104,7 @@ def attend(
 
 
 def attend_causally(query: Tensor, key: Tensor, value: Tensor, config: AttentionConfig) -> PartialAttention:
-    """Attention of tokens (B, H, n, D) that each see themselves and those before."""
+    """Compute attention of tokens (B, H, n, D), each to itself and to earlier tokens."""
     count = query.shape[2]
     if (config.window is None or config.window >= count) and (kernel := _kernel(query, value, config)):
         return PartialAttention(*kernel(query, key, value, config.scaling, True))
@@ -135,18 +135,18 @@ def _attend(
     if visible is not None:
         scores.masked_fill_(~visible, -torch.inf)
     lowest = torch.finfo(scores.dtype).min / 2
-    top = scores.amax(-1, keepdim=True).clamp_min_(lowest)  # no row may be -inf throughout
+    top = scores.amax(-1, keepdim=True).clamp_min_(lowest)  # for rows with only -inf
     weights = scores.sub_(top).exp_()
     total = weights.sum(-1, keepdim=True).clamp_min_(1e-30)
     log_sum_exp = (top + total.log())[..., 0]
-    if value.dtype == torch.float16:  # holds neither 1e-30 nor a sum over many keys
+    if value.dtype == torch.float16:  # cannot represent 1e-30 or a sum over many keys
         return PartialAttention(torch.matmul(weights.div_(total).to(value.dtype), value), log_sum_exp)
     output = torch.matmul(weights.to(value.dtype), value) / total.to(value.dtype)
     return PartialAttention(output, log_sum_exp)
 
 
 def kernel_for(device: str, dtype: torch.dtype, width: int) -> Kernel | None:
-    """The kernel for a type of device, a dtype and a width of heads; None if there is none."""
+    """Return the kernel for a type of device, a dtype and a width of heads, or None."""
     if device == "cpu":
         return on_cpu if hasattr(_ATEN, "_scaled_dot_product_flash_attention_for_cpu") else None
     if device == "cuda" and dtype in _HALF and width % 8 == 0 and width <= 256:
@@ -176,21 +176,21 @@ def memory_efficient(
     output, log_sum_exp, *_ = _ATEN._scaled_dot_product_efficient_attention(
         query, key, value, None, True, 0.0, causal, scale=scaling
     )
-    return output, log_sum_exp[:, :, : query.shape[2]]  # it is padded to a multiple of 32
+    return output, log_sum_exp[:, :, : query.shape[2]]  # the kernel pads to a multiple of 32
 
 
 @cache
 def checked_kernel(device: torch.device, dtype: torch.dtype, width: int) -> Kernel | None:
-    """The kernel, if on this device it agrees with plain matrix products.
+    """Return the kernel if it agrees with plain matrix products on this device, or None.
 
-    SemcalWarning if there is one but it does not: matrix products are used, with more time and memory.
+    If it does not agree, a SemcalWarning follows, and matrix products take more time and memory.
     """
     kernel = kernel_for(device.type, dtype, width)
     if kernel is None:
         return None
     try:
         error = max(_max_error(kernel, device, dtype, width, causal=causal) for causal in (False, True))
-        reason = f"it is off by {error:.1e}"
+        reason = f"its error is {error:.1e}"
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as failure:
         error, reason = float("inf"), str(failure)
     if error <= (2e-2 if dtype in _HALF else 1e-4):
@@ -206,7 +206,7 @@ def checked_kernel(device: torch.device, dtype: torch.dtype, width: int) -> Kern
 def _max_error(
     kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int, *, causal: bool
 ) -> float:
-    """Largest error of a kernel's output or log-sum-exp on random numbers."""
+    """Return the largest error of a kernel's output or log-sum-exp for random numbers."""
     generator = torch.Generator().manual_seed(0)
     keys = 7 if causal else 40
     query, key, value = (
@@ -221,7 +221,7 @@ def _max_error(
     return float(torch.maximum(error, (log_sum_exp - scores.logsumexp(-1)).abs().max()))
 
 
-_ROOM = 256  # slots of the tree added beyond need when a buffer is full
+_ROOM = 256  # additional slots of the tree when a full buffer grows
 KeyValue = tuple[Tensor, Tensor]
 
 
@@ -230,24 +230,24 @@ class LayerCache:
     """One layer's keys and values at each level."""
 
     config: AttentionConfig
-    last: bool = False  # whether the layer may skip tokens whose states are not read
+    last: bool = False  # True if the layer may skip tokens whose states are not read
     prefix: KeyValue | None = None  # (1, heads, P, D)
-    prompts: KeyValue | None = None  # (B, heads, S, D), zeros after the shorter ones
+    prompts: KeyValue | None = None  # (B, heads, S, D), shorter prompts padded with zeros
     tree: KeyValue | None = None  # (slots and room, heads, D)
 
     def keep_prompts(self, rows: Tensor, columns: int) -> None:
-        """Drop all prompts but these, none of which has more than `columns` tokens."""
+        """Keep only these prompts, which have at most `columns` tokens."""
         if self.prompts is not None:
             self.prompts = self.prompts[0][rows, :, :columns], self.prompts[1][rows, :, :columns]
 
     def keep_slots(self, slots: Tensor) -> None:
-        """Drop all tokens of the trees but those in these slots (ascending), which are renumbered."""
+        """Keep only the tokens of the trees in these slots (ascending), and renumber the slots."""
         if self.tree is not None:
-            slots = slots[slots < len(self.tree[0])]  # an ATS reads only some of them
+            slots = slots[slots < len(self.tree[0])]  # an ATS reads only some tokens
             self.tree = self.tree[0][slots], self.tree[1][slots]
 
     def reserve(self, rows: int, columns: int) -> None:
-        """Grow the prompts' buffers to `rows` prompts of `columns` tokens; new room holds zeros."""
+        """Grow the buffers to `rows` prompts of `columns` tokens, padded with zeros."""
         if self.prompts is not None:
             keys, values = self.prompts
             self.prompts = _padded_to(keys, rows, columns), _padded_to(values, rows, columns)
@@ -260,16 +260,16 @@ class LayerCache:
 
 @dataclass(frozen=True)
 class PrefixPass:
-    """The shared prefix: N tokens, each sees those before."""
+    """The pass of the shared prefix: N tokens, each of which sees earlier tokens."""
 
     layers: dict[int, LayerCache]
-    output_tokens: ClassVar[None] = None  # all
+    output_tokens: ClassVar[None] = None  # all tokens
 
     def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention output (1, N, H, D) of N new tokens in a layer; their keys and values are stored.
+        """Return the attention output (1, N, H, D) of N new tokens in a layer, and store keys and values.
 
-        Queries are (1, H, N, D), keys and values (1, h, N, D). In the last layer the output of tokens that
-        are not among `output_tokens` may be zeros.
+        Queries are (1, H, N, D), keys and values are (1, h, N, D). In the last layer the output of tokens
+        outside `output_tokens` may be zeros.
         """
         layer.prefix = key.contiguous(), value.contiguous()
         groups = query.shape[1] // key.shape[1]
@@ -279,14 +279,14 @@ class PrefixPass:
 
 @dataclass(frozen=True)
 class PromptPass:
-    """The rest of b prompts, one after the other."""
+    """The pass of b prompts after the prefix, in one row."""
 
     layers: dict[int, LayerCache]
     prefix_length: int
-    rows: Tensor  # (b,) rows of the buffers that these prompts get
-    lengths: Tensor  # (b,) tokens of each prompt
-    buffer: tuple[int, int]  # rows and columns that the buffers need for all prompts of the batch
-    last_only: bool = False  # whether only the states of each prompt's last token are read
+    rows: Tensor  # (b,) rows of these prompts in the buffers
+    lengths: Tensor  # (b,) number of tokens of each prompt
+    buffer: tuple[int, int]  # rows and columns of the buffers for all prompts of the batch
+    last_only: bool = False  # True if only the states of each prompt's last token are read
 
     @cached_property
     def ends(self) -> Tensor:
@@ -295,7 +295,7 @@ class PromptPass:
 
     @property
     def output_tokens(self) -> Tensor | None:
-        """(R,) indices of the tokens whose last states are read; None for all."""
+        """(R,) indices of the tokens whose last states are read; None for all tokens."""
         return self.ends if self.last_only else None
 
     @cached_property
@@ -305,7 +305,7 @@ class PromptPass:
 
     @cached_property
     def column(self) -> Tensor:
-        """(N,) how many tokens of its prompt come before each token."""
+        """(N,) number of earlier tokens in the prompt of each token."""
         return ranks(self.prompt)
 
     def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -323,7 +323,7 @@ class PromptPass:
         return merge(parts)[None]
 
     def _attend_from_ends(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention output (1, N, H, D) of the last tokens, zeros for the others; only scores are padded."""
+        """Return the attention output (1, N, H, D) of last tokens, zeros for others; pad only scores."""
         groups, config = query.shape[1] // key.shape[1], layer.config
         ends, position = query[0][:, self.ends], self.prefix_length + self.lengths - 1  # (H, b, D), (b,)
         keys, values = (_repeated(states, groups)[0].float() for states in (key, value))  # (H, N, D)
@@ -354,7 +354,7 @@ class PromptPass:
             buffer[self.rows[self.prompt], :, self.column] = states[0].transpose(0, 1)
 
     def _padded(self, states: Tensor) -> Tensor:
-        """(1, h, N, D) as (b, h, S, D)."""
+        """Reshape (1, h, N, D) to (b, h, S, D)."""
         heads, _, width = states.shape[1:]
         rows, columns = len(self.lengths), int(self.column.max()) + 1
         grid = states.new_zeros((rows, columns, heads, width))
@@ -364,16 +364,16 @@ class PromptPass:
 
 @dataclass(frozen=True)
 class TreePass:
-    """N new tokens of the trees."""
+    """The pass of N new tokens of the trees."""
 
     layers: dict[int, LayerCache]
     prefix_length: int
-    lengths: Tensor  # (B,) tokens of each prompt after the prefix, by row of the buffers
+    lengths: Tensor  # (B,) number of tokens of each prompt after the prefix, by row of the buffers
     row: Tensor  # (N,) ascending: the row of a token's prompt
-    path: Tensor  # (N, T) slots of the tree tokens that lead to it, itself the last; -1 after them
+    path: Tensor  # (N, T) slots of the tree tokens up to and including the token, then -1
     depth: Tensor  # (N,) length of each path
     first: int  # slot of the first new token; the others follow
-    read_by: Tensor | None = None  # (N, r) bool: which ATS read a token; all by default
+    read_by: Tensor | None = None  # (N, r) bool, True if an ATS reads a token; None: all ATS read all
     output_tokens: ClassVar[None] = None
     _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
 
@@ -383,7 +383,7 @@ class TreePass:
         return self.attend_to_stored(layer, query, key.shape[1])
 
     def subset(self, index: Tensor) -> TreePass:
-        """A pass of only these (ascending) new tokens."""
+        """Return a pass of only these (ascending) new tokens."""
         return replace(self, row=self.row[index], path=self.path[index], depth=self.depth[index], _masks={})
 
     def store(self, layer: LayerCache, slots: Tensor, *key_value: Tensor) -> None:
@@ -398,7 +398,7 @@ class TreePass:
         layer.tree[0][slots], layer.tree[1][slots] = keys, values
 
     def attend_to_stored(self, layer: LayerCache, query: Tensor, heads: int) -> Tensor:
-        """Attention output (1, n, H, D) of queries (1, H, n, D) over what is stored for h heads."""
+        """Return the attention output (1, n, H, D) of queries (1, H, n, D) over stored keys of h heads."""
         parts = [self._attend_to_tree(layer, query, heads), self._attend_to_prompts(layer, query, heads)]
         if layer.prefix is not None:
             parts.append(_attend_to_prefix(layer.config, layer.prefix, query[0], self.position))
@@ -418,7 +418,7 @@ class TreePass:
         return PartialAttention(part.output.flatten(1, 2), part.log_sum_exp.flatten(1, 2))
 
     def _attend_to_prompts(self, layer: LayerCache, query: Tensor, heads: int) -> PartialAttention:
-        """Queries of a question are put side by side, so that its keys are read once for all."""
+        """Attend to prompts with the queries of a question side by side, so that its keys are read once."""
         assert layer.prompts is not None
         held = self._rows
         rows, most, groups = held.stop - held.start, self._most, query.shape[1] // heads
@@ -440,12 +440,12 @@ class TreePass:
 
     @cached_property
     def _rank(self) -> Tensor:
-        """(N,) how many new tokens of its row come before each token."""
+        """(N,) number of earlier new tokens in the row of each token."""
         return ranks(self.row)
 
     @cached_property
     def _rows(self) -> slice:
-        """Rows of the buffers from that of the first token to that of the last."""
+        """Rows of the buffers from the row of the first token to the row of the last."""
         return slice(int(self.row[0]), int(self.row[-1]) + 1)
 
     @cached_property
@@ -460,7 +460,7 @@ class TreePass:
         return place
 
     def _tree_mask(self, window: int | None) -> Tensor | None:
-        """(N, 1, 1, T), or None where every token sees all of its path."""
+        """Return a mask (N, 1, 1, T), or None if every token sees its whole path."""
         if ("tree", window) not in self._masks:
             visible = self.path >= 0
             if window is not None:
@@ -470,10 +470,12 @@ class TreePass:
         return self._masks["tree", window]
 
     def _prompt_mask(self, window: int | None, groups: int) -> Tensor | None:
-        """(B, 1, 1 or queries, S), or None where every token sees its whole prompt."""
+        """Return a mask (B, 1, 1 or queries, S), or None if every token sees its whole prompt."""
         if ("prompt", window) not in self._masks:
             column = torch.arange(int(self.lengths.max()), device=self.row.device)
-            full = bool((self.lengths == len(column)).all())  # of all: the batch must not decide the kernel
+            full = bool(
+                (self.lengths == len(column)).all()
+            )  # of all rows, so that the batch does not decide the kernel
             visible = column < self.lengths[self._rows, None]
             if window is None:
                 mask = visible[:, None, None]
@@ -496,7 +498,7 @@ ForwardPass = PrefixPass | PromptPass | TreePass
 def _attend_to_prefix(
     config: AttentionConfig, prefix: KeyValue, query: Tensor, position: Tensor
 ) -> PartialAttention:
-    """Attention (N, H, D) of queries (H, N, D) at positions (N,) to the shared prefix."""
+    """Compute attention (N, H, D) of queries (H, N, D) at positions (N,) to the shared prefix."""
     heads, count = prefix[0].shape[1], query.shape[1]
     groups = query.shape[0] // heads
     visible = None
@@ -510,40 +512,40 @@ def _attend_to_prefix(
 
 
 def token_bytes(states: Tensor) -> int:
-    """Size of one token in keys or values (B, h, n, D)."""
+    """Return the bytes of one token in keys or values (B, h, n, D)."""
     return states.shape[1] * states.shape[3] * states.element_size()
 
 
 def ranks(rows: Tensor) -> Tensor:
-    """How many entries of the same value come before each of (N,) ascending row numbers."""
+    """Return the number of earlier equal entries for each of (N,) ascending row numbers."""
     counts = torch.bincount(rows)
     first = counts.cumsum(0) - counts
     return torch.arange(len(rows), device=rows.device) - first[rows]
 
 
 def _repeated(states: Tensor, groups: int) -> Tensor:
-    """Keys or values (B, h, n, D) once for each head that reads them (B, H, n, D)."""
+    """Repeat keys or values (B, h, n, D) for each query head: (B, H, n, D)."""
     return states if groups == 1 else states.repeat_interleave(groups, 1)
 
 
 def _padded_to(held: Tensor, rows: int, columns: int) -> Tensor:
-    """Keys or values (B, h, S, D) in a buffer of `rows` rows and `columns` columns, padded with zeros."""
+    """Copy keys or values (B, h, S, D) to a buffer of `rows` rows and `columns` columns with zeros."""
     buffer = held.new_zeros((rows, held.shape[1], columns, held.shape[3]))
     buffer[: held.shape[0], :, : held.shape[2]] = held
     return buffer
 
 
 def _moved_to(held: Tensor, slots: int, like: Tensor) -> Tensor:
-    """A buffer of `slots` slots that starts with `held`, then zeros, since masked slots are read too."""
+    """Return a buffer of `slots` slots with `held` first, then zeros, because masked slots are read, too."""
     buffer = like.new_zeros((slots, *like.shape[1:]))
     buffer[: len(held)] = held
     return buffer
 
 
-_MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
+_MAX_LOGITS = 2**21  # maximum logits in memory: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
-#: What to do with a model that does not run here.
-SERVE_IT = "serve it (by vLLM or llama.cpp, say) and give --model openai:URL#NAME, or use another model"
+#: Remedy for a model that is not supported.
+SERVE_IT = "Serve it (for example with vLLM) and pass --model openai:URL#NAME, or use another model"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NAME = "semcal_levels"
 _IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention
@@ -554,13 +556,15 @@ _current: ContextVar[ForwardPass] = ContextVar("forward_pass")
 class Network:
     """Body and head of a causal language model of transformers, in eval mode.
 
-    ModelError if it has no body apart from its head, or layers that are not supported.
+    ModelError if the model has no separate body, or has layers that are not supported.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval().requires_grad_(False)
         if model.base_model is model:
-            raise ModelError(f"{type(model).__name__} has no body apart from its head; it cannot be used")
+            raise ModelError(
+                f"{type(model).__name__}: its body cannot be separated from its head. {SERVE_IT}"
+            )
         self._head = _head_of(model)
         self.device = torch.device(model.device)
         self.dtype: torch.dtype = model.dtype
@@ -568,7 +572,7 @@ class Network:
         config = model.config.get_text_config()
         self._masks = _Masks(config)
         self.vocabulary = int(config.vocab_size)
-        #: The longest sequence that the model's positions allow, and if that is not obvious why.
+        #: Maximum sequence length by the positions of the model, and the reason if it is not obvious.
         self.limit: int | None = getattr(config, "max_position_embeddings", None)
         self.limit_reason = ""
         if (steady := _steady_length(config)) is not None and steady < (self.limit or math.inf):
@@ -576,16 +580,16 @@ class Network:
             self.limit_reason = " before the positions of all its tokens change (longrope)"
         # measured by `checked_network`: bytes of one token's keys and values, size of a last hidden state
         self.bytes_per_token, self.width = 0, 0
-        self.patched: Any = None  # the body with our attention, if that is exact
+        self.patched: Any = None  # the body with our attention, if the result is exact
 
     @property
     def windows(self) -> list[int | None]:
-        """By layer: how many positions a token sees back from its own, itself included; None for all."""
+        """Number of positions that a token sees, itself included, by layer; None for all positions."""
         return self._masks.windows
 
     @property
     def block_shape(self) -> BlockShape:
-        """Shape of a LLaMA-style block like the model's own."""
+        """Shape of a LLaMA-style block with the dimensions of the model."""
         config = self.model.config.get_text_config()
         heads = config.num_attention_heads
         rope = _rope(config)
@@ -600,13 +604,13 @@ class Network:
         )
 
     def patch(self, *, skip_unwanted: bool) -> None:
-        """Let the body run with our attention; with `skip_unwanted`, the last layer as stated above."""
+        """Patch a copy of the body; with `skip_unwanted`, its last layer computes only read tokens."""
         self.patched = _copied(self.model.base_model, {})
         if skip_unwanted:
             _skip_unwanted(self.patched)
 
     def end_of_text(self, *sources: Any) -> set[int]:
-        """Tokens that end a text: of generation config, config and `sources`, if they can be drawn.
+        """Return the tokens in the vocabulary that end a text, from generation config, config and `sources`.
 
         Some models use -1 for "none".
         """
@@ -616,14 +620,14 @@ class Network:
             for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
                 if type(token) is not int:
                     raise ModelError(
-                        f"eos_token_id is {shown(eos)} in its configuration; a token's number is needed"
+                        f"eos_token_id: got {shown(eos)} in the configuration. Set the number of a token"
                     )
                 tokens.add(token)
         return {token for token in tokens if 0 <= token < self.vocabulary}
 
     @torch.no_grad()
     def run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
-        """Last hidden states (N, d) of a pass's new tokens at positions (N,); undefined where not wanted."""
+        """Return last hidden states (N, d) of new tokens at positions (N,); undefined for unread tokens."""
         token = _current.set(forward_pass)
         try:
             output = self.patched(
@@ -641,10 +645,10 @@ class Network:
     def run_unpatched(
         self, token_ids: Tensor, visible: Tensor, positions: Tensor, key_values: Cache
     ) -> Tensor:
-        """Last hidden states (B, n, d) of new tokens (B, n), without our attention.
+        """Return last hidden states (B, n, d) of new tokens (B, n), without our attention.
 
-        `visible` (B, n, K) says which of the K tokens held (the new ones last) each new one sees, `positions`
-        (B, K) are those of all tokens held.
+        `visible` (B, n, K) is a mask of the K cached tokens (new tokens last) that each new token sees;
+        `positions` (B, K) are the positions of all cached tokens.
         """
         new_positions = positions[:, positions.shape[1] - token_ids.shape[1] :]
         output = self.model.base_model(
@@ -659,7 +663,7 @@ class Network:
 
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
-        """Logits (N, V), float32, of states (N, d)."""
+        """Compute logits (N, V), float32, of states (N, d)."""
         rows, parts = self.rows_at_a_time, list[Tensor]()
         for start in range(0, len(states), rows):
             part = states[start : start + rows].to(self.device, self.dtype)
@@ -670,13 +674,13 @@ class Network:
 
     @property
     def rows_at_a_time(self) -> int:
-        """How many rows of logits may exist at once."""
+        """Maximum rows of logits in memory."""
         most = _MAX_LOGITS if self.device.type == "cpu" else _MAX_LOGITS_ON_GPU
         return max(FEWEST_ROWS, most // self.vocabulary)
 
 
 def _copied(module: nn.Module, copies: dict[int, Any]) -> Any:
-    """A module and its submodules, each copied once; `copies` holds copies of modules and configurations."""
+    """Copy a module and its submodules, each once; `copies` has the copies of modules and configurations."""
     if id(module) in copies:
         return copies[id(module)]
     twin = copies[id(module)] = copy.copy(module)
@@ -707,10 +711,10 @@ def _attention(
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that the layers of a patched body call."""
+    """Attention function for the layers of a patched body."""
     unknown = [name for name, x in options.items() if isinstance(x, Tensor) and name not in _IGNORED]
     if attention_mask is not None or unknown:
-        raise NotImplementedError(f"its attention also reads {', '.join(unknown) or 'a mask of its own'}")
+        raise NotImplementedError(f"its attention also reads {', '.join(unknown) or 'its own mask'}")
     scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     config = AttentionConfig(scaling, softcap, sliding_window)
     forward_pass = _current.get()
@@ -723,9 +727,9 @@ AttentionInterface.register(_NAME, _attention)
 
 
 def _skip_unwanted(body: Any) -> None:
-    """Make the last layer of a copied body run only for wanted tokens.
+    """Make the last layer of a copied body compute only read tokens.
 
-    The layer is the last module with a submodule named `mlp`; a body without one is left unchanged.
+    The layer is the last module with a submodule named `mlp`; a body without such a module is unchanged.
     """
     layers = [module for module in body.modules() if "mlp" in module._modules]
     if layers:
@@ -735,7 +739,7 @@ def _skip_unwanted(body: Any) -> None:
 
 
 def _forward_wanted(forward: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-    """A per-token module (1, N, d) run for the wanted tokens; zeros for the others."""
+    """Run a per-token module (1, N, d) for read tokens; return zeros for others."""
     needed = _current.get().output_tokens
     if needed is None:
         return forward(states)
@@ -745,7 +749,7 @@ def _forward_wanted(forward: Callable[[Tensor], Tensor], states: Tensor) -> Tens
 
 
 class _GivenOutput:
-    """A body's output that holds given states and None in every other field."""
+    """Output of a body with given states, and None in every other field."""
 
     def __init__(self, states: Tensor) -> None:
         self.last_hidden_state = states
@@ -759,7 +763,7 @@ class _GivenOutput:
 
 
 class _GivenBody(nn.Module):
-    """Replaces the body, and any part of it: returns its inputs as states."""
+    """Replacement of the body, and of any part of it, that returns its inputs as states."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -769,7 +773,7 @@ class _GivenBody(nn.Module):
 
 
 def _head_of(model: Any) -> Any:
-    """The model's own forward without its body (a shallow copy that shares the weights)."""
+    """Return a shallow copy of the model without its body, which shares the weights."""
     head = copy.copy(model)
     head.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _GivenBody()}
     return head
@@ -780,9 +784,9 @@ def _rope(config: Any) -> Mapping[str, Any]:
 
 
 def _steady_length(config: Any) -> int | None:
-    """Up to how many tokens rotary positions do not depend on the sequence's length; None for any number.
+    """Return the maximum length at which rotary positions are independent of the length; None for any length.
 
-    With "longrope" one token more rotates the keys of all tokens, also those of a shared prefix.
+    With "longrope", a longer sequence changes the rotation of all keys, also those of a shared prefix.
     """
     rope = _rope(config)
     original = getattr(config, "original_max_position_embeddings", None)
@@ -794,14 +798,14 @@ def _steady_length(config: Any) -> int | None:
     return min((length for length in lengths if length), default=None)
 
 
-#: Kinds of layers that keep a state in place of the keys and values of each token.
+#: Kinds of layers with a state instead of keys and values of each token.
 _RECURRENT = {"linear_attention", "recurrent", "mamba", "conv", "hybrid"}
-#: Types whose attention has ALiBi, whatever their configurations say.
+#: Types whose attention always has ALiBi.
 _ALIBI = {"bloom", "mpt"}
 
 
 def check_supported(failure: str, config: Any) -> None:
-    """Raise ModelError, with the remedy, if models of this configuration have layers that cannot run here."""
+    """Raise ModelError if models of this configuration have layers that are not supported."""
     config = config.get_text_config()
     keys = ("layer_types", "layers_block_type", "attention_layers")
     kinds = {kind for key in keys for kind in getattr(config, key, None) or ()}
@@ -813,31 +817,31 @@ def check_supported(failure: str, config: Any) -> None:
     elif getattr(config, "alibi", False) or config.model_type in _ALIBI:
         part = "attention with ALiBi"
     elif kinds & {"chunked_attention", "local"}:
-        part = "local attention of another kind than sliding windows"
+        part = "local attention without sliding windows"
     if part:
-        has = f"models of type {config.model_type!r} have {part}, and that does not run here"
-        raise ModelError(f"{failure}: {has}; {SERVE_IT}")
+        has = f"models of type {config.model_type!r} have {part}, which is not supported"
+        raise ModelError(f"{failure}: {has}. {SERVE_IT}")
 
 
 class _Masks:
-    """Attention masks for rows that hold trees of tokens, for each kind of attention layer of a model."""
+    """Attention masks for rows with trees of tokens, by kind of attention layer of a model."""
 
     def __init__(self, config: Any) -> None:
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None)
         if not getattr(config, "use_sliding_window", True):
             self.window = None
-        self.mixed = bool(self.window) and _SLIDING in kinds  # only some layers are local
+        self.mixed = bool(self.window) and _SLIDING in kinds  # True if only some layers are local
         layers = getattr(config, "layer_types", None) or [_SLIDING] * config.num_hidden_layers
         self.windows = [self.window if kind == _SLIDING or not self.mixed else None for kind in layers]
 
     def additive(
         self, visible: Tensor, positions: Tensor, held: Tensor, dtype: torch.dtype
     ) -> Tensor | dict[str, Tensor]:
-        """The mask (B, 1, n, K) to add to attention scores, or one for each kind of layer.
+        """Return the mask (B, 1, n, K) to add to attention scores, or one mask per kind of layer.
 
-        `visible` (B, n, K) says whether a new token follows a held one in the tree (or is it), `positions`
-        (B, n) are those of the new tokens, `held` (B, K) those of all tokens held.
+        `visible` (B, n, K) is true if a new token follows a cached token in the tree, or is that token.
+        `positions` (B, n) are the positions of new tokens, `held` (B, K) those of all cached tokens.
         """
         if not self.window:
             return _as_floats(visible, dtype)
@@ -848,6 +852,6 @@ class _Masks:
 
 
 def _as_floats(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a token is seen, the lowest number of `dtype` elsewhere."""
+    """Return 0 for visible tokens, and the lowest number of `dtype` for others."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]

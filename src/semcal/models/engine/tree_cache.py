@@ -1,13 +1,13 @@
-"""Tree caches: keys and values of the shared prefix, a batch of prompts, and the tree of tokens behind each.
+"""Tree caches: keys and values of the shared prefix, of prompts, and of the tree after each prompt.
 
-`ThreeLevelCache` keeps them at three levels, for every model whose attention can be replaced. `FallbackCache`
-serves all others, which only have to take a four-dimensional mask and a cache: it has one row per question,
-each with a copy of the shared prefix, under our attention masks. No architecture is known by its name:
-`checked_network` compares both with the plain model on two small trees when a model is loaded. A `Frontier`
-holds the nodes of the trees whose outputs are read next.
+`ThreeLevelCache` stores them at three levels, for every model whose attention can be replaced.
+`FallbackCache` supports all other models that accept a four-dimensional mask and a cache: it has one row per
+question, each with a copy of the shared prefix, and uses attention masks. No rule depends on the name of an
+architecture: `checked_network` compares both with the plain model on two small trees when a model is loaded.
+A `Frontier` has the nodes of the trees whose outputs are read next.
 
-To a tree cache an ATS is one more layer with keys and values of its own. So one implementation serves
-sampling, beam search and scoring, and its temperature depends on nothing but the tokens before it.
+For a tree cache an ATS is an additional layer with its own keys and values. Thus one implementation serves
+sampling, beam search and scoring, and a temperature depends only on earlier tokens.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from semcal.models.engine.network import (
 )
 from semcal.models.protocols import AnyRecalibrator, StateReader
 
-_TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
-_ROOM = 64  # slots added beyond need when a buffer is full
+_TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # a CPU needs few tokens for full use
+_ROOM = 64  # additional slots when a full buffer grows
 _FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -53,7 +53,7 @@ class ModelOutputs:
     """Model outputs for a set of tokens."""
 
     states: Tensor  # (..., d), last hidden states
-    inverse_temperatures: Tensor  # (..., r) float32, 1/T after each token under each ATS
+    inverse_temperatures: Tensor  # (..., r) float32, 1/T after each token for each ATS
 
     def __len__(self) -> int:
         return len(self.states)
@@ -63,14 +63,14 @@ class ModelOutputs:
 
     @classmethod
     def of(cls, states: Tensor, inverse_temperatures: Sequence[Tensor]) -> ModelOutputs:
-        """From states (..., d) and the 1/T (...) of each ATS."""
+        """Build outputs from states (..., d) and the 1/T (...) of each ATS."""
         if not inverse_temperatures:
             return cls(states, states.new_zeros((*states.shape[:-1], 0)))
         return cls(states, torch.stack(list(inverse_temperatures), -1))
 
     @classmethod
     def concatenate(cls, parts: Sequence[ModelOutputs]) -> ModelOutputs:
-        """One after the other."""
+        """Concatenate outputs."""
         if len(parts) == 1:
             return parts[0]
         states = torch.cat([part.states for part in parts])
@@ -79,14 +79,14 @@ class ModelOutputs:
 
 @dataclass(frozen=True)
 class _ATSState:
-    """One ATS beside a three-level cache, whose keys and values are those of layer `index`."""
+    """One ATS of a three-level cache, whose keys and values are layer `index`."""
 
     ats: StateReader
     index: int
 
     @torch.no_grad()
     def read(self, states: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
-        """1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
+        """Return 1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
         if isinstance(forward_pass, TreePass) and forward_pass.read_by is not None:
             index = forward_pass.read_by[:, -1 - self.index].nonzero()[:, 0]
             return self._read_subset(states, positions, forward_pass, index)
@@ -97,10 +97,9 @@ class _ATSState:
         return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
 
     def _read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
-        """1/T (N,) after only these (n,) of the new tokens; NaN after the others.
+        """Return 1/T (N,) after only these (n,) of the new tokens, NaN after others.
 
-        The others are never attended to: a draw of this recalibrator that stands on a token was also read
-        after every token that leads there.
+        No token attends to the others: a sample of this recalibrator was read after every token of its path.
         """
         inverse_temperatures = torch.full((len(states),), torch.nan, device=states.device)
         if not len(index):
@@ -121,7 +120,7 @@ class _ATSState:
 def log_probs(
     recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[StateReader]
 ) -> Tensor:
-    """Recalibrated log-probabilities (n, V) of logits (n, V); `outputs` hold the 1/T of each of `ats`."""
+    """Return recalibrated log-probabilities (n, V) of logits (n, V); `outputs` have the 1/T of each ATS."""
     if not isinstance(recalibrator, StateReader):
         return recalibrator.log_probs(logits)
     beta = outputs.inverse_temperatures[:, ats.index(recalibrator)]
@@ -130,13 +129,13 @@ def log_probs(
 
 @dataclass(frozen=True)
 class NewTokens:
-    """New tokens of the trees; slots number all tokens of a cache's trees in the order of their arrival."""
+    """New tokens of the trees; slots number all tokens of the trees of a cache in the order of insertion."""
 
     token: Tensor  # (N,) int64
-    row: Tensor  # (N,) int64, ascending: the question of each
-    path: Tensor  # (N, T) int64: slots of the tree tokens that each follows, then its own; -1 after them
-    #: (N, r) bool: which ATS read a token; who reads it has read all tokens before it. All by default, and
-    #: always in a `FallbackCache`.
+    row: Tensor  # (N,) int64, ascending: the question of each token
+    path: Tensor  # (N, T) int64: slots of the tree tokens up to and including the token, then -1
+    #: (N, r) bool, True if an ATS reads a token; it has then read all earlier tokens. None: all ATS read all
+    #: tokens, which is always so in a `FallbackCache`.
     read_by: Tensor | None = None
 
     def __len__(self) -> int:
@@ -150,7 +149,7 @@ class NewTokens:
 
 @dataclass
 class ThreeLevelCache:
-    """A cache whose layers keep keys and values at three levels."""
+    """A cache whose layers store keys and values at three levels."""
 
     network: Network
     ats: tuple[StateReader, ...] = ()  # recalibrators that read hidden states
@@ -163,7 +162,7 @@ class ThreeLevelCache:
 
     @classmethod
     def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> ThreeLevelCache:
-        """Run the shared tokens, if there are any."""
+        """Run the shared tokens, if any."""
         cache = cls(network, prefix_length=len(prefix))
         if prefix:
             token_ids = torch.tensor(prefix, device=network.device)
@@ -172,7 +171,7 @@ class ThreeLevelCache:
         return cache
 
     def with_ats(self, ats: Sequence[StateReader]) -> ThreeLevelCache:
-        """A cache with the same prefix, read by these, and no questions."""
+        """Return a cache with the same prefix, read by these ATS, without questions."""
         cache = replace(self.empty(), ats=tuple(ats))
         positions = torch.arange(self.prefix_length, device=self.network.device)
         for state in cache._ats_states if self.prefix_length else ():
@@ -190,19 +189,19 @@ class ThreeLevelCache:
 
     @property
     def tokens_held(self) -> int:
-        """How many tokens the buffers of the prompts and the trees have room for."""
+        """Number of tokens for which the buffers of prompts and trees have room."""
         return len(self.lengths) * int(self.lengths.max()) + self.slots
 
     def empty(self) -> ThreeLevelCache:
-        """A cache with the same prefix and ATS, and no questions."""
+        """Return a cache with the same prefix and ATS, without questions."""
         layers = {i: LayerCache(layer.config, layer.last, layer.prefix) for i, layer in self.layers.items()}
         none = torch.zeros(0, dtype=torch.long, device=self.network.device)
         return replace(self, slots=0, layers=layers, lengths=none, place=none)
 
     def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
-        """Run what each prompt has after the prefix; they become the next questions.
+        """Run the tokens of each prompt after the prefix; the prompts become the next questions.
 
-        Returns the outputs (B, ...) of the last token of each, or of all tokens, one prompt after the other.
+        Return the outputs (B, ...) of the last token of each prompt, or of all tokens, ordered by prompt.
         """
         device = self.network.device
         own_tokens = [prompt[self.prefix_length :] for prompt in prompts]
@@ -222,7 +221,7 @@ class ThreeLevelCache:
         return ModelOutputs.concatenate(outputs)
 
     def extend(self, new: NewTokens) -> ModelOutputs:
-        """Run new tokens of the trees and store them; returns their outputs (N, ...)."""
+        """Run new tokens of the trees, store them, and return their outputs (N, ...)."""
         most, outputs, device = tokens_per_pass(self.network), [], self.network.device
         token, row = new.token.to(device), self._held(new.row)
         path, depth = new.path.to(device), new.depth.to(device)
@@ -237,9 +236,9 @@ class ThreeLevelCache:
         return ModelOutputs.concatenate(outputs)
 
     def drop_except(self, rows: Tensor) -> None:
-        """Drop all questions but these (ascending)."""
+        """Keep only these questions (ascending)."""
         held = self._held(rows)
-        if 4 * len(held) > 3 * len(self.lengths):  # moving them costs more than it saves
+        if 4 * len(held) > 3 * len(self.lengths):  # a move would cost more than it saves
             return
         self._keep_prompts(held)
         self.place = torch.full_like(self.place, -1)
@@ -267,7 +266,7 @@ class ThreeLevelCache:
         return ModelOutputs.of(states, beta)
 
     def _passes(self, lengths: Sequence[int]) -> Iterator[slice]:
-        """Split prompts into runs of at most `tokens_per_pass` tokens, one prompt at least."""
+        """Split prompts into runs of at most `tokens_per_pass` tokens and at least one prompt."""
         first, tokens = 0, 0
         for row, length in enumerate(lengths):
             if row > first and tokens + length > tokens_per_pass(self.network):
@@ -279,7 +278,7 @@ class ThreeLevelCache:
 
 
 def tokens_per_pass(network: Network) -> int:
-    """How many tokens run at once."""
+    """Return the maximum number of tokens per pass."""
     return _TOKENS_PER_PASS.get(network.device.type, _TOKENS_PER_PASS_ON_GPU)
 
 
@@ -287,12 +286,12 @@ def tokens_per_pass(network: Network) -> int:
 class FallbackCache:
     """Keys and values of a batch of questions, one row each, with the methods of `ThreeLevelCache`.
 
-    It takes all of its questions in one `prefill`.
+    One `prefill` adds all its questions.
     """
 
     network: Network
     key_values: Cache
-    positions: Tensor  # (rows, K) int64, of the tokens held
+    positions: Tensor  # (rows, K) int64, positions of the cached tokens
     prefix_length: int = 0
     prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
     ats_states: tuple[_FallbackATS, ...] = ()
@@ -302,7 +301,7 @@ class FallbackCache:
 
     @classmethod
     def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> FallbackCache:
-        """Run the shared tokens, if there are any, in one row."""
+        """Run the shared tokens, if any, in one row."""
         positions = torch.zeros((1, 0), dtype=torch.long, device=network.device)
         empty = Cache(layer_class_to_replicate=_BufferedLayer)
         cache = cls(network, empty, positions, len(prefix))
@@ -371,7 +370,7 @@ class FallbackCache:
         self.place[rows] = torch.arange(len(rows))
 
     def _visible(self, new: NewTokens, row: Tensor, rank: Tensor, columns: int) -> Tensor:
-        """(rows, width, K) whether a new token sees a held one: of its prompt or path, or itself."""
+        """Return a mask (rows, width, K) of the tokens that new tokens see: prompt, path and itself."""
         rows, width = len(self.positions), int(rank.max()) + 1
         visible = torch.eye(width, columns, dtype=torch.bool).roll(columns - width, 1).repeat(rows, 1, 1)
         visible[row, rank] |= torch.arange(columns) < self.lengths[row][:, None]
@@ -380,7 +379,7 @@ class FallbackCache:
         return visible
 
     def _repeated(self, rows: int) -> FallbackCache:
-        """A cache of `rows` rows that each hold the first row of this one, without questions."""
+        """Return a cache of `rows` copies of the first row, without questions."""
         layers = [_BufferedLayer.repeated(layer, rows) for layer in self.key_values.layers]
         key_values = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=_BufferedLayer)
         ats_states = tuple(state.repeated(rows) for state in self.ats_states)
@@ -390,7 +389,7 @@ class FallbackCache:
         )
 
     def _run(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> ModelOutputs:
-        """Run new tokens (B, n); `visible` (B, n, K) says which of the tokens held each of them sees."""
+        """Run new tokens (B, n); `visible` (B, n, K) is a mask of the cached tokens that each token sees."""
         device = self.network.device
         positions, visible = positions.to(device), visible.to(device)
         self.positions = torch.cat([self.positions, positions], 1)
@@ -410,9 +409,9 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
 
     @classmethod
     def repeated(cls, layer: Any, rows: int) -> _BufferedLayer:
-        """A layer of `rows` rows, each with the tokens of the one row of `layer`, which stays as it is.
+        """Return a layer of `rows` rows, each with the tokens of the single row of `layer`.
 
-        Nothing is copied until new tokens are written, together with the room for them.
+        The tokens are copied only when new tokens are written.
         """
         copy = cls()
         if layer.is_initialized:
@@ -420,7 +419,7 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
         return copy
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append (rows, heads, n, width) and return all that is held."""
+        """Append (rows, heads, n, width), and return all keys and values."""
         if not self.is_initialized:
             self._hold(key_states[:, :, :0], value_states[:, :, :0])
         length, new = self.keys.shape[-2], key_states.shape[-2]
@@ -449,7 +448,7 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
 
 
 class _FallbackATS:
-    """One ATS beside a fallback cache, with keys and values of its own, one row per question."""
+    """One ATS of a fallback cache, with its own keys and values, one row per question."""
 
     def __init__(self, recalibrator: StateReader, layer: _BufferedLayer | None = None) -> None:
         self.recalibrator = recalibrator
@@ -457,7 +456,7 @@ class _FallbackATS:
 
     @torch.no_grad()
     def read(self, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """1/T (B, n) after new tokens with states (B, n, d); `visible` is (B, n, K) as for the model."""
+        """Return 1/T (B, n) after new tokens with states (B, n, d); `visible` is the mask (B, n, K)."""
         keys, values = self.layer.update(*self.recalibrator.keys_values(states, positions))
         return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
 
@@ -466,50 +465,50 @@ class _FallbackATS:
 
 
 def _moved_to(held: Tensor, slots: int) -> Tensor:
-    """A buffer of `slots` slots that starts with `held`."""
+    """Return a buffer of `slots` slots with `held` first."""
     buffer = held.new_empty((*held.shape[:2], slots, held.shape[3]))
     buffer[:, :, : held.shape[2]] = held
     return buffer
 
 
 def _causal_mask(count: int) -> Tensor:
-    """(1, n, n): each sees itself and those before."""
+    """Return a causal mask (1, n, n)."""
     return torch.ones((1, count, count), dtype=torch.bool).tril()
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of tokens as one matrix (B, n), zeros after the shorter ones, and their lengths (B,)."""
+    """Return rows of tokens as one matrix (B, n), padded with zeros, and their lengths (B,)."""
     lengths = torch.tensor([len(row) for row in rows])
     width = int(lengths.max())
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths
 
 
 TreeCache = ThreeLevelCache | FallbackCache
-"""What sampling, beam search and scoring read."""
+"""The cache of sampling, beam search and scoring."""
 
 
 def prefill_prefix(network: Network, prefix: tuple[int, ...]) -> TreeCache:
-    """Run the shared tokens, if there are any, in the kind of cache that the network gets."""
+    """Run the shared tokens, if any, in the kind of cache for the network."""
     kind = FallbackCache if network.patched is None else ThreeLevelCache
     return kind.of_prefix(network, prefix)
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """F nodes of the trees; those of a question are adjacent."""
+    """F nodes of the trees; the nodes of a question are adjacent."""
 
-    outputs: ModelOutputs  # (F, ...), which predict the next token
+    outputs: ModelOutputs  # (F, ...), outputs that predict the next token
     row: Tensor  # (F,) int64, ascending: the question of a node
-    path: Tensor  # (F, T) int64: slots of the tree tokens that lead to it, itself included; -1 after them
+    path: Tensor  # (F, T) int64: slots of the tree tokens up to and including the node, then -1
 
     @classmethod
     def empty(cls) -> Frontier:
-        """No nodes."""
+        """Return a frontier without nodes."""
         nothing = torch.zeros((0, 0))
         return cls(ModelOutputs(nothing, nothing), torch.zeros(0, dtype=torch.long), nothing.long())
 
     def append(self, later: Frontier) -> Frontier:
-        """These nodes and those of later questions."""
+        """Return these nodes, then the nodes of later questions."""
         if not len(self.row):
             return later
         paths = (nodes.path for nodes in (self, later))
@@ -519,7 +518,7 @@ class Frontier:
         return Frontier(outputs, torch.cat([self.row, later.row]), path)
 
     def compacted(self, nodes: Tensor) -> tuple[Frontier, Tensor]:
-        """Some of the nodes (ascending), and the slots that lead to them; rows and slots are renumbered."""
+        """Return some nodes (ascending), and the slots that lead to them; rows and slots are renumbered."""
         path = self.path[nodes]
         slots = torch.unique(path[path >= 0])
         path = torch.where(path >= 0, torch.searchsorted(slots, path.clamp_min(0)), -1)
@@ -527,7 +526,7 @@ class Frontier:
         return Frontier(self.outputs[nodes], row, path), slots
 
     def slots_by_row(self, rows: int) -> Tensor:
-        """How many slots lead to the nodes of each of `rows` questions (rows,)."""
+        """Return the number of slots that lead to the nodes of each of `rows` questions (rows,)."""
         node, step = torch.nonzero(self.path >= 0, as_tuple=True)
         slots, slot = torch.unique(self.path[node, step], return_inverse=True)
         owner = torch.zeros_like(slots).scatter_(0, slot, self.row[node])
@@ -535,7 +534,7 @@ class Frontier:
 
 
 def start(cache: TreeCache, prompts: Sequence[Sequence[int]], first: int = 0) -> Frontier:
-    """Prefill prompts, numbered from `first` on; the last token of each is its question's first node."""
+    """Prefill prompts, numbered from `first`; the last token of each is the first node of its question."""
     outputs = cache.prefill(prompts)
     row = first + torch.arange(len(prompts))
     return Frontier(outputs, row, torch.zeros((len(prompts), 0), dtype=torch.long))
@@ -544,10 +543,10 @@ def start(cache: TreeCache, prompts: Sequence[Sequence[int]], first: int = 0) ->
 def advance(
     cache: TreeCache, frontier: Frontier, node: Tensor, token: Tensor, *, ats: Tensor | None = None
 ) -> tuple[Frontier, Tensor]:
-    """Extend nodes (n,) with tokens (n,): equal steps run once, questions without a step leave the cache.
+    """Extend nodes (n,) with tokens (n,): equal steps run once, and questions without a step leave the cache.
 
-    `ats` (n,) is the index of the cache's ATS under which each step was made, -1 for none; by default all are
-    read after each token. Returns the new nodes, and the one (n,) that each step led to.
+    `ats` (n,) is the index of the ATS of each step in the cache, -1 for none; by default all ATS read each
+    token. Return the new nodes, and the node (n,) after each step.
     """
     parent, token, reached = distinct_steps(cache, node, token)
     row = frontier.row[parent]
@@ -561,14 +560,14 @@ def advance(
 
 
 def distinct_steps(cache: TreeCache, node: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Node and token (k,) of each distinct step, and the index among them of each step (n,)."""
+    """Return node and token (k,) of each distinct step, and the index of the distinct step of each (n,)."""
     vocabulary = cache.network.vocabulary
     distinct, reached = torch.unique(node * vocabulary + token, return_inverse=True)
     return distinct // vocabulary, distinct % vocabulary, reached
 
 
 def _extended(path: Tensor, slot: Tensor) -> Tensor:
-    """Paths (k, T) with one more slot (k,), no wider than the longest needs."""
+    """Return paths (k, T) with one more slot (k,), as wide as the longest path."""
     depth = (path >= 0).sum(1)
     path = pad(path, (0, 1), value=-1)
     path[torch.arange(len(path)), depth] = slot
@@ -576,11 +575,11 @@ def _extended(path: Tensor, slot: Tensor) -> Tensor:
 
 
 def checked_network(model: Any, checkpoint: str = "") -> Network:
-    """Body and head of a causal language model of transformers, with the fastest attention that is exact.
+    """Return body and head of a causal language model of transformers, with the fastest exact attention.
 
-    Warns (SemcalWarning) if it needs the fallback, and why; raises ModelError if neither way reproduces its
-    logits: it looks ahead, for example, or takes no masks from outside. `checkpoint` identifies weights and
-    configuration: once found exact, they are not compared again with this engine and these libraries.
+    SemcalWarning, with the reason, if the model needs the fallback. ModelError if neither way reproduces its
+    logits, for example because it looks ahead or accepts no masks. `checkpoint` identifies weights and
+    configuration: after an exact result, they are not compared again with this engine and these libraries.
     """
     network = Network(model)
     key = _verdict_key(network, checkpoint) if checkpoint else ""
@@ -599,23 +598,23 @@ def checked_network(model: Any, checkpoint: str = "") -> Network:
         try:
             _check(network, expected)
         except _FAILURES as error:
-            kind = f"{type(model).__name__} does not run with a shared prefix and our attention masks"
-            raise ModelError(f"{kind} ({error}); {SERVE_IT}") from error
+            kind = f"{type(model).__name__} does not run with a shared prefix and attention masks"
+            raise ModelError(f"{kind} ({error}). {SERVE_IT}") from error
         warnings.warn(
-            f"{type(model).__name__} runs in the plain way, with more time and memory: {reason}",
+            f"{type(model).__name__} runs in the plain way, which takes more time and memory: {reason}",
             SemcalWarning,
             stacklevel=4,
         )
         return network
     if key:
         sizes = {"width": network.width, "bytes_per_token": network.bytes_per_token}
-        with suppress(OSError):  # where nothing can be written, the next process compares again
+        with suppress(OSError):  # if the cache is read-only, the next process compares again
             write_sealed(path, {"key": key, "skip_unwanted": skip_unwanted, **sizes})
     return network
 
 
 def _verdict_key(network: Network, checkpoint: str) -> str:
-    """A hash of all that a comparison of a checkpoint's logits depends on, our code included."""
+    """Return a hash of all inputs of the comparison of a checkpoint's logits, including this code."""
     on_cpu = network.device.type == "cpu"
     processor = torch.backends.cpu.get_cpu_capability() if on_cpu else str(network.device)
     origin = [checkpoint, type(network.model).__name__, str(network.dtype), processor]
@@ -626,7 +625,7 @@ def _verdict_key(network: Network, checkpoint: str) -> str:
 
 
 def _patch(network: Network, expected: Tensor) -> bool:
-    """Patch the body so that it gives the expected logits; true if its last layer saves work as well."""
+    """Patch the body and check its logits; return True if its last layer can skip tokens."""
     with suppress(ModelError, *_FAILURES):
         network.patch(skip_unwanted=True)
         _check(network, expected)
@@ -636,19 +635,19 @@ def _patch(network: Network, expected: Tensor) -> bool:
     return False
 
 
-#: Root mean square of the logits' differences, in their standard deviations. Rounding alone takes real models
-#: 0.04 to 0.07 from themselves in bfloat16 and 0.012 in float16, and single logits further; a position that
-#: is off by one takes them 0.11 or more, a key that is not seen 0.23.
+#: Maximum root mean square of logit differences, in standard deviations. For real models, rounding causes
+#: 0.04 to 0.07 in bfloat16 and 0.012 in float16, and more for single logits; a position error of one causes
+#: at least 0.11, and a missing key 0.23.
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.03}
 
 
 def _check(network: Network, expected: Tensor) -> None:
-    """Compare logits with the expected ones, and measure the network's sizes."""
+    """Compare logits with the expected logits, and measure the sizes of the network."""
     cache, states = _run_trees(network)
     network.bytes_per_token, network.width = cache.bytes_per_token, states.shape[-1]
     logits = network.logits(states).view_as(expected)
     if cache.bytes_per_token < 1:
-        raise ModelError(f"{type(network.model).__name__} has no layers that keep keys and values")
+        raise ModelError(f"{type(network.model).__name__} has no layers with keys and values. {SERVE_IT}")
     tolerance = _TOLERANCE.get(network.dtype, 1e-4)
     difference = (expected - logits).abs()
     furthest = difference.square().mean().sqrt() if network.dtype in _TOLERANCE else difference.max()
@@ -656,19 +655,19 @@ def _check(network: Network, expected: Tensor) -> None:
     if not error <= tolerance:
         rough = f", or another dtype than {network.dtype}" if network.dtype in _TOLERANCE else ""
         raise ModelError(
-            f"{type(network.model).__name__} cannot be used: with a shared prefix its logits differ from the "
-            f"plain model's by {error:.1e} standard deviations, more than {tolerance:.0e}; ordinary causal "
-            f"attention is needed{rough}"
+            f"{type(network.model).__name__} cannot be used: with a shared prefix its logits differ from "
+            f"those of the plain model by {error:.1e} standard deviations, more than {tolerance:.0e}. Use a "
+            f"model with ordinary causal attention{rough}"
         )
 
 
 def _check_windows(network: Network) -> None:
-    """Compare the layers' windows with the config's: the trees are too small to show a wide window."""
+    """Compare the windows of layers with the configuration: the trees are too small for a wide window."""
     cache = ThreeLevelCache.of_prefix(network, (0,))
     windows = [cache.layers[index].config.window for index in range(len(cache.layers))]
     if windows != network.windows:
         raise ModelError(
-            f"its layers attend in windows of {windows}, its configuration says {network.windows}"
+            f"its layers have attention windows of {windows}, its configuration has {network.windows}"
         )
 
 
@@ -683,7 +682,7 @@ def _tokens(network: Network) -> list[int]:
 
 @torch.no_grad()
 def _expected_logits(network: Network) -> Tensor:
-    """The plain model's logits (3, 3, V) of the last three tokens of the sequences."""
+    """Return logits (3, 3, V) of the plain model for the last three tokens of the sequences."""
     tokens = _tokens(network)
     kind = type(network.model).__name__
     try:
@@ -696,7 +695,7 @@ def _expected_logits(network: Network) -> Tensor:
 
 
 def _run_trees(network: Network) -> tuple[TreeCache, Tensor]:
-    """The states (9, d) of the same: two questions behind a prefix of two tokens, the first with a fork."""
+    """Return the states (9, d) of these tokens: two questions after a prefix of two tokens, with a fork."""
     tokens = _tokens(network)
     cache = prefill_prefix(network, tuple(tokens[:2])).empty()
     prompt_states = cache.prefill([tokens[:4], tokens[:3]]).states
