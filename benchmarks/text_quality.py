@@ -4,7 +4,7 @@
 
 The folder holds golden strings (`golden_text.json`), number pairs and groups of written forms, and samples
 of SQuAD, NQ-Open and TriviaQA. `--show N` prints N random answers that became a date, and N that number words
-changed, for a reader. docs/text.md explains the tables.
+changed, for a reader. docs/meaning-evidence.md explains the tables.
 """
 
 from __future__ import annotations
