@@ -1,55 +1,32 @@
 """Thresholds on stored samples of 7B models: all labels by the share, beside two in five by the probability.
 
-`samples` prints these rows. Random questions of a set are labeled, and the others measure the coverage and
-how often more answers are wrong than the risk allows. "all labels" is the default of `semcal calibrate`.
-"two in five" learns a map from three in five labels and tests the threshold on the others; few splits, since
-each learns a map.
+`samples` prints these rows. Random questions of a set are labeled. The others measure the coverage, and how
+often more of their answers are wrong than the risk allows ("exceeded", which also happens by chance, since
+they are few). "all labels" is the default of `semcal calibrate`. "two in five" learns a map from three in
+five labels and tests the threshold on the others; it has few splits, since each learns a map.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import warnings
-from functools import cache
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from benchmarks import data_folder
 from semcal.calibration.calibrator import kept_apart, set_threshold
-from semcal.calibration.configuration import grade_answers
-from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.samples import measure_samples
-from semcal.errors import SemcalWarning
-from semcal.grading.grade import rule_grader
+from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.probability_maps import Labelled, choose_map, predict_out_of_fold
 from semcal.metrics.thresholds import likeliest_start
-from semcal.models.clustering import ClusterConfig
-from semcal.models.equivalence import ExactMatch
-from semcal.rows import Row
 
-SETS = (
-    "llama2-7b-chat_triviaqa",
-    "llama2-7b-chat_nq",
-    "mistral-7b-instruct_triviaqa",
-    "mistral-7b-instruct_nq",
-)
-GRADERS, LABELS, RISKS, DELTA = ("exact", "rules"), (100, 250, 500), (0.1, 0.2, 0.3), 0.05
-SPLITS, SPLITS_OF_MAPS = 1000, 40
-
-
-@cache
-def graded(name: str, grader: str) -> tuple[AnswerFeatures, np.ndarray]:
-    """Return the features of a stored set, and which answers are correct (N,)."""
-    with gzip.open(data_folder() / f"{name}_T1_a.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [Row(json.loads(line)) for line in lines]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SemcalWarning)
-        measured = measure_samples(rows, ClusterConfig(ExactMatch()))
-    features = features_of(measured)
-    return features, grade_answers(features, next(iter(measured.values())), rule_grader(grader), "modal")
+SETS = ("triviaqa", "nq")
+LABELS, RISKS, DELTA = (100, 250, 500), (0.1, 0.2, 0.3), 0.05
+#: Labels and splits with which the test on two in five is tried too.
+LABELS_OF_MAPS, SPLITS_OF_MAPS = 250, 20
+#: Rows in which a threshold is found less often are left out.
+RARELY = 0.05
+Graded = Callable[[str, str], tuple[AnswerFeatures, np.ndarray]]
 
 
 def by_all_labels(
@@ -80,40 +57,46 @@ def by_two_in_five(
     return scores[~labeled] >= (np.inf if limit is None else limit)
 
 
-def rows(splits: int | None = None) -> list[dict[str, Any]]:
-    """Return one row for each set, grader, number of labels and risk with which a threshold is found."""
+def rows(graded: Graded, models: Sequence[str], graders: Sequence[str], splits: int) -> list[dict[str, Any]]:
+    """Return one row for each set, grader, number of labels and risk; `graded` reads a set."""
     found = []
-    for name in SETS:
-        for grader in GRADERS:
-            features, correct = graded(name, grader)
-            for labels in LABELS:
-                for risk in RISKS:
-                    row = _row(features, correct, labels, risk, splits or SPLITS)
-                    if row["found"] > 0.05:
-                        found.append({"set": name, "grader": grader, "labels": labels, "risk": risk, **row})
+    for model, name, grader in product(models, SETS, graders):
+        features, correct = graded(f"{model}_{name}", grader)
+        for labels, risk in product(LABELS, RISKS):
+            row = _row(features, correct, labels, risk, splits)
+            if row["found"] >= RARELY:
+                names = {"model": model, "set": name, "grader": grader}
+                found.append(names | {"labels": labels, "risk": risk} | row)
     return found
 
 
 def _row(
     features: AnswerFeatures, correct: np.ndarray, labels: int, risk: float, splits: int
 ) -> dict[str, Any]:
-    figures = np.zeros((2, 3))
-    counts = splits, min(splits, SPLITS_OF_MAPS)
-    for split in range(splits):
-        labeled = np.random.default_rng([split, labels]).permutation(len(correct)) < labels
-        answered = [by_all_labels(features, correct, labeled, risk)]
-        if split < counts[1]:
-            answered.append(by_two_in_five(features, correct, labeled, risk, split))
-        for place, one in enumerate(answered):
-            if one.any():
-                figures[place] += 1, one.mean(), 1 - correct[~labeled][one].mean() > risk
-    (found, coverage, exceeded), before = figures[0] / counts[0], figures[1] / counts[1]
-    half = 1.96 * (found * (1 - found) / splits) ** 0.5
-    return {
-        "found": float(found),
-        "interval of found": f"[{max(0, found - half):.3f}, {min(1, found + half):.3f}]",
-        "coverage": float(coverage),
-        "exceeded": float(exceeded),
-        "two in five: found": float(before[0]),
-        "two in five: coverage": float(before[1]),
+    parts = [
+        np.random.default_rng([split, labels]).permutation(len(correct)) < labels for split in range(splits)
+    ]
+    now = _figures(correct, parts, [by_all_labels(features, correct, part, risk) for part in parts], risk)
+    half = 1.96 * (now[0] * (1 - now[0]) / splits) ** 0.5
+    row = {
+        "found": now[0],
+        "interval of found": f"[{max(0, now[0] - half):.3f}, {min(1, now[0] + half):.3f}]",
+        "coverage": now[1],
+        "exceeded": now[2],
     }
+    if labels != LABELS_OF_MAPS or now[0] < RARELY:
+        return row
+    few = parts[:SPLITS_OF_MAPS]
+    answered = [by_two_in_five(features, correct, part, risk, split) for split, part in enumerate(few)]
+    before = _figures(correct, few, answered, risk)
+    return row | {"two in five: found": before[0], "two in five: coverage": before[1]}
+
+
+def _figures(
+    correct: np.ndarray, labeled: Sequence[np.ndarray], answered: Sequence[np.ndarray], risk: float
+) -> tuple[float, float, float]:
+    """Return how often a threshold is found, its mean coverage, and how often the risk is exceeded."""
+    found = [one.any() for one in answered]
+    errors = [1 - correct[~part][one].mean() if one.any() else 0.0 for part, one in zip(labeled, answered)]
+    exceeded = [error > risk for error in errors]
+    return float(np.mean(found)), float(np.mean([one.mean() for one in answered])), float(np.mean(exceeded))

@@ -1,6 +1,10 @@
-"""Stored samples of 7B models: a calibration that is moved from TriviaQA to NQ with few labels.
+"""Stored samples of 7B models: thresholds, and a calibration that is moved from TriviaQA to NQ.
 
     SEMCAL_DATA=FOLDER python -m benchmarks samples [--splits N]
+    SEMCAL_DATA=FOLDER python -m benchmarks samples --thresholds [--splits N]
+
+`--thresholds` prints how often a threshold is found and what it answers (benchmarks/_sample_thresholds.py),
+for all labels and for the test on two in five of them.
 
 The calibration of each model is learned from all its TriviaQA questions. Random NQ questions are labeled, and
 the other NQ questions measure the probabilities that are not moved, moved (`Calibrator.move`) and learned
@@ -22,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import data_folder
+from benchmarks import _sample_thresholds, data_folder
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.configuration import CalibrationConfig, grade_answers
-from semcal.calibration.features import AnswerFeatures, candidates_for
+from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.grading.grade import rule_grader
@@ -40,7 +44,9 @@ MODELS = ("llama2-7b-chat", "mistral-7b-instruct")
 GRADERS = ("exact", "rules")
 #: Labeled questions of the new data, and splits of each number.
 LABELS, SPLITS = (30, 50, 100, 200), 100
-QUICK = {"SPLITS": 2, "LABELS": (50,), "MODELS": ("llama2-7b-chat",)}
+#: Splits of the thresholds.
+THRESHOLD_SPLITS = 1000
+QUICK = {"SPLITS": 2, "THRESHOLD_SPLITS": 2, "LABELS": (50,), "MODELS": ("llama2-7b-chat",)}
 
 
 @cache
@@ -90,9 +96,21 @@ def moved_to_nq(model: str, grader: str, labels: int, splits: int) -> dict[str, 
     return {"model": model, "grader": grader, "labels": labels, **means, "interval of ACE moved": interval}
 
 
+def graded(name: str, grader: str) -> tuple[AnswerFeatures, np.ndarray]:
+    """Return the features of a set, and which answers are correct (n,)."""
+    rows = measured(name)
+    features = features_of(rows)
+    return features, grade_answers(features, next(iter(rows.values())), rule_grader(grader), "modal")
+
+
+def thresholds(splits: int | None = None) -> list[dict[str, Any]]:
+    """Return one row for each set, grader, number of labels and risk."""
+    return _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS)
+
+
 def results(splits: int | None = None) -> list[dict[str, Any]]:
-    """Return one row for each model, grader and number of labels."""
-    return [
+    """Return the rows of thresholds, and one row for each model, grader and number of labels."""
+    return thresholds(splits) + [
         moved_to_nq(model, grader, labels, splits or SPLITS)
         for model in MODELS
         for grader in GRADERS
@@ -106,8 +124,9 @@ def main(arguments: Sequence[str] = ()) -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int)
+    parser.add_argument("--thresholds", action="store_true")
     options = parser.parse_args(arguments)
-    print(table(results(options.splits)))
+    print(table(thresholds(options.splits) if options.thresholds else results(options.splits)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from made_up_grid import Grid, write_grid
 
@@ -118,6 +119,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     write_rows(tmp_path / "checked.jsonl", checked)
     write_rows(tmp_path / "unchecked.jsonl", checked[:2])
+    for name, n in (("scores", 400), ("new-scores", 3)):
+        rng = np.random.default_rng(n == 3)
+        margin = rng.normal(size=n)
+        cells = zip(margin, rng.random(n) < 1 / (1 + np.exp(-2 * margin)))
+        lines = [f"{score:.3f},{right:d}"[: None if n > 3 else -2] for score, right in cells]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["margin,correct"[: None if n > 3 else -8], *lines]))
     replies = [
         {"id": str(n), "confidence": 0.5 + n % 5 / 10, "abstained": n % 5 == 0, "correct": n % 10 < 7}
         for n in range(60)

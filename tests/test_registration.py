@@ -49,7 +49,7 @@ SHARES = (0.0, 0.1, 0.5)
 QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo"]} for i in range(30)
 ]
-#: A grid as in docs/experiments.md, as small as it gets.
+#: A grid as in docs/grid.md, as small as it gets.
 GRID = """
 preset: sound
 models: [{name: atlas, path: atlas}]

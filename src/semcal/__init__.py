@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.calibrator import Calibrator, calibrate
     from semcal.calibration.configuration import CalibrationConfig
+    from semcal.calibration.fields import FieldCalibration, calibrate_fields
     from semcal.calibration.scores import ScoreCalibrator
     from semcal.data.arguments import Questions
     from semcal.data.question import Question
@@ -40,6 +41,7 @@ _ADDRESSES = {
     "Calibrator": "calibration.calibrator",
     "ClusterConfig": "models.clustering",
     "EquivalenceLike": "inputs",
+    "FieldCalibration": "calibration.fields",
     "Fit": "recalibration.fit",
     "ModelLike": "inputs",
     "PromptConfig": "models.prompting",
@@ -53,6 +55,7 @@ _ADDRESSES = {
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
     "calibrate": "calibration.calibrator",
+    "calibrate_fields": "calibration.fields",
     "check": "uncertainty",
     "confidence": "measures",
     "errors": "",
@@ -72,6 +75,7 @@ __all__ = [
     "Calibrator",
     "ClusterConfig",
     "EquivalenceLike",
+    "FieldCalibration",
     "Fit",
     "ModelLike",
     "PromptConfig",
@@ -86,6 +90,7 @@ __all__ = [
     "__version__",
     "ask_many",
     "calibrate",
+    "calibrate_fields",
     "check",
     "confidence",
     "errors",

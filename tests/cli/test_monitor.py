@@ -337,7 +337,7 @@ def test_on_a_terminal_people_read_what_was_found(tmp_path: Path, monkeypatch: p
     assert bad.startswith("ALARM: risk")
     assert "ALARM at label" in bad
     assert "20%" in bad
-    assert "docs/monitor.md" in bad
+    assert "docs/alarm.md" in bad
     good = page_of(
         monkeypatch, write(tmp_path / "good.jsonl", rows_of()), "--risk", 0.4, "--calibration", "atlas"
     )

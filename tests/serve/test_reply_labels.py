@@ -109,6 +109,7 @@ class RecordingWatch:
     """A watch that keeps what it is told."""
 
     alarm: bool = False
+    shift: str | None = None
     told: list[LabelledReply] = field(default_factory=list)
     observed: list[float] = field(default_factory=list)
     tests: dict[str, Any] = field(

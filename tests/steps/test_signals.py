@@ -455,6 +455,40 @@ def test_the_gain_by_draws_is_that_of_calibrations_of_the_first_draws() -> None:
     assert curve[0].above < -2 * curve[0].standard_error  # one draw agrees with itself, whatever it says
 
 
+def test_m_auto_learns_from_the_fewest_samples_that_lose_at_most_one_standard_error(tmp_path: Path) -> None:
+    rows, risks = drawn_rows(n=200, m=10), [0.3]
+    for row in rows:  # so that few samples tell as much as many
+        row["samples"] = ["Ana"] * 10 if row["answers"] == ["Ana"] else [f"Bo {k}" for k in range(10)]
+    automatic = semcal.Calibrator(risks=risks).fit_rows(
+        rows, cluster=ClusterConfig("exact"), m_curve="auto", progress=False
+    )
+    curve = automatic.report.draws_curve
+    expected = next(p.m for p in curve if p.m > 1 and p.above >= -p.standard_error)
+    assert automatic.m == expected < 10
+    chosen = semcal.Calibrator(risks=risks).fit_rows(
+        rows, cluster=ClusterConfig("exact"), m=expected, progress=False
+    )
+    assert automatic.map == chosen.map
+    # The labels chose among as many orderings as the curve has points: the level is divided by their number.
+    stricter = semcal.Calibrator(risks=risks, delta=0.05 / len(curve)).fit_rows(
+        rows, cluster=ClusterConfig("exact"), m=expected, progress=False
+    )
+    assert automatic.threshold is not None
+    assert stricter.threshold is not None
+    assert automatic.threshold.threshold_score == stricter.threshold.threshold_score
+    code, made, _ = command(
+        "calibrate",
+        write(tmp_path / "s.jsonl", rows),
+        "--equivalence",
+        "exact",
+        "--m",
+        "auto",
+        "--out",
+        tmp_path / "o",
+    )
+    assert (code, made[0]["m"]) == (0, expected)
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 def test_where_no_question_has_an_answer_among_the_first_draws_the_gain_is_zero(grouped: bool) -> None:
     rows = [{**row, "samples": [None, None, *row["samples"][2:]]} for row in drawn_rows()]

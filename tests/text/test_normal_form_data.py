@@ -1,4 +1,4 @@
-"""The normal form on public answers (docs/text.md); needs SEMCAL_DATA."""
+"""The normal form on public answers (docs/meaning-evidence.md); needs SEMCAL_DATA."""
 
 from __future__ import annotations
 

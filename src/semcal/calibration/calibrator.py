@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from semcal.calibration.calibration import (
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
 from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
-from semcal.calibration.draws_curve import draws_curve
+from semcal.calibration.draws_curve import draws_curve, enough_samples, first_samples
 from semcal.calibration.features import (
     AnswerFeatures,
     answered_rows,
@@ -116,6 +116,9 @@ from semcal.rows import (
 )
 from semcal.store import Store
 
+#: Whether to report the gain with fewer samples, or also to use the fewest that suffice.
+MCurve: TypeAlias = "bool | Literal['auto']"
+
 if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
@@ -184,7 +187,7 @@ class Calibrator:
         sampling: SamplingConfig | None = None,
         cluster: ClusterConfig | None = None,
         recalibrator: RecalibratorLike | None = None,
-        m_curve: bool = False,
+        m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
         """Sample answers to labeled questions, and learn from them; parameters as of `semcal.calibrate`."""
@@ -255,11 +258,10 @@ class Calibrator:
         by = how.sampled_by(model, questions, "calibrate", list(recalibrators))
         samples = keep_samples(measured, questions, by)
         origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
-        calibration = calibrate_rows(measured, cluster, config, seed=sampling.seed, origin=origin)
-        if not m_curve:
-            return calibration
         bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
-        return calibration.with_draws_curve(draws_curve(bare, cluster, config, seed=sampling.seed))
+        return calibrate_with_curve(
+            measured, bare if m_curve else None, cluster, config, m_curve, seed=sampling.seed, origin=origin
+        )
 
     def fit_rows(
         self,
@@ -269,7 +271,7 @@ class Calibrator:
         m: int | None = None,
         temperatures: Sequence[float] | None = None,
         seed: int = 0,
-        m_curve: bool = False,
+        m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
         """Learn from stored samples of labeled questions.
@@ -316,11 +318,8 @@ class Calibrator:
             measured = measure_samples(
                 rows, cluster, m=m, temperatures=temperatures, answer=config.answer, progress=update
             )
-        calibration = calibrate_rows(measured, cluster, config, seed=seed, origin=origin)
-        if not m_curve:
-            return calibration
-        stored = rows_at_temperatures(rows, temperatures)
-        return calibration.with_draws_curve(draws_curve(stored, cluster, config, seed=seed))
+        stored = rows_at_temperatures(rows, temperatures) if m_curve else None
+        return calibrate_with_curve(measured, stored, cluster, config, m_curve, seed=seed, origin=origin)
 
     def move(
         self,
@@ -353,7 +352,8 @@ class Calibrator:
         Returns
         -------
         Calibration
-            Without the thresholds of the old data.
+            Without the thresholds of the old data. With `risks`, all new labels test a threshold of the share
+            of samples, or of the score.
 
         Raises
         ------
@@ -388,8 +388,17 @@ class Calibrator:
         learned = calibration.grader or ""
         is_named = learned in GRADERS or learned.startswith("judge:")  # else an object graded
         grader = as_grader(self.config.grader or (learned if is_named else None), judge)
-        config = replace(self.config, grader=grader)
-        return move_calibration(calibration, measured, config, seed=seed, data=origin)
+        moved, labels = move_calibration(calibration, measured, grader, seed=seed, data=origin)
+        if not self.config.risks:
+            return moved
+        return _with_thresholds(
+            replace(moved, ordering=labels.ordering),
+            *(labels.order, labels.correct, self.config),
+            groups=labels.groups,
+            seed=seed,
+            shown=labels.shown,
+            n_tested=labels.n_tested,
+        )
 
 
 def calibration_config(
@@ -412,7 +421,7 @@ def calibrate(
     labeled: Questions,
     *,
     recalibrator: RecalibratorLike | None = None,
-    m_curve: bool = False,
+    m_curve: MCurve = False,
     progress: ShowProgress = True,
     **options: Unpack[CalibrateKeywords],
 ) -> Calibration:
@@ -427,8 +436,9 @@ def calibrate(
         better 250.
     recalibrator : Fit, TokenDistribution, float, str or Path, optional
         Replaces T = 1: a temperature, the result of `semcal.fit`, or its directory.
-    m_curve : bool
-        Also report the gain with fewer samples (`semcal.calibration.draws_curve`).
+    m_curve : bool or "auto"
+        Also report the gain with fewer samples (`semcal.calibration.draws_curve`). With "auto", learn from
+        the smallest number of samples that loses at most one standard error of gain, which `ask` then uses.
     progress : bool or callable
         Whether to show a bar on a terminal or in a notebook; or a function of the number of finished
         questions. With `signals` each question counts twice.
@@ -513,6 +523,29 @@ def labelled_questions(labeled: Questions, answer: AnswerKind) -> list[Question]
     return questions
 
 
+def calibrate_with_curve(
+    measured: RowsAt,
+    stored: RowsAt | None,
+    cluster: ClusterConfig,
+    config: CalibrationConfig,
+    m_curve: MCurve,
+    **options: Any,
+) -> Calibration:
+    """Learn from measured rows, and with `m_curve` report the gain with fewer of the `stored` samples.
+
+    With "auto", learn from the fewest samples that lose at most one standard error. `options` are those of
+    `calibrate_rows`.
+    """
+    if stored is None:
+        return calibrate_rows(measured, cluster, config, **options)
+    seed, is_fixed = options.get("seed", 0), options.get("fixed_temperature", False)
+    curve = draws_curve(stored, cluster, config, seed=seed, fixed_temperature=is_fixed)
+    if m_curve == "auto":
+        measured = first_samples(stored, enough_samples(curve), cluster, config.answer)
+        options["choices"] = len(curve)
+    return calibrate_rows(measured, cluster, config, **options).with_draws_curve(curve)
+
+
 def calibrate_rows(
     rows: RowsAt,
     cluster: ClusterConfig,
@@ -523,6 +556,7 @@ def calibrate_rows(
     origin: SamplesOrigin = NOWHERE,
     added: ProductionLabels | None = None,
     score: ScoreColumn | None = None,
+    choices: int = 1,
 ) -> Calibration:
     """Learn the probability that an answer is correct from the samples of labeled questions.
 
@@ -547,6 +581,9 @@ def calibrate_rows(
         Further labels, from production.
     score : ScoreColumn, optional
         The column that is calibrated in place of samples (see `calibrate_scores`).
+    choices : int
+        Number of versions of the rows, such as numbers of samples, from which the labels chose this one. The
+        level of each threshold is divided by it.
 
     Raises
     ------
@@ -667,18 +704,29 @@ def calibrate_rows(
     used = has_answer if ordering else tested
     values = part_of(features.values, used)
     scores = learned.map.scores(values)
-    thresholds = set_thresholds(
-        order_by(ordering, values) if ordering else scores,
-        correct[used],
-        config.risks,
-        config.delta,
+    return _with_thresholds(
+        replace(calibration, ordering=ordering),
+        *(order_by(ordering, values) if ordering else scores, correct[used], config),
         groups=None if groups is None else groups[used],
         seed=seed,
-        n_orderings=n_orderings if ordering else 1,
+        n_orderings=choices * (n_orderings if ordering else 1),
         shown=scores if ordering else None,
+        # Coverage counts all questions that are tested, also those without an answer.
+        n_tested=int(testing.sum()) if groups is None else len(np.unique(groups[testing])),
     )
-    # Coverage counts all questions that are tested, also those without an answer.
-    n_tested = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
+
+
+def _with_thresholds(
+    calibration: Calibration,
+    order: Floats,
+    correct: Floats,
+    config: CalibrationConfig,
+    *,
+    n_tested: int,
+    **options: Any,
+) -> Calibration:
+    """Return the calibration with thresholds of `set_thresholds`, whose `options` these are."""
+    found = set_thresholds(order, correct, config.risks, config.delta, **options)
     thresholds = tuple(
         threshold
         if threshold.test == "betting"
@@ -688,10 +736,10 @@ def calibrate_rows(
             questions_needed=threshold.questions_needed
             and -(-threshold.questions_needed * n_tested // threshold.n),
         )
-        for threshold in thresholds
+        for threshold in found
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks, ordering=ordering)
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
 def calibrate_scores(

@@ -28,7 +28,7 @@ from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import Labelled, paired_difference, predict_out_of_fold
 from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
 from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
-from semcal.rows import RowsAt
+from semcal.rows import AnswerKind, RowsAt
 
 
 class _Remembering:
@@ -85,17 +85,28 @@ def draws_curve(
     )
 
 
+def enough_samples(curve: Sequence[DrawsPoint]) -> int:
+    """Return the smallest number of samples, above 1, that loses at most one standard error of gain.
+
+    >>> enough_samples([DrawsPoint(2, 0.3, -0.04, 0.01), DrawsPoint(5, 0.33, -0.01, 0.01)])
+    5
+    """
+    return next(point.m for point in curve if point.m > 1 and point.above >= -point.standard_error)
+
+
+def first_samples(rows: RowsAt, n: int, cluster: ClusterConfig, answer: AnswerKind) -> RowsAt:
+    """Return the rows with their first n samples at each temperature, clustered, measured and matched."""
+    taken = [row.take(range(n)) for part in rows.values() for row in part]
+    clustered = iter(cluster_missing(taken, cluster))
+    measured = measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()})
+    return match_at(measured, answer, cluster.judge)
+
+
 def _labels(
     rows: RowsAt, n: int, *, cluster: ClusterConfig, config: CalibrationConfig, fixed: bool
 ) -> tuple[list[Labelled], list[list[bool]]]:
     """Return the labeled answers at each temperature with the first n samples, and a mask of answers."""
-    taken = [row.take(range(n)) for part in rows.values() for row in part]
-    clustered = iter(cluster_missing(taken, cluster))
-    measured = match_at(
-        measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()}),
-        config.answer,
-        cluster.judge,
-    )
+    measured = first_samples(rows, n, cluster, config.answer)
     labels, found = [], []
     for t in answering_temperatures(measured, fixed=fixed):
         at = {t: measured[t], **measured}

@@ -6,7 +6,7 @@ All fields share one map. Fields of one document stay in one fold, and are teste
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from semcal import metrics
+from semcal import inputs, metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
+from semcal.fields.documents import without_values
 from semcal.fields.rows import (
     DOCUMENT,
     FIELDS,
@@ -57,15 +58,13 @@ from semcal.metrics.probability_maps import (
 from semcal.models.clustering import ClusterConfig
 from semcal.recalibration.files import not_finite, read_contents, write_contents
 from semcal.recalibration.records import check_enough
-from semcal.rows import AnswerKind, Row, check_distinct
+from semcal.rows import AnswerKind, Json, Row, as_rows, check_distinct
 from semcal.steps import Step
 
 #: Features of fields whose larger values never raise, and never lower, the probability.
 FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
 #: Fewest labels of a field for figures of its own.
 ENOUGH = 20
-FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "auroc", "gain")
-Figures = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,11 @@ class FieldCalibration:
     def parsed(self) -> Schema:
         """The schema with its tree of fields."""
         return parse_schema(self.schema)
+
+    def predict(self, rows: Iterable[Row | Json]) -> list[Row]:
+        """Return rows of samples with `answer`, `fields`, `document` and `review`."""
+        cluster = inputs.load_cluster_config(ClusterConfig(self.equivalence, self.linkage))
+        return FieldStep(self, cluster)(as_rows(rows))
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
         """Add probabilities to rows with `fields`, and `document` and `review`.
@@ -207,6 +211,7 @@ class FieldStep(Step):
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
     cluster: ClusterConfig | None = None  # by default with the equivalence of the worker
+    accepted_only: bool = False  # `answer` has null for fields that are not accepted
 
     def __call__(self, rows: Sequence[Row], models: Any = None, *_: object) -> list[Row]:
         """Return the rows with probabilities, in their order."""
@@ -215,7 +220,10 @@ class FieldStep(Step):
         without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
         found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
         given = {id(row) for row in without}
-        return calibration.apply([next(found) if id(row) in given else row for row in rows])
+        applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
+        if not self.accepted_only:
+            return applied
+        return [row.set(answer=without_values(row["answer"], row[REVIEW])) for row in applied]
 
 
 def _limit(thresholds: Sequence[Threshold]) -> float | None:
@@ -294,9 +302,9 @@ def _of_documents(place: Groups, p: Floats, known: Any, n: int) -> dict[str, Flo
 
 
 def calibrate_fields(
-    rows: Sequence[Row],
-    cluster: ClusterConfig,
-    schema: Schema | None = None,
+    rows: Iterable[Row | Json],
+    cluster: ClusterConfig | None = None,
+    schema: Any = None,
     *,
     answer: AnswerKind = "modal",
     risks: Sequence[float] = (),
@@ -308,12 +316,12 @@ def calibrate_fields(
 
     Parameters
     ----------
-    rows : sequence of Row
-        Rows with `samples`, `answers` (the reference document) and `context`; with `schema` or without.
-    cluster : ClusterConfig
+    rows : iterable of dict or Row
+        Rows with `id`, `samples` (texts), `answers` (the reference document) and `context`.
+    cluster : ClusterConfig, optional
         The settings that compare strings.
-    schema : Schema, optional
-        The schema of rows without their own.
+    schema : dict, pydantic class or Schema, optional
+        The schema of rows without a `schema` of their own.
     answer : {"modal", "greedy", "given"}
         The document whose fields are judged.
     risks, document_risks : sequence of float
@@ -331,6 +339,8 @@ def calibrate_fields(
     FitError
         If there are fewer than 5 documents.
     """
+    rows, cluster = as_rows(rows), inputs.load_cluster_config(cluster or ClusterConfig())
+    schema = schema if isinstance(schema, Schema | None) else parse_schema(schema)
     check_distinct(row.id for row in rows)
     check_enough(len(rows), of="to calibrate on")
     for row in rows:
@@ -429,16 +439,26 @@ class _Learned:
         """Return the figures of some of the fitted items, by default of the probabilities out of fold."""
         correct = self.correct[~self.held_out][at]
         groups = np.unique(self.groups[~self.held_out][at], return_inverse=True)[1]
+        p = (self.out_of_fold if p is None else p)[at]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
-            values = metrics.summary((self.out_of_fold if p is None else p)[at], correct, groups=groups)
+            floor = metrics.noise_floor(p, correct, groups=groups)
+            auroc = metrics.auroc(p, correct)
         n, documents = len(correct), int(groups.max()) + 1
-        figures = {name: float(values[name]) for name in FIGURES if name in values}
+        figures = {
+            "accuracy": correct.mean(),
+            "mean_confidence": p.mean(),
+            "ace": floor.observed,
+            "ace_floor": floor.mean,
+            "ace_floor_95": floor.quantile_95,
+            "auroc": auroc,
+            "gain": metrics.gain(p, correct),
+        }
         return {
             "n": n,
             "documents": documents,
             "enough": n >= ENOUGH and documents >= ENOUGH // 2,
-            **{name: None if np.isnan(value) else value for name, value in figures.items()},
+            **{name: None if np.isnan(value) else float(value) for name, value in figures.items()},
         }
 
 
@@ -469,7 +489,7 @@ def _is_own(row: Row) -> bool:
     return isinstance(row.json.get("schema"), Mapping)
 
 
-def _problems(report: Figures) -> list[str]:
+def _problems(report: Json) -> list[str]:
     problems = []
     if report["unlabeled"]:
         names = ", ".join(report["unlabeled"][:5])

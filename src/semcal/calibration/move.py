@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from semcal.arrays import Floats
 from semcal.calibration.calibration import Calibration, LabeledAnswers
-from semcal.calibration.configuration import CalibrationConfig, grade_answers
-from semcal.calibration.features import NEVER, candidates_for
+from semcal.calibration.configuration import grade_answers
+from semcal.calibration.features import NEVER, candidates_for, order_by
 from semcal.calibration.map_report import (
     DECIMALS,
     at_thresholds,
@@ -23,7 +25,9 @@ from semcal.calibration.report import CalibrationReport, CandidateScore, CurvePo
 from semcal.data.question import data_hash, several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning
-from semcal.grading.grade import as_grader, grader_record
+from semcal.grading.grade import grader_record
+from semcal.grading.rules import Grader
+from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     Labelled,
     Move,
@@ -31,7 +35,6 @@ from semcal.metrics.probability_maps import (
     paired_difference,
     predict_out_of_fold,
 )
-from semcal.models.equivalence import ExactMatch
 from semcal.recalibration.records import check_enough
 from semcal.rows import RowsAt, check_distinct
 
@@ -39,13 +42,26 @@ from semcal.rows import RowsAt, check_distinct
 FEW_LABELS = 30
 
 
+class ThresholdLabels(NamedTuple):
+    """The labels of n answers that test a threshold."""
+
+    ordering: str | None  # the feature that orders answers, which no new label chose
+    order: Floats  # (n,)
+    correct: Floats  # (n,)
+    shown: Floats  # (n,) moved probabilities
+    groups: Groups | None
+    n_tested: int  # questions, or groups of questions, with those without an answer
+
+
 def move_calibration(
-    calibration: Calibration, rows: RowsAt, config: CalibrationConfig, *, seed: int = 0, data: str = ""
-) -> Calibration:
-    """Return a calibration that is moved to labeled rows, which it can be applied to (`Calibrator.move`)."""
+    calibration: Calibration, rows: RowsAt, grader: Grader, *, seed: int = 0, data: str = ""
+) -> tuple[Calibration, ThresholdLabels]:
+    """Return a calibration that is moved to labeled rows, and the labels that can test a threshold.
+
+    The rows are those that `calibration.apply` takes (see `Calibrator.move`).
+    """
     features, labeled = calibration.read(rows)
     check_distinct(row.id for row in labeled)
-    grader = as_grader(config.grader, ExactMatch())
     correct = grade_answers(features, labeled, grader, calibration.answer_kind)
     has_answer = np.array([text is not None for text in features.answers])
     check_enough(int(has_answer.sum()), of="to move a calibration to")
@@ -75,7 +91,7 @@ def move_calibration(
             "without --from (in Python, with fit_rows)"
         )
     after = replace(calibration, moves=(*calibration.moves, move))
-    p = after.predict(features)[0][has_answer]
+    p, shown = (values[has_answer] for values in after.predict(features))
     rounded = (tuple(np.round(values, DECIMALS).tolist()) for values in (p, moved))
     right = tuple((part.correct == 1).tolist())
     stored, out_of_fold = rounded
@@ -107,7 +123,7 @@ def move_calibration(
         hashed = data_hash(questions)
         provenance = replace(provenance, data=data, data_hash=hashed, n_questions=len(questions), seed=seed)
     grader_name, grader_revision = grader_record(grader)
-    return replace(
+    moved_calibration = replace(
         after,
         report=report,
         threshold=None,
@@ -120,4 +136,9 @@ def move_calibration(
         samples_sha256=None,
         labeled=LabeledAnswers(stored, right, out_of_fold, right),
         examples=graded_examples(labeled, features, correct, grader),
+    )
+    order = order_by(features.ordering or calibration.base, part.features)
+    n_tested = len(labeled) if groups is None else len(np.unique(groups))
+    return moved_calibration, ThresholdLabels(
+        features.ordering, order, part.correct, shown, of_answers, n_tested
     )

@@ -153,6 +153,11 @@ class CalibrationReport:
         return min(self.like, key=lambda one: max(one.low - score, score - one.high, 0.0), default=None)
 
     @property
+    def reference(self) -> str:
+        """The probability that gains are compared with: Base, or one for all if Base is no probability."""
+        return "one probability for all answers" if self.base.get("gain") is None else self.base_in_words
+
+    @property
     def why(self) -> str:
         """The choice of the map, with its lead over the alternatives, in a sentence or two."""
         if self.moved is not None:
@@ -179,11 +184,9 @@ class CalibrationReport:
                 f"The probability is {self.base_in_words}: the best map, {best.name}, would gain only "
                 f"{best.above:+.3f} ± {best.standard_error:.3f}.{averaged}"
             )
-        is_reference = any(candidate.name.startswith("none") for candidate in self.candidates)
-        reference = self.base_in_words if is_reference else "one probability for all answers"
         return (
             f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
-            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {reference}.{averaged}"
+            f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
         )
 
     @property
@@ -208,7 +211,7 @@ class CalibrationReport:
             before, after = half.gain_above_base, full.gain_above_base
             yield (
                 f"Twice as many labels would add about {max(0.0, after - before) / 2:.3f} to the gain, which "
-                f"is {before:+.3f} above the share of samples with {half.labels} labels, and {after:+.3f} "
+                f"is {before:+.3f} above {self.reference} with {half.labels} labels, and {after:+.3f} "
                 f"with {full.labels}."
             )
         if fewer := self.draws_curve[:-1]:
@@ -219,4 +222,4 @@ class CalibrationReport:
             )
             enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
             if enough is not None:
-                yield f"{enough} samples lose at most one standard error (--m {enough})."
+                yield f"{enough} samples lose at most one standard error (--m auto uses {enough})."

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
@@ -63,6 +63,19 @@ NAMED = 10
 TOGETHER = (
     "All thresholds hold together with {:.3g}% confidence; review answers between the first and the last."
 )
+
+
+#: The value of --m that stands for auto.
+AUTO = 0
+
+
+def samples_or_auto(text: str) -> int:
+    """Parse --m: a positive whole number, or `AUTO` for "auto"; BadParameter for other texts."""
+    if text == "auto":
+        return AUTO
+    if text.isdecimal() and 0 < int(text) < opt.LARGEST:
+        return int(text)
+    raise BadParameter(f"{shown(text)} is neither a positive whole number nor auto; pass for example 10")
 
 
 @dataclass(frozen=True)
@@ -144,7 +157,7 @@ class CalibrateOptions:
         help="Judgment of the model on its answer that is used as a feature: self-assessment, p-true, "
         "verbalised or token-scores; may be repeated.",
     )
-    recalibrator: str | None = opt.RECALIBRATOR
+    recalibrator: str | None = opt.RARE_RECALIBRATOR
     temperatures: list[float] | None = setting(
         help="Sampling temperatures: 1, whose samples give the answer, and others whose samples are "
         "features; 1 and 0.5 by default.",
@@ -152,14 +165,16 @@ class CalibrateOptions:
     m: int | None = Option(
         None,
         "--m",
-        callback=opt.countable,
+        metavar="N|auto",
+        parser=samples_or_auto,
         help="Number of answers for each question at each temperature, to sample or to use of stored "
-        "samples: 10 by default.",
+        "samples: 10 by default. With auto, sample 10, learn from the fewest that lose at most one standard "
+        "error of gain, and let semcal ask sample as many.",
     )
     m_curve: bool = setting(False, help="Also report the gain with fewer samples: false by default.")
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
-    max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
@@ -173,7 +188,7 @@ class CalibrateOptions:
     limit: int | None = opt.LIMIT
     overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
-    device: str | None = opt.DEVICE
+    device: str | None = opt.RARE_DEVICE
     nli_device: str | None = opt.NLI_DEVICE
     dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
@@ -187,6 +202,11 @@ class CalibrateOptions:
     def kind(self) -> AnswerKind:
         """The kind of answer whose probability is learned."""
         return as_answer_kind(self.answer or "modal")
+
+    @property
+    def curve(self) -> bool | Literal["auto"]:
+        """The `m_curve` of a calibration."""
+        return "auto" if self.m == AUTO else self.m_curve
 
     def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
         """Return the settings of the calibration."""
@@ -206,9 +226,9 @@ class CalibrateOptions:
             raise UsageError("--score is a column of rows, and --model samples answers; omit one of them")
         if self.model is not None and not has_samples:
             return
-        rejected = ["max_new_tokens", "answer_format", "fresh"]
+        rejected = ["answer_format", "fresh"]
         if self.model is None:
-            rejected += ["recalibrator", "few_shot", "system", "template", "vary", "show_prompt"]
+            rejected += ["few_shot", "system", "template", "vary", "show_prompt"]
         for name in rejected:
             if getattr(self, name) and not opt.is_from_file(name):
                 remedy = "omit it" if has_samples else "pass --model, or omit it"
@@ -472,9 +492,8 @@ def _from_samples(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
 ) -> LearningTask | None:
     """Read stored samples; None with --dry-run."""
-    from semcal.calibration.calibrator import calibrate_rows
+    from semcal.calibration.calibrator import calibrate_with_curve
     from semcal.calibration.compatibility import check_equivalence
-    from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
 
@@ -498,26 +517,23 @@ def _from_samples(
         measured = measure_samples(
             rows,
             cluster,
-            m=options.m,
+            m=options.m or None,
             temperatures=options.temperatures,
             answer=options.kind,
             progress=progress,
             read_by=None if addition is None else addition.calibration,
         )
-        calibration = calibrate_rows(
+        return calibrate_with_curve(
             measured,
+            rows_at_temperatures(rows, options.temperatures) if options.curve else None,
             cluster,
             config,
+            options.curve,
             seed=seed,
             fixed_temperature=is_fixed,
             origin=origin,
             added=None if addition is None else addition.labels,
         )
-        if not options.m_curve:
-            return calibration
-        stored = rows_at_temperatures(rows, options.temperatures)
-        curve = draws_curve(stored, cluster, config, seed=seed, fixed_temperature=is_fixed)
-        return calibration.with_draws_curve(curve)
 
     return LearningTask(learn, cluster.judge, grader)
 
@@ -660,7 +676,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
     prompt, questions = prompt.settled(questions, leave_out)
-    sampling = opt.sampling_config(options)
+    sampling = opt.sampling_config(replace(options, m=options.m or None))
     m, temperatures = sampling.m, sampling.temperatures
     if options.dry_run:
         listed_temperatures = ", ".join(f"{t:g}" for t in temperatures)
@@ -695,7 +711,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         sampling=sampling,
         cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
-        m_curve=options.m_curve,
+        m_curve=options.curve,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
@@ -785,17 +801,15 @@ def as_sentence(text: str) -> str:
 def threshold_lines(calibration: Calibration) -> list[str]:
     """Return the promise of each threshold, and its answers to the questions that it was tested on."""
     lines = []
-    held_out = "held-out " if calibration.report.apart else ""
+    tested = "held-out" if calibration.report.apart else "labeled"
     for one in calibration.all_thresholds:
-        lines += [paragraph(as_sentence(line)) for line in (one.sentence, one.outlook) if line]
+        lines += [paragraph(as_sentence(text)) for text in (one.sentence, one.outlook) if text]
         if one.threshold is not None:
             counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
-            lines.append(f"Tested on {one.n:,} {held_out}questions: {counts}.")
+            lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
     if calibration.ordering is not None:
-        ordered = f"answers are ordered by {calibration.ordering}, which no label chose"
-        lines.append(
-            paragraph(f"All {calibration.all_thresholds[0].n:,} labels test the threshold: {ordered}.")
-        )
+        reason = f"answers are ordered by {calibration.ordering}, which no label chose"
+        lines.append(paragraph(f"No label is held out, because {reason}."))
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]

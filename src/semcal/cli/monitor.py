@@ -217,7 +217,7 @@ def _page(watch: PromiseWatch, alpha: float) -> str:
     alarms = [name for name, test in of_labels.items() if test.alarm_at is not None]
     result = "No alarm: the labels do not contradict the calibration so far."
     if alarms:
-        result = f"ALARM: {' and '.join(alarms)}. Read docs/monitor.md."
+        result = f"ALARM: {' and '.join(alarms)}. Read docs/alarm.md."
     elif not any(test.n for test in of_labels.values()):
         result = "No alarm: there are no labels yet."
     lines = [result, ""]

@@ -307,7 +307,7 @@ def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
     if watch.shift is not None:
         info(f"serve: {watch.shift}")
     if watch.alarm:
-        info(f"serve: the labels in {log.path} raise an alarm; docs/monitor.md lists remedies")
+        info(f"serve: the labels in {log.path} raise an alarm; docs/alarm.md lists remedies")
     return watch
 
 

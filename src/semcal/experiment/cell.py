@@ -103,9 +103,7 @@ class GridCell:
     on_block: Callable[[Block, int], None] = lambda *_: None  # as in `run_stages`
     priority: int = 0  # priority of its jobs
     not_served: Sequence[str] = ()  # methods and extras of the run that the model does not support
-    problems: list[Problem] = field(
-        default_factory=list
-    )  # questions that are too long, or that a server did not answer
+    problems: list[Problem] = field(default_factory=list)  # too long, or not answered by a server
     prompt: str = ""  # prompt of the first test question
     fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # fits by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems

@@ -340,9 +340,7 @@ class CellForecast:
     jobs: Counter[str]  # by stage
     answers: int  # sampled and greedy answers
     answer_tokens: int  # maximum number of tokens of answers
-    question_tokens: (
-        int | None
-    )  # tokens of questions and passages, each read once; None if not on this machine
+    question_tokens: int | None  # of questions and passages; None if not on this machine
     nli_calls: int  # maximum: one for every ordered pair of answers to a question
 
 

@@ -373,9 +373,7 @@ class Service:
     async def _wait(self, future: Future[_Result], waiting: Waiting) -> _Result:
         """Return the result of another thread; ApiError if it takes too long, or if the client is gone."""
         result, leaving = asyncio.wrap_future(future), asyncio.ensure_future(waiting.gone())
-        result.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # maybe nobody waits for it
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())  # without a waiting task
         either: set[asyncio.Future[Any]] = {result, leaving}
         try:
             left = max(0.0, waiting.until - time.monotonic())

@@ -148,9 +148,7 @@ class PairAnalysis:
     scores: PairScores
     by_draws: dict[int, PairScores]  # number of samples → scores; empty if all rows have m samples
     wordings: PairScores | None = None  # scores of answers in one wording, with the method Calibrated
-    calibrated_rows: dict[str, ScoreRows] = field(
-        default_factory=dict
-    )  # rows of Calibrated, by name of analysis
+    calibrated_rows: dict[str, ScoreRows] = field(default_factory=dict)  # by name of analysis
 
 
 def pair_analysis(run: FinishedRun) -> PairAnalysis:

@@ -97,9 +97,7 @@ class Field:
     """A column of a table of results, and its values."""
 
     title: str
-    value: (
-        str | tuple[str, ...] | Callable[[Record], Any]
-    )  # a key, a path of keys, or a function; see `cell_of`
+    value: str | tuple[str, ...] | Callable[[Record], Any]  # key, path of keys or function
     group: str = ""
     digits: int = 3
     where: Record = field(default_factory=dict)  # in a pivot: values that identify its row
