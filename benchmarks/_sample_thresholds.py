@@ -1,9 +1,9 @@
 """Thresholds on stored samples of 7B models: all labels by the share, beside two in five by the probability.
 
-`samples` prints these rows. Random questions of a set are labeled, and the others measure the coverage and
-how often more answers are wrong than the risk allows. "all labels" is the default of `semcal calibrate`.
-"two in five" learns a map from three in five labels and tests the threshold on the others; few splits, since
-each learns a map.
+`samples` prints these rows. Random questions of a set are labeled. The others measure the coverage, and how
+often more of their answers are wrong than the risk allows ("exceeded", which also happens by chance, since
+they are few). "all labels" is the default of `semcal calibrate`. "two in five" learns a map from three in
+five labels and tests the threshold on the others; it has few splits, since each learns a map.
 """
 
 from __future__ import annotations

@@ -131,12 +131,11 @@ class _Promise:
     def _least_number(self, answered: Floats, errors: Floats, spent: Floats, n: int) -> int | None:
         """Smallest number at which a threshold passes at its coverage and error rate, with `spent` errors."""
         allowed, least = np.arange(LARGEST_ERRORS), _least_answered(self.risk, self.delta)
-        needed = [
-            least[enough[0]] * n / count
-            for count, wrong, least_errors in zip(answered, errors, spent)
-            if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= least_errors)))
-        ]
-        return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
+        some = slice(None, None, 1 + len(answered) // MOST_SCORES)
+        count, wrong, at_least = answered[some, None], errors[some, None], spent[some, None]
+        passes = (least * wrong <= allowed * count) & (allowed >= at_least)  # (T, errors)
+        needed = (least[passes.argmax(1)] * n / count[:, 0])[passes.any(1)]
+        return max(math.ceil(needed.min() - 1e-9), n + 1) if len(needed) else None
 
 
 @lru_cache
