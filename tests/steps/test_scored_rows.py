@@ -180,7 +180,7 @@ def test_a_two_column_csv_is_calibrated_and_measured_by_commands(tmp_path: Path)
     out = tmp_path / "out"
     code, (report,), _ = command("calibrate", tmp_path / "rows.csv", "--risk", 0.3, "--out", out)
     assert code == 0
-    assert (report["m"], report["base_name"], report["n"]) == (0, "score", 240)
+    assert (report["m"], report["base_name"], report["n"]) == (0, "score", 400)
     code, rows, _ = command("measure", tmp_path / "rows.csv", "--calibration", out)
     assert code == 0
     calibration = Calibration.from_pretrained(out)
