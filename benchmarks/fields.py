@@ -8,7 +8,8 @@ that the reference leaves out has no correct value. `same` judges a field by the
 `others` by one sample of each other prompt. Figures are out of fold over documents, their means over seeds of
 the folds; the noise floor of ACE is for documents. `largest` leaves out the document with most fields.
 
-The last rows are CPU milliseconds of a document with 12 fields and 10 samples, without an equivalence.
+Further rows are CPU milliseconds of a document with 12 fields and 10 samples, without an equivalence. The
+last row is the share of simulated worlds whose true share of wrong accepted fields exceeds the promise.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import data_folder
+from semcal.calibration.calibrator import set_thresholds
 from semcal.calibration.fields import calibrate_fields
 from semcal.errors import SemcalWarning
 from semcal.fields.rows import add_fields
@@ -41,7 +43,9 @@ PROMPTS = ("VanillaOpenAI", "Instructor", "Mirascope")
 SEEDS = 10
 #: Samples of a prompt; documents whose cost is measured.
 M, COSTLY = 10, 40
-QUICK = {"SEEDS": 1, "COSTLY": 2}
+#: Simulated worlds of the guarantee.
+WORLDS = 20_000
+QUICK = {"SEEDS": 1, "COSTLY": 2, "WORLDS": 20}
 
 
 def documents() -> tuple[list[dict[str, Any]], Schema]:
@@ -123,6 +127,44 @@ def cost(of_type: str, rules: dict[str, Any], value: Any) -> dict[str, Any]:
     return {"prompt": f"12 fields: {of_type}", "CPU ms a document": round(spent, 1)}
 
 
+def guarantee(risk: float = 0.1, delta: float = 0.05) -> dict[str, Any]:
+    """Share of simulated worlds whose true risk exceeds the promise.
+
+    A world has its own difficulty, spread of difficulty over documents, and error of the scores. The 4 to 12
+    fields of a document share its difficulty. 40 to 160 documents test the threshold.
+    """
+    exceeded = found = 0
+    coverage = []
+    for world in range(WORLDS):
+        rng = np.random.default_rng(world)
+        level, spread, noise = rng.normal(1.5, 1), rng.uniform(0, 2), rng.uniform(0, 1)
+
+        def draw(
+            n: int, rng: np.random.Generator = rng, at: tuple[float, float, float] = (level, spread, noise)
+        ) -> tuple[Any, ...]:
+            sizes = rng.integers(4, 13, n)
+            groups = np.repeat(np.arange(n), sizes)
+            logit = at[0] + at[1] * rng.normal(size=n)[groups] + 2 * rng.normal(size=len(groups))
+            score = 1 / (1 + np.exp(-(logit + at[2] * rng.normal(size=len(groups)))))
+            return score, (rng.random(len(groups)) < 1 / (1 + np.exp(-logit))).astype(float), groups
+
+        tested, future = draw(int(rng.integers(40, 161))), draw(4000)
+        (threshold,) = set_thresholds(
+            tested[0], tested[1], [risk], delta, groups=tested[2], seed=world, explain=False
+        )
+        if threshold.threshold is not None:
+            accepted = future[0] >= threshold.threshold
+            found += 1
+            coverage.append(accepted.mean())
+            exceeded += bool(accepted.any() and 1 - future[1][accepted].mean() > risk)
+    return {
+        "prompt": f"{WORLDS:,} simulated worlds, risk {risk:g}, delta {delta:g}",
+        "found": round(found / WORLDS, 3),
+        "coverage": round(float(np.mean(coverage)), 3),
+        "risk exceeded": round(exceeded / WORLDS, 4),
+    }
+
+
 def results(seeds: int | None = None) -> list[dict[str, Any]]:
     """A row for each prompt and kind of samples, without the largest document too, and for each cost."""
     found, schema = documents()
@@ -142,6 +184,7 @@ def results(seeds: int | None = None) -> list[dict[str, Any]]:
     table.append(cost("amount", {"type": "number"}, lambda rng, i: f"${i},{rng.randrange(3)}00.50"))
     lines = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
     table.append(cost("list of 3 objects", lines, lambda rng, i: [{"name": f"{i} {rng.choice('ab')}"}] * 3))
+    table.append(guarantee())
     return table
 
 

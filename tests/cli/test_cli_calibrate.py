@@ -51,7 +51,18 @@ def test_stored_samples_give_a_calibration_whose_probability_is_nearer_the_truth
 def test_a_model_is_asked_and_the_same_call_again_is_refused_until_overwrite(tmp_path: Path) -> None:
     one = load_set("atlas-reading")
     file = write(tmp_path / "q.jsonl", [question.row() for question in one.calibration_train[:20]])
-    call = ["calibrate", file, "--model", "atlas", "--m", 4, "--max-new-tokens", 6, "--out", tmp_path / "c"]
+    call = [
+        "calibrate",
+        file,
+        "--model",
+        "atlas",
+        "--m",
+        4,
+        "--config",
+        "sampling.max_new_tokens=6",
+        "--out",
+        tmp_path / "c",
+    ]
     code, (result,), err = semcal(*call)
     assert code == 0, err
     assert result["m"] == 4

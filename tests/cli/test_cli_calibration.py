@@ -40,7 +40,16 @@ def test_a_calibration_sets_everything_and_gives_a_probability(
     file = write(tmp_path / "q.jsonl", QUESTIONS)
     code, rows, _ = semcal("ask", file, "--model", model, "--calibration", folder)
     _, plain, _ = semcal(
-        "ask", file, "--model", model, "--m", "5", "--max-new-tokens", "2", "--equivalence", "exact"
+        "ask",
+        file,
+        "--model",
+        model,
+        "--m",
+        "5",
+        "--config",
+        "sampling.max_new_tokens=2",
+        "--equivalence",
+        "exact",
     )
     assert (code, [row["samples"] for row in rows]) == (0, [row["samples"] for row in plain])
     for row, other in zip(rows, plain):
@@ -283,7 +292,7 @@ def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: P
 
 def test_answers_to_a_file_keep_its_other_keys_and_can_be_graded(model: str, tmp_path: Path) -> None:
     asked = [{**row, "level": 3, "context": "Ana built it.", "measure": "mine"} for row in QUESTIONS]
-    few = ("--model", model, "--m", "5", "--max-new-tokens", "2")
+    few = ("--model", model, "--m", "5", "--config", "sampling.max_new_tokens=2")
     code, bare, _ = semcal("ask", write(tmp_path / "q.jsonl", asked), *few)
     file = write(tmp_path / "l.jsonl", [{**row, "answers": ["Ana"]} for row in asked])
     _, rows, _ = semcal("ask", file, *few)

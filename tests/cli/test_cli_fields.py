@@ -53,6 +53,10 @@ def test_a_calibration_of_fields_is_learned_and_applied(folder):
     row = lines(folder / "p.jsonl")[0]
     assert 0 < row["fields"]["/total"]["probability"] < 1
     assert "/note" in row["review"]
+    stdout, _ = run("measure", "rows.jsonl", "--calibration", "cal", "--fields", "accepted")
+    hidden = json.loads(stdout.splitlines()[0])
+    assert all(hidden["answer"].get(path[1:]) is None for path in row["review"] if path.count("/") == 1)
+    assert hidden["fields"] == row["fields"]
     run("grade", "p.jsonl", "--schema", "schema.json", "--out", "g.jsonl")
     measures = [json.loads(line)["measure"] for line in run("metrics", "g.jsonl")[0].splitlines()]
     assert measures == ["E-SC", "Calibrated"]

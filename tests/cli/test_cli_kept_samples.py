@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:only .* answers are"),
 ]
 
-CALL = ("--model", "atlas", "--m", 4, "--max-new-tokens", 6)
+CALL = ("--model", "atlas", "--m", 4, "--config", "sampling.max_new_tokens=6")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_another_m_takes_the_first_draws_of_each_temperature(
 ) -> None:
     assert semcal("calibrate", sampled / "samples.jsonl", "--m", 3, "--out", tmp_path / "few")[0] == 0
     unkept = ("--config", "calibration.keep_samples=false")
-    alone = ("--model", "atlas", "--m", 3, "--max-new-tokens", 6, *unkept)
+    alone = ("--model", "atlas", "--m", 3, "--config", "sampling.max_new_tokens=6", *unkept)
     assert semcal("calibrate", labelled, *alone, "--out", tmp_path / "alone")[0] == 0
     few, anew = contents(tmp_path / "few"), contents(tmp_path / "alone")
     assert (few["m"], few["samples_sha256"]) == (3, contents(sampled)["samples_sha256"])
@@ -124,7 +124,6 @@ def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tm
             ("--model", "atlas", "--config", "sampling.temperatures=2"),
             "no samples at T = 2",
         ),
-        (("--model", "atlas", "--max-new-tokens", 2), "--max-new-tokens requires a model"),
     ):
         code, _, err = semcal("calibrate", moved, *options, "--out", tmp_path / "c")
         assert (code, message in err) == (2, True), err
@@ -197,7 +196,9 @@ def test_three_answers_are_shown_as_they_were_graded(sampled: Path, tmp_path: Pa
 
 def test_draws_under_a_recalibrator_are_kept_with_it(labelled: str, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
-    code, _, err = semcal("calibrate", labelled, *CALL, "--recalibrator", "atlas", "--force", "--out", first)
+    code, _, err = semcal(
+        "calibrate", labelled, *CALL, "--config", "sampling.recalibrator=atlas", "--force", "--out", first
+    )
     assert code == 0, err
     rows = kept(first)
     assert rows[0]["temperatures"] == [None] * 4 + [0.5] * 4

@@ -98,7 +98,6 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         (f"{CALIBRATE} --risk 0.1 --config calibration.delta=1", "calibration.delta"),
         (f"{CALIBRATE} --audited", "--audited"),
         ("calibrate rows.jsonl --out o", "--equivalence"),  # which made the clusters
-        (f"{CALIBRATE} --recalibrator atlas", "--recalibrator"),
         # Logs, grids, exports
         ("monitor scores.jsonl --risk 1", "--risk"),
         ("monitor scores.jsonl --alpha 0", "--alpha"),

@@ -140,4 +140,5 @@ def test_a_forecast_needs_neither_models_nor_data() -> None:
     once = forecast(settings.model_copy(update={"models": settings.models[:1]}))
     assert twice.cells == once.cells + once.cells
     assert plan.cells[0].question_tokens is None
-    assert (plan.seconds, plan.timing) == (None, "not measured, since TriviaQA is not on this machine")
+    assert plan.seconds is None
+    assert "TriviaQA is not on this machine" in plan.timing

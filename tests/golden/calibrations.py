@@ -20,7 +20,7 @@ def _calibrate_a_model() -> None:
     labelled = write_questions("labelled.jsonl", "calibration_train", 24, "atlas-trivia")
     examples = write_questions("examples.jsonl", "few_shot", 4, "atlas-trivia")
     of_atlas = (labelled, "--model", "atlas", "--equivalence", "atlas")
-    sampling = ("--m", 5, "--max-new-tokens", 24, "--few-shot", examples)
+    sampling = ("--m", 5, "--config", "sampling.max_new_tokens=24", "--few-shot", examples)
     store_output("of-a-model", "calibrate", *of_atlas, *sampling, "--out", "of-a-model")
     settings = configured("sampling.temperatures=1", "sampling.seed=3", "calibration.keep_samples=false")
     others = ("--limit", 10, "--m", 4, *settings, "--risk", 0.4)

@@ -113,7 +113,9 @@ def test_a_calibration_over_llama_cpp_gives_probabilities_there(
     questions, out = load_set("atlas-trivia").calibration_train[:60], tmp_path / "c"
     file = write(tmp_path / "q.jsonl", [question.row() for question in questions])
     model = ("--model", f"openai:{llama_server}#atlas")
-    code, (found,), err = command("calibrate", file, *model, "--m", 5, "--max-new-tokens", 6, "--out", out)
+    code, (found,), err = command(
+        "calibrate", file, *model, "--m", 5, "--config", "sampling.max_new_tokens=6", "--out", out
+    )
     assert code == 0, err
     assert found["n"] == 60
     assert found["base"]["accuracy"] > 0.2

@@ -35,7 +35,7 @@ def test_the_command_asks_a_server_that_it_probes_and_keeps_the_key_to_itself(
         }
         (tmp_path / "grid.yaml").write_text(json.dumps(content))
         call = ("run", tmp_path / "grid.yaml", "--out", tmp_path / "run", "--json")
-        code, rows, stderr = command(*call, "--api-key-file", tmp_path / "key")
+        code, rows, stderr = command(*call, "--config", f"server.api_key_file={tmp_path / 'key'}")
         assert code in (0, 1), stderr
         assert rows[0]["complete"]
         assert rows[0]["problems"] == code

@@ -41,7 +41,7 @@ def test_a_name_is_a_url_and_a_model(name: str, url: str, model: str | None) -> 
         ("openai:http://host/v1/chat/completions", "http://host/v1"),
         ("openai:http://host/v1/models#m", "http://host/v1"),
         *(
-            (name, "--api-key-file")
+            (name, "api_key_file")
             for name in (
                 f"http://user:{SECRET}@host/v1",
                 f"openai:https://{SECRET}@host/v1#m",
@@ -119,6 +119,6 @@ def test_a_key_file_without_a_key_is_refused(tmp_path: Path, content: bytes | No
     file = tmp_path / "key"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(UsageError, match="--api-key-file") as error:
+    with pytest.raises(UsageError, match="api_key_file") as error:
         read_api_key(file, {})
     assert "two words" not in str(error.value)

@@ -249,7 +249,7 @@ def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pyt
     )
     assert set(asked) == {"q0"}
     prompts = [len(prompt.token_ids) for prompt in PromptConfig(examples).prompts(MODEL, QUESTIONS)]
-    assert tokens.startswith(f"tokens: {sum(prompts):,} of prompts ({sum(prompts) // 70:,} a question), ")
+    assert tokens.startswith(f"tokens: {sum(prompts):,} of prompts ({sum(prompts) // 70:,} per question), ")
     assert tokens.endswith("at most 14,000 of answers")  # 70 questions, 2 temperatures, 10 draws of 10 tokens
     assert "passages of the few-shot examples are" in passages
     assert seconds.startswith("time: a single question took")

@@ -21,6 +21,7 @@ from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
+from semcal.fields.documents import without_values
 from semcal.fields.rows import (
     DOCUMENT,
     FIELDS,
@@ -64,7 +65,6 @@ from semcal.steps import Step
 FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
 #: Fewest labels of a field for figures of its own.
 ENOUGH = 20
-Figures = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,7 @@ class FieldStep(Step):
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
     cluster: ClusterConfig | None = None  # by default with the equivalence of the worker
+    accepted_only: bool = False  # `answer` has null for fields that are not accepted
 
     def __call__(self, rows: Sequence[Row], models: Any = None, *_: object) -> list[Row]:
         """Return the rows with probabilities, in their order."""
@@ -219,7 +220,10 @@ class FieldStep(Step):
         without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
         found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
         given = {id(row) for row in without}
-        return calibration.apply([next(found) if id(row) in given else row for row in rows])
+        applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
+        if not self.accepted_only:
+            return applied
+        return [row.set(answer=without_values(row["answer"], row[REVIEW])) for row in applied]
 
 
 def _limit(thresholds: Sequence[Threshold]) -> float | None:
@@ -485,7 +489,7 @@ def _is_own(row: Row) -> bool:
     return isinstance(row.json.get("schema"), Mapping)
 
 
-def _problems(report: Figures) -> list[str]:
+def _problems(report: Json) -> list[str]:
     problems = []
     if report["unlabeled"]:
         names = ", ".join(report["unlabeled"][:5])

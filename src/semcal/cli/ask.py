@@ -74,6 +74,7 @@ class AskOptions:
     )
     compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
+    fields: str | None = opt.FIELDS
     measure: str | None = Option(
         None,
         metavar="MEASURE",
@@ -221,7 +222,7 @@ def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question
         sampling = Sampling((method,), prompt, config, schema=schema.json)
         steps = (
             SampleStep(sampling, full=True, answer=calibration.answer_kind),
-            FieldStep(calibration),
+            FieldStep(calibration, accepted_only=opt.accepted_only(options.fields)),
         )
         with RowResults("ask", options.out, limit=options.limit) as results:
             for block in results.blocks(rows, *steps, workers=executor, cut=BLOCK):

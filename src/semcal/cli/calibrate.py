@@ -157,7 +157,7 @@ class CalibrateOptions:
         help="Judgment of the model on its answer that is used as a feature: self-assessment, p-true, "
         "verbalised or token-scores; may be repeated.",
     )
-    recalibrator: str | None = opt.RECALIBRATOR
+    recalibrator: str | None = opt.RARE_RECALIBRATOR
     temperatures: list[float] | None = setting(
         help="Sampling temperatures: 1, whose samples give the answer, and others whose samples are "
         "features; 1 and 0.5 by default.",
@@ -174,7 +174,7 @@ class CalibrateOptions:
     m_curve: bool = setting(False, help="Also report the gain with fewer samples: false by default.")
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
-    max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
@@ -188,7 +188,7 @@ class CalibrateOptions:
     limit: int | None = opt.LIMIT
     overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
-    device: str | None = opt.DEVICE
+    device: str | None = opt.RARE_DEVICE
     nli_device: str | None = opt.NLI_DEVICE
     dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
@@ -226,9 +226,9 @@ class CalibrateOptions:
             raise UsageError("--score is a column of rows, and --model samples answers; omit one of them")
         if self.model is not None and not has_samples:
             return
-        rejected = ["max_new_tokens", "answer_format", "fresh"]
+        rejected = ["answer_format", "fresh"]
         if self.model is None:
-            rejected += ["recalibrator", "few_shot", "system", "template", "vary", "show_prompt"]
+            rejected += ["few_shot", "system", "template", "vary", "show_prompt"]
         for name in rejected:
             if getattr(self, name) and not opt.is_from_file(name):
                 remedy = "omit it" if has_samples else "pass --model, or omit it"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from semcal.cli.console import as_shown
+from semcal.rows import Json
 from semcal.text.columns import aligned, width_of
 
-Figures = Mapping[str, Any]
 #: The figures that a reader looks for, with their names, in the order of a table.
 MAIN = {
     "n": "questions",
@@ -31,7 +31,7 @@ BESIDE = ("measure", "se", "interval", "risk", "by")
 VERDICTS = {True: "yes", False: "NO", None: "?"}
 
 
-def figure_lines(columns: Mapping[str, Figures], width: int, *, every: bool = False) -> list[str]:
+def figure_lines(columns: Mapping[str, Json], width: int, *, every: bool = False) -> list[str]:
     """Return a table of figures, one column for each entry; further tables if the width is too small.
 
     Without `every`, figures of `MAIN` alone.
@@ -51,7 +51,7 @@ def figure_lines(columns: Mapping[str, Figures], width: int, *, every: bool = Fa
     return lines
 
 
-def slice_lines(figures: Figures, column: str) -> list[str]:
+def slice_lines(figures: Json, column: str) -> list[str]:
     """Return a table of the calibration in each slice, and one of the risk where answers were given.
 
     Slices are the values of a column. "?" marks slices with too few questions to say.
@@ -105,7 +105,7 @@ def interval(ends: Sequence[float | None] | None) -> str:
     return "–" if ends is None else f"[{', '.join(map(number, ends))}]"
 
 
-def _names(figures: Figures, *, every: bool) -> Iterator[tuple[tuple[str, str | None], str]]:
+def _names(figures: Json, *, every: bool) -> Iterator[tuple[tuple[str, str | None], str]]:
     """Yield (key, inner key) and name of each row of a table."""
     from semcal.metrics import METRICS
 
@@ -119,7 +119,7 @@ def _names(figures: Figures, *, every: bool) -> Iterator[tuple[tuple[str, str | 
             yield from (((key, one), name if one is None else f"{name} {one}") for one in inner)
 
 
-def _cell(figures: Figures, key: str, inner: str | None) -> str:
+def _cell(figures: Json, key: str, inner: str | None) -> str:
     """Return a value, with its standard error and 95% interval if there are some."""
     value = figures.get(key) if inner is None else (figures.get(key) or {}).get(inner)
     error, ends = (figures.get(kind, {}).get(key) for kind in ("se", "interval"))

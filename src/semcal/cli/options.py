@@ -137,11 +137,8 @@ OUT = Option(
     callback=out_path,
     help="File to write instead of standard output. It is written completely or not at all.",
 )
-API_KEY_FILE = Option(
-    None,
-    "--api-key-file",
-    metavar="FILE",
-    help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default.",
+API_KEY_FILE = setting(
+    help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default."
 )
 TIMEOUT = Option(
     120.0, "--timeout", metavar="SECONDS", help="Largest duration of one attempt of a request, in seconds."
@@ -165,6 +162,9 @@ CONFIG = Option(
 )
 DEVICE = Option(
     None, help="Device of the models: cpu, cuda, cuda:1 or mps; the best available device by default."
+)
+RARE_DEVICE = setting(
+    help="Device of the models: cpu, cuda, cuda:1 or mps; the best available device by default."
 )
 NLI_DEVICE = setting(help="Device of the NLI model: that of the language model by default.")
 DTYPE = setting(
@@ -222,6 +222,12 @@ SCHEMA = Option(
     metavar="FILE",
     help="JSON Schema of structured answers: samples are JSON documents, and each field gets a confidence.",
 )
+FIELDS = Option(
+    None,
+    "--fields",
+    metavar="accepted",
+    help="With the calibration of --schema: leave values below the threshold out of the answer (null).",
+)
 GRADER = Option(
     "rules",
     metavar="GRADER",
@@ -257,6 +263,11 @@ MAX_NEW_TOKENS = Option(
     callback=countable,
     help="Longest generation, in tokens: 10 closed book, 32 open book by default.",
 )
+RARE_MAX_NEW_TOKENS = setting(
+    min=1,
+    callback=countable,
+    help="Longest generation, in tokens: 10 closed book, 32 open book by default.",
+)
 ANSWER_FORMAT = Option(
     None,
     "--answer-format",
@@ -273,6 +284,10 @@ RECALIBRATOR = Option(
     metavar="DIR",
     help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
     "model.",
+)
+RARE_RECALIBRATOR = setting(
+    help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
+    "model: none by default."
 )
 CALIBRATION = Option(
     None,
@@ -577,6 +592,11 @@ def holds_field_calibration(name: str) -> bool:
     return (Path(name) / FIELD_CALIBRATION.file).is_file()
 
 
+def accepted_only(fields: str | None) -> bool:
+    """Return whether --fields leaves out values below the threshold."""
+    return fields is not None and check_name(fields, ("accepted",), what="--fields") == "accepted"
+
+
 def open_schema(path: Path | None) -> Schema | None:
     """Load the JSON Schema of a file, and check it."""
     from semcal.fields.schema import parse_schema
@@ -799,10 +819,6 @@ class ServerOptions:
         chosen = {k: value for k, value in vars(self).items() if value is not None and value is not False}
         hosts_named = [name for name in names if name is not None and names_a_server(name)]
         if not hosts_named:
-            if "api_key_file" in chosen and not is_from_file("api_key_file"):
-                raise UsageError(
-                    "--api-key-file requires a model on a server (openai:URL#NAME); omit it for local models"
-                )
             return None
         from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
 
@@ -810,7 +826,7 @@ class ServerOptions:
         hosts = {Endpoint.parse(name).host: None for name in hosts_named}
         if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
             raise UsageError(
-                f"--api-key-file: the same API key would be sent to {' and '.join(hosts)}; set the key of "
-                f"--equivalence and --grader by {JUDGE_KEY_VARIABLE} (empty for none)"
+                f"server.api_key_file: the same API key would be sent to {' and '.join(hosts)}; set the "
+                f"key of --equivalence and --grader by {JUDGE_KEY_VARIABLE} (empty for none)"
             )
         return ServerSettings(api_key=key, announce=info, **chosen)

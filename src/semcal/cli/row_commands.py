@@ -355,6 +355,7 @@ class MeasureCommandOptions:
     file: str = opt.ROWS
     calibration: str | None = opt.CALIBRATION
     answer: str | None = opt.ANSWER
+    fields: str | None = opt.FIELDS
     t_alpha: float = opt.TALPHA
     g_alpha: float = opt.GALPHA
     columns: list[str] | None = opt.COLUMNS
@@ -462,8 +463,9 @@ def _measure_fields(options: MeasureCommandOptions) -> int:
     cluster = ClusterConfig(as_equivalence(calibration.equivalence), calibration.linkage)
     check = partial(check_structured, given=calibration.parsed)
     rows = open_rows(options.file, options.columns, check, fields=("id", "samples"), label="measure")
+    step = FieldStep(calibration, cluster, opt.accepted_only(options.fields))
     with RowResults("measure", options.out, limit=options.limit) as results:
-        for block in results.blocks(rows, FieldStep(calibration, cluster), cut=256):
+        for block in results.blocks(rows, step, cut=256):
             results.write(block)
     return results.bad.exit_code()
 

@@ -50,7 +50,12 @@ def probe(
         "OPENAI_BASE_URL by default.",
     ),
     fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
-    api_key_file: Path | None = opt.API_KEY_FILE,
+    api_key_file: Path | None = Option(
+        None,
+        "--api-key-file",
+        metavar="FILE",
+        help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default.",
+    ),
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:

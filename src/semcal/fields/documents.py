@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from semcal.errors import InputError
-from semcal.fields.schema import InvalidDocument, Json, Node, Schema, escaped
+from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped
 from semcal.files import fault
 from semcal.meaning.answer import split_reasoning
 
@@ -29,10 +29,10 @@ _FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
 _BRACKET = re.compile(r"\{")
 #: The value of a place that a sample does not have.
 ABSENT = object()
-Field = tuple[str, Hashable]
+FieldKey = tuple[str, Hashable]
 
 
-def read_document(schema: Schema, text: str | None) -> Json:
+def read_document(schema: Schema, text: str | None) -> JsonValue:
     """Return the document in a generation; InvalidDocument if there is none that is valid.
 
     The document may stand in a fence or among other text, after reasoning.
@@ -74,15 +74,15 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys)
 class Keys:
     """Equality of values in one row: by their keys, and by what an equivalence or a tolerance has joined."""
 
-    joined: Mapping[Field, Hashable] = field(default_factory=dict)
+    joined: Mapping[FieldKey, Hashable] = field(default_factory=dict)
 
-    def of(self, node: Node, value: Json) -> Hashable:
+    def of(self, node: Node, value: JsonValue) -> Hashable:
         """Return what equal values of the field have in common."""
         key = node.key(value)
         return self.joined.get((node.path, key), key) if self.joined else key
 
 
-def join_numbers(node: Node, values: Iterable[Json], joined: dict[Field, Hashable]) -> None:
+def join_numbers(node: Node, values: Iterable[JsonValue], joined: dict[FieldKey, Hashable]) -> None:
     """Join numbers whose difference to the smallest of them is within the tolerance of the field."""
     numbers = sorted({value for value in values if isinstance(value, int | float)})
     first: float | None = None
@@ -92,7 +92,7 @@ def join_numbers(node: Node, values: Iterable[Json], joined: dict[Field, Hashabl
         joined[node.path, node.key(number)] = node.key(first)
 
 
-def leaves_of(node: Node, value: Json) -> Iterator[tuple[Node, Json]]:
+def leaves_of(node: Node, value: JsonValue) -> Iterator[tuple[Node, JsonValue]]:
     """Yield each leaf of a value with its node."""
     if node.kind == "leaf":
         yield node, value
@@ -109,7 +109,7 @@ def leaves_of(node: Node, value: Json) -> Iterator[tuple[Node, Json]]:
 # ---- The document that samples agree on
 
 
-def agreed_document(schema: Schema, documents: Sequence[Json], keys: Keys) -> Json:
+def agreed_document(schema: Schema, documents: Sequence[JsonValue], keys: Keys) -> JsonValue:
     """Return the document of the most frequent values, valid under the schema.
 
     If the most frequent values together are not valid, the result is the sample that shares most values with
@@ -122,7 +122,7 @@ def agreed_document(schema: Schema, documents: Sequence[Json], keys: Keys) -> Js
         return documents[int(agreement.argmax())]
 
 
-def _agreed(node: Node, values: Sequence[Json], keys: Keys, *, may_lack: bool = True) -> Json:
+def _agreed(node: Node, values: Sequence[JsonValue], keys: Keys, *, may_lack: bool = True) -> JsonValue:
     """Return the value that samples agree on, None for an empty field; `values` may hold None."""
     if not may_lack and not node.nullable:
         values = [value for value in values if value is not None] or values
@@ -138,7 +138,7 @@ def _agreed(node: Node, values: Sequence[Json], keys: Keys, *, may_lack: bool = 
         present = [value for value in present if str(value[node.tag]) == tag]
         node = node.variants[tag]
     counts = Counter(name for value in present for name in value)
-    agreed: dict[str, Json] = {}
+    agreed: dict[str, JsonValue] = {}
     for name in dict.fromkeys((*node.properties, *counts)):
         child, is_required = (node.child(name), name in node.required) if name in counts else (None, False)
         if child is None or (name not in node.properties and 2 * counts[name] < len(present)):
@@ -154,7 +154,7 @@ def _agreed(node: Node, values: Sequence[Json], keys: Keys, *, may_lack: bool = 
     return agreed
 
 
-def _commonest(node: Node, values: Sequence[Json], keys: Keys) -> Json:
+def _commonest(node: Node, values: Sequence[JsonValue], keys: Keys) -> JsonValue:
     """Return the commonest wording of the most frequent value; the first of several."""
     if not values:
         return None
@@ -165,7 +165,7 @@ def _commonest(node: Node, values: Sequence[Json], keys: Keys) -> Json:
     return max(wordings, key=lambda value: counts[repr(value)])
 
 
-def _agreed_list(node: Node, lists: Sequence[list[Json]], keys: Keys) -> list[Json]:
+def _agreed_list(node: Node, lists: Sequence[list[JsonValue]], keys: Keys) -> list[JsonValue]:
     assert node.items is not None
     element = node.items
     if node.ordered or element.kind != "leaf":
@@ -181,7 +181,7 @@ def _agreed_list(node: Node, lists: Sequence[list[Json]], keys: Keys) -> list[Js
     length = Counter(map(len, distinct)).most_common(1)[0][0]
     chosen = [key for key, count in counts.most_common(length) if 2 * count >= len(lists)]
     chosen = [key for key in counts if key in chosen]  # in order of appearance
-    by_key: dict[Hashable, list[Json]] = {key: [] for key in chosen}
+    by_key: dict[Hashable, list[JsonValue]] = {key: [] for key in chosen}
     for one in lists:
         for item in one:
             if (key := keys.of(element, item)) in by_key:
@@ -189,33 +189,42 @@ def _agreed_list(node: Node, lists: Sequence[list[Json]], keys: Keys) -> list[Js
     return [_commonest(element, by_key[key], keys) for key in chosen]
 
 
-def _slots(element: Node, lists: Sequence[list[Json]], length: int, keys: Keys) -> list[list[Json]]:
+def _slots(element: Node, lists: Sequence[list[JsonValue]], length: int, keys: Keys) -> list[list[JsonValue]]:
     """Align lists of objects to the list of the commonest length that agrees most with the others."""
     candidates = [one for one in lists if len(one) == length]
-    totals = []
-    for one in candidates:
-        pairs = (_agreement(element, one, keys, other) for other in candidates)
-        totals.append(sum(matrix[linear_sum_assignment(-matrix)].sum() for matrix in pairs))
+    agreement = _agreement(element, [item for one in candidates for item in one], keys)
+    blocks = agreement.reshape(len(candidates), length, len(candidates), length)
+    totals = [
+        sum(block[linear_sum_assignment(-block)].sum() for block in blocks[i].transpose(1, 0, 2))
+        for i in range(len(candidates))
+    ]
     pivot = candidates[int(np.argmax(totals))]
-    slots: list[list[Json]] = [[] for _ in pivot]
-    for one in lists:
-        for place, item in aligned(element, pivot, one, keys).items():
+    slots: list[list[JsonValue]] = [[] for _ in pivot]
+    for matched in aligned(element, pivot, lists, keys):
+        for place, item in matched.items():
             slots[place].append(item)
     return slots
 
 
-def aligned(element: Node, pivot: Sequence[Json], other: Sequence[Json], keys: Keys) -> dict[int, Json]:
-    """Return the element of another list for each place of a list, by greatest total agreement.
+def aligned(
+    element: Node, pivot: Sequence[JsonValue], lists: Sequence[Sequence[JsonValue]], keys: Keys
+) -> list[dict[int, JsonValue]]:
+    """Return the element of each list for each place of the pivot, by greatest total agreement.
 
     Elements that agree in no leaf are not matched.
     """
-    agreement = _agreement(element, pivot, keys, other)
-    rows, columns = linear_sum_assignment(-agreement)
-    return {int(i): other[int(j)] for i, j in zip(rows, columns) if agreement[i, j] > 0}
+    agreement = _agreement(element, pivot, keys, [item for one in lists for item in one])
+    matched, start = [], 0
+    for one in lists:
+        block = agreement[:, start : start + len(one)]
+        pairs = zip(*linear_sum_assignment(-block))
+        matched.append({int(i): one[int(j)] for i, j in pairs if block[i, j] > 0})
+        start += len(one)
+    return matched
 
 
 def _agreement(
-    node: Node, values: Sequence[Json], keys: Keys, others: Sequence[Json] | None = None
+    node: Node, values: Sequence[JsonValue], keys: Keys, others: Sequence[JsonValue] | None = None
 ) -> NDArray[np.float64]:
     """Return the number of equal leaves of each pair of values; shape (len(values), len(others))."""
     codes: dict[Hashable, int] = {}
@@ -233,6 +242,21 @@ def _agreement(
     return np.array([np.minimum(row, second).sum(1) for row in first]).reshape(len(first), len(second))
 
 
+def without_values(document: JsonValue, paths: Iterable[str]) -> JsonValue:
+    """Return a document with null at these paths."""
+    document = json.loads(json.dumps(document))
+    for path in paths:
+        *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+        inner = document
+        for part in above:
+            inner = inner[int(part)] if isinstance(inner, list) else inner[part]
+        if isinstance(inner, list):
+            inner[int(last)] = None
+        elif last in inner:
+            inner[last] = None
+    return document
+
+
 # ---- The items of a document
 
 
@@ -242,11 +266,11 @@ class Item:
 
     path: str  # JSON Pointer
     node: Node
-    value: Json
-    values: Sequence[Json]  # of each sample; ABSENT if it does not have the element
+    value: JsonValue
+    values: Sequence[JsonValue]  # of each sample; ABSENT if it does not have the element
 
 
-def items_of(schema: Schema, document: Json, samples: Sequence[Json], keys: Keys) -> list[Item]:
+def items_of(schema: Schema, document: JsonValue, samples: Sequence[JsonValue], keys: Keys) -> list[Item]:
     """Return the items of a document, compared with valid samples.
 
     An empty field of an object is an item, with the value None. An empty list has no items.
@@ -254,7 +278,9 @@ def items_of(schema: Schema, document: Json, samples: Sequence[Json], keys: Keys
     return list(_items(schema.root, "", document, samples, keys))
 
 
-def _items(node: Node, path: str, value: Json, samples: Sequence[Json], keys: Keys) -> Iterator[Item]:
+def _items(
+    node: Node, path: str, value: JsonValue, samples: Sequence[JsonValue], keys: Keys
+) -> Iterator[Item]:
     if node.kind == "leaf":
         yield Item(path, node, value, samples)
     elif node.kind == "list":
@@ -271,7 +297,7 @@ def _items(node: Node, path: str, value: Json, samples: Sequence[Json], keys: Ke
 
 
 def _list_items(
-    node: Node, path: str, value: Sequence[Json], samples: Sequence[Json], keys: Keys
+    node: Node, path: str, value: Sequence[JsonValue], samples: Sequence[JsonValue], keys: Keys
 ) -> Iterator[Item]:
     assert node.items is not None
     element = node.items
@@ -279,7 +305,7 @@ def _list_items(
     if node.ordered:
         matched = [dict(enumerate(one)) for one in lists]
     elif element.kind != "leaf":
-        matched = [aligned(element, value, one, keys) for one in lists]
+        matched = aligned(element, value, lists, keys)
     else:
         held = [{keys.of(element, item): item for item in reversed(one)} for one in lists]
         own = [keys.of(element, item) for item in value]
@@ -292,7 +318,7 @@ def _list_items(
 # ---- Correctness
 
 
-def read_reference(schema: Schema, reference: Json) -> Json:
+def read_reference(schema: Schema, reference: JsonValue) -> JsonValue:
     """Return a reference with numbers and dates read; InputError if it is not valid under the schema."""
     try:
         return schema.root.read(reference if isinstance(reference, Mapping) else [], reference=True)
@@ -301,7 +327,7 @@ def read_reference(schema: Schema, reference: Json) -> Json:
 
 
 def grade_document(
-    schema: Schema, document: Json, reference: Json, keys: Keys
+    schema: Schema, document: JsonValue, reference: JsonValue, keys: Keys
 ) -> tuple[dict[str, bool], bool]:
     """Return the correctness of each item by its path, and whether no value of the reference is missing.
 
@@ -314,12 +340,12 @@ def grade_document(
     return correct, all(item.values[0] is not ABSENT and item.values[0] is not None for item in stated)
 
 
-def _accepted(reference: Json) -> list[Json]:
+def _accepted(reference: JsonValue) -> list[JsonValue]:
     is_any = isinstance(reference, Mapping) and reference.keys() == {"any_of"}
     return list(reference["any_of"]) if is_any else [reference]
 
 
-def _is_accepted(node: Node, value: Json, reference: Json, keys: Keys) -> bool:
+def _is_accepted(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> bool:
     for accepted in _accepted(None if reference is ABSENT else reference):
         if keys.of(node, value) == keys.of(node, accepted):
             return True
@@ -329,7 +355,7 @@ def _is_accepted(node: Node, value: Json, reference: Json, keys: Keys) -> bool:
     return False
 
 
-def _chosen(node: Node, value: Json, reference: Json, keys: Keys) -> Json:
+def _chosen(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> JsonValue:
     """Choose the alternatives of a reference's elements that a document holds."""
     if node.kind == "list" and isinstance(reference, list) and node.items is not None:
         element = node.items

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from semcal.errors import InputError, shown
 from semcal.fields.documents import (
     ABSENT,
-    Field,
+    FieldKey,
     Item,
     Keys,
     agreed_document,
@@ -27,7 +27,7 @@ from semcal.fields.documents import (
     read_document,
     read_reference,
 )
-from semcal.fields.schema import InvalidDocument, Json, Node, Schema, parse_schema
+from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, parse_schema
 from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.models.equivalence import needs_no_model
 from semcal.rows import AnswerKind, Row
@@ -79,7 +79,7 @@ class SampledDocuments:
     """The valid documents of a row's samples, the number of all samples, and the equality of values."""
 
     schema: Schema
-    documents: Sequence[Json]
+    documents: Sequence[JsonValue]
     m: int
     keys: Keys
     reasons: Sequence[str] = ()  # of invalid samples
@@ -102,10 +102,10 @@ def read_samples(
             except InvalidDocument as error:
                 reasons.append(str(error))
         read.append((of_row, documents, reasons))
-    joined: list[dict[Field, Any]] = [{} for _ in rows]
+    joined: list[dict[FieldKey, Any]] = [{} for _ in rows]
     to_compare: list[tuple[int, Node, Row]] = []
     for number, (_, documents, _) in enumerate(read):
-        by_field: dict[str, tuple[Node, dict[Any, Json]]] = {}
+        by_field: dict[str, tuple[Node, dict[Any, JsonValue]]] = {}
         for document in documents:
             for node, value in leaves_of(read[number][0].root, document):
                 by_field.setdefault(node.path, (node, {}))[1].setdefault(node.key(value), value)
@@ -160,7 +160,7 @@ def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
     return row.set(answer=answer, fields=described, **counts)
 
 
-def _stated(row: Row, schema: Schema, key: str) -> Json:
+def _stated(row: Row, schema: Schema, key: str) -> JsonValue:
     value = row.json.get(key)
     if value is None:
         raise InputError(f"{key!r} is missing, the document that is judged. Add it, or leave --answer out")
@@ -258,7 +258,7 @@ def labeled_fields(rows: Iterable[Row]) -> set[str]:
     """Return the fields that the reference of at least one row mentions, and all fields above them."""
     found: set[str] = set()
 
-    def visit(value: Json, path: str) -> None:
+    def visit(value: JsonValue, path: str) -> None:
         found.add(path)
         if isinstance(value, Mapping):
             for name, item in value.items():

@@ -20,7 +20,7 @@ from semcal.errors import InputError, shown
 from semcal.files import dumps
 from semcal.text.normal_form import normal_form
 
-Json: TypeAlias = Any
+JsonValue: TypeAlias = Any
 """A value of JSON."""
 
 #: Largest number of leaf paths of a schema.
@@ -133,7 +133,7 @@ class Node:
 
     # ---- Validation
 
-    def read(self, value: Json, place: str = "", *, reference: bool = False) -> Json:
+    def read(self, value: JsonValue, place: str = "", *, reference: bool = False) -> JsonValue:
         """Return the value with numbers and dates read; InvalidDocument if it is not valid.
 
         In a `reference` null is valid everywhere, and a leaf may hold alternatives: {"any_of": [...]}, or for
@@ -169,12 +169,12 @@ class Node:
                 raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
         return value
 
-    def _alternatives(self, value: Json) -> list[Json] | None:
+    def _alternatives(self, value: JsonValue) -> list[JsonValue] | None:
         if isinstance(value, Mapping) and value.keys() == {"any_of"} and isinstance(value["any_of"], list):
             return value["any_of"]
         return value if isinstance(value, list) and self.items is None and not self.is_free else None
 
-    def _read_object(self, value: Json, place: str, reference: bool) -> Json:
+    def _read_object(self, value: JsonValue, place: str, reference: bool) -> JsonValue:
         if not isinstance(value, Mapping):
             raise _invalid(place, f"an object is expected, got {shown(value)}")
         if self.tag and str(tag := value.get(self.tag)) not in self.variants:
@@ -191,7 +191,7 @@ class Node:
             for name, item in value.items()
         }
 
-    def _read_leaf(self, value: Json, place: str) -> Json:
+    def _read_leaf(self, value: JsonValue, place: str) -> JsonValue:
         if isinstance(value, str):
             if "string" not in self.types and {"number", "integer"} & {*self.types}:
                 value = _number(value)
@@ -208,7 +208,7 @@ class Node:
 
     # ---- Equality
 
-    def key(self, value: Json) -> Hashable:
+    def key(self, value: JsonValue) -> Hashable:
         """Return what equal values of the field have in common.
 
         Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
@@ -271,7 +271,7 @@ class Schema:
         return sha256(dumps(_canonical(self.json)).encode()).hexdigest()[:32]
 
 
-def parse_schema(json: Json) -> Schema:
+def parse_schema(json: JsonValue) -> Schema:
     """Return the tree of fields of a JSON Schema; InputError with the place of what is not supported.
 
     >>> schema = parse_schema({"type": "object", "properties": {"total": {"type": "number"}}})
@@ -303,7 +303,7 @@ class _Parser:
     document: Mapping[str, Any]
     n_nodes: int = 0
 
-    def node(self, json: Json, path: str, place: str, trail: tuple[str, ...]) -> Node:
+    def node(self, json: JsonValue, path: str, place: str, trail: tuple[str, ...]) -> Node:
         """Return the node of a schema at a `place`; `trail` holds the references that lead there."""
         self.n_nodes += 1
         if self.n_nodes > 20 * MOST_LEAVES:  # references to references may multiply
@@ -344,7 +344,7 @@ class _Parser:
         return Node(path, "leaf", types=tuple(kinds), rules=json, **common)
 
     def _resolved(
-        self, json: Json, place: str, trail: tuple[str, ...]
+        self, json: JsonValue, place: str, trail: tuple[str, ...]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Follow references and merge `allOf`."""
         if json is True:
@@ -375,7 +375,7 @@ class _Parser:
                 merged = {**inner, **merged}
         return merged, trail
 
-    def _at(self, ref: str, place: str) -> Json:
+    def _at(self, ref: str, place: str) -> JsonValue:
         value: Any = self.document
         for part in ref.removeprefix("#").split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
@@ -440,7 +440,7 @@ class _Parser:
         )
 
 
-def _checked(json: Json, place: str) -> dict[str, Any]:
+def _checked(json: JsonValue, place: str) -> dict[str, Any]:
     """Return a copy of a schema; InputError if a keyword has a value of another type."""
     if not isinstance(json, Mapping):
         raise InputError(f"'schema' {place}: a schema must be an object, got {shown(json)}. Correct it")
@@ -495,7 +495,7 @@ def _moved(node: Node, path: str) -> Node:
     return moved(node)
 
 
-def _canonical(json: Json) -> Json:
+def _canonical(json: JsonValue) -> JsonValue:
     """Return a schema with sorted keys, without notes that do not change values."""
     if isinstance(json, Mapping):
         notes = ("title", "examples", "$schema", "$id", "$comment")
@@ -513,7 +513,7 @@ def _number(text: str) -> float | int | None:
     return float(digits) if "." in digits or len(digits) > 300 else int(digits)
 
 
-def _is_number(value: Json) -> bool:
+def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
@@ -521,11 +521,11 @@ def _is_whole(number: float) -> bool:
     return abs(number - round(number)) < 1e-9 * max(1.0, abs(number))
 
 
-def _are_distinct(values: list[Json]) -> bool:
+def _are_distinct(values: list[JsonValue]) -> bool:
     return len({dumps(value) for value in values}) == len(values)
 
 
-def _equal(first: Json, second: Json) -> bool:
+def _equal(first: JsonValue, second: JsonValue) -> bool:
     """Return whether two values of JSON are equal: true is not 1."""
     return first == second and isinstance(first, bool) == isinstance(second, bool)
 

@@ -152,7 +152,7 @@ class SampleRequest:
     #: The part of a sample's text to score; cut samples have `Generation.rescored`.
     cut: GenerationCut | None = None
     first: int = 0  # index of the first sample: earlier samples are omitted, the others do not change
-    schema: Mapping[str, Any] | None = None  # JSON Schema of the answers, which a server enforces
+    schema: Mapping[str, Any] | None = None  # JSON Schema; a server makes the answers follow it
 
 
 @dataclass(frozen=True)

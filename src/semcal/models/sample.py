@@ -137,7 +137,7 @@ class Sampling:
     config: SamplingConfig = field(default_factory=SamplingConfig)
     seeds: tuple[int, ...] = ()  # one seed per run; the default is one run with the seed of `config`
     first: int = 0  # index of the first sample: earlier samples are omitted
-    schema: Json | None = None  # JSON Schema of structured answers, which a server enforces
+    schema: Json | None = None  # JSON Schema of structured answers, sent to a server
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", self.seeds or (self.config.seed,))
@@ -562,9 +562,9 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
     """Return sentences about the tokens of a sampling, and the time of the first question.
 
     For a server without a tokenizer, tokens are estimated from characters. If a server needs N > 1 requests
-    for a question, a cache for prompts leaves P (N − f (N − 1)) of their P N prompt tokens to pay, with f the
-    cached share times its discount; the sentence gives f = 0.5 and 0.9. A server that may charge gets no
-    request.
+    for a question, a prompt cache reduces the cost of their P N prompt tokens to that of P (N − f (N − 1)),
+    where f is the cached share times its discount; the sentence gives f = 0.5 and 0.9. A server that may
+    charge gets no request.
     """
     asking, ways = sampling.asking, len(sampling.recalibrators)
     n, about, tokens, requests, characters, repeated = len(questions), "", 0, 0, 0, 0

@@ -713,7 +713,7 @@ class ServerClient:
         if status in (401, 403):
             advice = "Check the API key in" if self.api_key else "Pass an API key in"
             ours = self.settings.api_key or not self.api_key
-            return f". {advice} " + (f"{KEY_VARIABLE} or --api-key-file" if ours else "OPENAI_API_KEY")
+            return f". {advice} " + (f"{KEY_VARIABLE} or server.api_key_file" if ours else "OPENAI_API_KEY")
         return ". Pass the URL of the redirect" if status is not None and status < 400 else ""
 
 

@@ -352,7 +352,7 @@ class ServerModel:
     ) -> SamplesByWay:
         """Request all samples at once, and collect them by prompt and way.
 
-        With a schema the messages of the chat are sent, since servers enforce a schema for chats only.
+        A schema is sent with the messages of a chat, because servers apply it only there.
         """
         prompts, max_new_tokens, schema = request.prompts, request.max_new_tokens, request.schema
         if schema is not None:

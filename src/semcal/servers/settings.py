@@ -53,12 +53,12 @@ class Endpoint:
         if "@" in (behind if between else address).partition("/")[0]:
             raise UsageError(
                 "URL of the server: it contains a user name or a password, which would be stored in records. "
-                f"Remove it, and pass the API key in {KEY_VARIABLE} or --api-key-file"
+                f"Remove it, and pass the API key in {KEY_VARIABLE} or server.api_key_file"
             )
         if "?" in address or "#" in address:
             raise UsageError(
                 "URL of the server: it has a query (?...) or a fragment (#...), which would be stored in "
-                f"records; {_EXPECTED}. Pass the API key in {KEY_VARIABLE} or --api-key-file"
+                f"records; {_EXPECTED}. Pass the API key in {KEY_VARIABLE} or server.api_key_file"
             )
         if not between or scheme.lower() not in ("http", "https"):
             fault = "does not begin with http:// or https://"
@@ -169,11 +169,13 @@ def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.e
             first = lines.readline(_KEY_LENGTH + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"--api-key-file: {file} cannot be read: {reason}") from None
+        raise UsageError(f"server.api_key_file: {file} cannot be read: {reason}") from None
     if not (key := first.strip()) or len(first) > _KEY_LENGTH:
         fault = f"has more than {_KEY_LENGTH} letters" if key else "is empty"
-        raise UsageError(f"--api-key-file: the first line of {file} {fault}. Put the key on the first line")
-    return _check_key(key, f"--api-key-file: {file}")
+        raise UsageError(
+            f"server.api_key_file: the first line of {file} {fault}. Put the key on the first line"
+        )
+    return _check_key(key, f"server.api_key_file: {file}")
 
 
 def key_for(endpoint: Endpoint, api_key: str | None) -> str | None:
