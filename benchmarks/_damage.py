@@ -110,10 +110,10 @@ def faults_of(ended: Ended) -> list[str]:
         f"traceback of {ended.fault}": ended.fault is not None,
         "a traceback is printed": "Traceback (most recent" in ended.stderr,
         f"exit code {ended.code}": ended.code not in (0, 1, 2),
-        "fails without a word": ended.fault is None and ended.code != 0 and not ended.stderr.strip(),
+        "fails without a message": ended.fault is None and ended.code != 0 and not ended.stderr.strip(),
         f"took {ended.seconds:.0f} s": ended.seconds > PATIENCE,
         f"a line of {longest} characters": longest > LONGEST,
-        "a warning of Python": PYTHON_WARNING.search(ended.stderr) is not None,
+        "a warning from Python": PYTHON_WARNING.search(ended.stderr) is not None,
     }
     return [fault for fault, broken in rules.items() if broken]
 

@@ -104,10 +104,10 @@ def _faults(server: Running, confidence: float, lines: list[str]) -> list[str]:
     replies += _sum('requests_total{outcome="abstained"}', metrics)
     rules = {
         "the server is dead": server.get("/health").status_code != 200,
-        "the next reply is another": _confidence(server) != confidence,
+        "the next reply differs": _confidence(server) != confidence,
         "a request got 500": any('"status": 500' in line or '"error"' in line for line in lines),
         "replies are neither logged nor counted as lost": kept + lost != replies,
-        "the log holds other words than lines of JSON": not all(line.startswith("{") for line in lines),
+        "the log holds lines that are not JSON": not all(line.startswith("{") for line in lines),
         f"more than {LOGGED} bytes are logged": sum(map(len, lines)) > LOGGED,
     }
     return [rule for rule, broken in rules.items() if broken]
@@ -140,7 +140,7 @@ def _silent(server: Running, random: Random) -> Found:
                 connection.sendall(HEAD[: random.randrange(1, len(HEAD))].encode())
         server.read_for(30.0)
         is_alive = server.get("/health").status_code == 200
-    return f"{n} silent connections", [] if is_alive else ["silent connections keep others out"]
+    return f"{n} silent connections", [] if is_alive else ["silent connections block others"]
 
 
 def _slow(server: Running, random: Random) -> Found:
@@ -206,7 +206,7 @@ def _locked(server: Running, random: Random) -> Found:
         other.execute(random.choice(("COMMIT", "ROLLBACK")))
     rules = {
         "a lock costs replies": statuses != {200} or label not in (404, 503),
-        "a lock is not said": said != "cannot be written",
+        "a lock is not reported": said != "cannot be written",
     }
     return f"{n} requests behind a lock", [rule for rule, broken in rules.items() if broken]
 

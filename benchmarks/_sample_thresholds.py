@@ -2,8 +2,8 @@
 
 `samples` prints these rows. Random questions of a set are labeled. The others measure the coverage, and how
 often more of their answers are wrong than the risk allows ("exceeded", which also happens by chance, since
-they are few). "all labels" is the default of `semcal calibrate`. "two in five" learns a map from three in five
-labels and tests the threshold on the others; it has few splits, since each learns a map.
+they are few). "all labels" is the default of `semcal calibrate`. "two in five" learns a map from three in
+five labels and tests the threshold on the others; it has few splits, since each learns a map.
 """
 
 from __future__ import annotations

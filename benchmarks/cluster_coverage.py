@@ -32,7 +32,7 @@ DATA_SETS, RESAMPLES = 200, 200
 NAMES = ("accuracy", "brier", "gain", "auroc", "ace")
 TOKENS, VOCABULARY = 4, 20
 #: Beta distributions of calibrated confidences; shares of members that take the number of their group.
-CALIBRATED = {"67 % right, sharp": (0.6, 0.3), "92 % right": (6, 0.5)}
+CALIBRATED = {"67% correct, sharp": (0.6, 0.3), "92% correct": (6, 0.5)}
 ALIKE = {"alike": 1.0, "half alike": 0.5, "not": 0.0}
 SIZED, DRAWS = 500, 199
 #: Numbers of groups of a data set, of groups with varied size, and of questions of a fit.
@@ -79,7 +79,12 @@ def metrics_held() -> list[dict[str, Any]]:
                         one = drawn.interval(0, name)
                         hits[name][place] += not (one.low > true[name] or true[name] > one.high)
             rows += [
-                {"groups": groups, "chances": "{} to {}".format(*world), "true ACE": world[2], "metric": name}
+                {
+                    "groups": groups,
+                    "probabilities": "{} to {}".format(*world),
+                    "true ACE": world[2],
+                    "metric": name,
+                }
                 | dict(zip(("questions drawn", "groups drawn"), (count / DATA_SETS).tolist()))
                 for name, count in hits.items()
             ]

@@ -111,21 +111,21 @@ def column(found: dict[str, Any], ours: Sequence[Partition], timed: Sequence[int
     cases = found["cases"]
     twice = [sum(map(len, partition)) > M for partition in cases["own"]]
     labels = {name: same(cases["same"], cases[name]) for name in ("entailment first", "small letters")}
-    assert same([cases["own"][i] for i in timed], cases["wide"]) == 1, "the wide model decides otherwise"
+    assert same([cases["own"][i] for i in timed], cases["wide"]) == 1, "the wide model decides differently"
     return {
         "version": found["version"],
-        "pairs a question": found["pairs"],
-        "CPU ms a question": found["CPU"] * 1000,
-        "CPU ms a question, wide": found["CPU wide"] * 1000,
-        "partition is semcal's": same(ours, cases["own"]),
-        "partition is semcal's, same texts": same(ours, cases["same"]),
-        "partition depends on the samples' order": depends_on_order(cases["same"], cases["reversed"]),
+        "pairs per question": found["pairs"],
+        "CPU ms per question": found["CPU"] * 1000,
+        "CPU ms per question, wide": found["CPU wide"] * 1000,
+        "same partition as semcal": same(ours, cases["own"]),
+        "same partition as semcal, same texts": same(ours, cases["same"]),
+        "partition depends on the order of samples": depends_on_order(cases["same"], cases["reversed"]),
         "questions with an answer in two meanings": sum(twice),
         "entropy of log-likelihoods -1, NaN, -2": found["NaN"],
-        "its evaluation takes a NaN for": found["evaluated"],
+        "its evaluation reads NaN as": found["evaluated"],
         "entropy of one sample": found["one"].split(":")[0],
         "same partitions, entailment as label 0": labels["entailment first"],
-        "same partitions, labels in small letters": labels["small letters"],
+        "same partitions, labels in lower case": labels["small letters"],
         "partition of velis, nothing, ana velis, nothing": str(found["empty"]),
     }
 

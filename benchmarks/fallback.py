@@ -38,7 +38,14 @@ from semcal.grading.rules import RuleGrader
 CONNECTIONS = 4
 ALONE = 2  # number of models that are also asked alone, the small one first
 QUICK = {"ALONE": 0}
-HEAD = ("answers", "answered", "wrong among answered", "right of all", "tokens a question", "s a question")
+HEAD = (
+    "answers",
+    "answered",
+    "wrong among answered",
+    "correct among all",
+    "tokens per question",
+    "s per question",
+)
 
 
 @dataclass(frozen=True)

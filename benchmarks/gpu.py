@@ -145,8 +145,8 @@ def rows(setting: Setting) -> Iterator[dict[str, Any]]:
         return {
             "what": what,
             "seconds": one.seconds,
-            "questions a second": questions / one.seconds,
-            "samples a second": samples / one.seconds if samples else None,
+            "questions per second": questions / one.seconds,
+            "samples per second": samples / one.seconds if samples else None,
             "memory, MB": one.memory,
         }
 
@@ -176,12 +176,12 @@ def rows(setting: Setting) -> Iterator[dict[str, Any]]:
     [drawn] = model.sample(SampleRequest(asked, recalibrators=[Temperature(T)], m=1, max_new_tokens=STEPS))[0]
     answers = [[draw.token_ids for draw in draws] for draws in drawn]
     features = measured(lambda: model.features(asked, answers), setting.device, before=lambda: forget(model))
-    yield row("features of one answer each", features, len(asked), 0)
+    yield row("features, one answer each", features, len(asked), 0)
     fit = measured(
         lambda: fit_temperatures(features.found, model.logits, losses=[("NLL", None)]), setting.device
     )
     fitted = fit.found[0].certificate.temperature
-    yield row(f"exact TS on them: {fitted:.2f} of answers drawn at {T}", fit, len(asked), 0)
+    yield row(f"exact TS on them: {fitted:.2f} for answers sampled at T = {T}", fit, len(asked), 0)
 
 
 def _within(asked: Sequence[Prompt], vocabulary: int) -> list[Prompt]:

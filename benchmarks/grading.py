@@ -30,8 +30,8 @@ def results() -> list[dict[str, Any]]:
     short = [row for row in rows if row.system == "FiD"]
     once = [next(group) for _, group in groupby(sorted(rows, key=_references), key=_references)]
     return [
-        measured("short answers (FiD), one a question", short),
-        measured("one answer a question, any system", once),
+        measured("short answers (FiD), one per question", short),
+        measured("one answer per question, any system", once),
         measured("all answers, sentences of chat models among them", rows),
     ]
 
@@ -48,8 +48,8 @@ def measured(what: str, rows: Sequence[Judged]) -> dict[str, Any]:
         "answers": what,
         "n": len(rows),
         "mean length": mean(len(row.answer) for row in rows),
-        "ms an answer": milliseconds,
-        "of it the answer's normal form": forms,
+        "ms per answer": milliseconds,
+        "of which normal form of the answer": forms,
         "to reach": f"≤ {TARGET}",
     }
 

@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         ("Grading with and without the question", question_table(rows)),
         ("Each rule alone, and one after another", rules_table(rows)),
         ("Grading with and without the number and date normal forms", normal_forms_table(rows)),
-        ("Labelled pairs: joined by normal form, kept apart by values", pairs_table(folder)),
+        ("Labeled pairs: joined by normal form, separated by values", pairs_table(folder)),
     ):
         print(f"### {title}\n", *lines, "", sep="\n")
 
@@ -260,7 +260,7 @@ def question_table(rows: Sequence[Judged]) -> list[str]:
             (group, system, len(part), tally(part, before).agreement, tally(part, after).agreement)
         )
         body.append((*cells, sum(moved), len(moved) - sum(moved)))
-    header = ("data", "system", "answers", "without", "with", "difference", "now as people", "no longer")
+    header = ("data", "system", "answers", "without", "with", "difference", "newly agree", "newly disagree")
     return _table(header, body)
 
 
@@ -306,11 +306,11 @@ def changes_table(
         moved = [after[k][0] == rows[k].correct for k in mine if before[k][0] != after[k][0]]
         cells = (f"{shares[0]:.4f}", f"{shares[1]:.4f}", f"{shares[1] - shares[0]:+.4f}")
         body.append((group, system, len(part), *cells, sum(moved), len(moved) - sum(moved)))
-    header = ("data", "system", "answers", "before", "after", "difference", "now as people", "no longer")
+    header = ("data", "system", "answers", "before", "after", "difference", "newly agree", "newly disagree")
     yield from _table(header, body)
     if show:
         for row, old, new in changed:
-            side = "now as people" if new[0] == row.correct else "no longer"
+            side = "newly agree" if new[0] == row.correct else "newly disagree"
             yield f"{side}: {old[1]} -> {new[1]}: {row.answer[:80]!r}, {list(row.references)[:4]}"
 
 

@@ -48,7 +48,7 @@ POPULATIONS: dict[str, tuple[tuple[float, float], int, Curve]] = {
     "crossing": ((2, 0.8), 16, lambda p: 0.25 + 0.5 * p),
     "calibrated": ((2, 0.8), 16, lambda p: p),
     "calibrated, sharp": ((0.6, 0.3), 16, lambda p: p),
-    "calibrated, 92 % right": ((6, 0.5), 16, lambda p: p),
+    "calibrated, 92% correct": ((6, 0.5), 16, lambda p: p),
 }
 MEANS, ACCURACIES = ("accuracy", "brier", "gain"), (0.02, 0.05, 0.1, 0.5, 0.9, 0.95, 0.98)
 Population = Callable[[np.random.Generator, int, float], tuple[np.ndarray, np.ndarray]]
@@ -83,7 +83,7 @@ def held(gap: float, tenths: bool) -> dict[str, np.ndarray]:
 
 def results() -> list[dict[str, Any]]:
     """Return coverage for each kind of confidence, gap and metric."""
-    head = ("corrected holds it", "percentile holds it", "percentile holds the estimate")
+    head = ("corrected contains it", "percentile contains it", "percentile contains the estimate")
     return [
         {"confidence": "tenths" if tenths else "continuous", "true error": gap, "metric": name}
         | dict(zip(head, shares.tolist()))
@@ -162,9 +162,9 @@ def means() -> list[dict[str, Any]]:
         for n in FEW:
             found = np.array([held_means(name, n, right) for right in ACCURACIES])  # [accuracies, metrics, 4]
             for metric, (plain, shown, before, width) in zip(MEANS, np.moveaxis(found, 0, -1)):
-                least = {"bootstrap holds it": plain.min(), "interval holds it": shown.min()}
+                least = {"bootstrap contains it": plain.min(), "interval contains it": shown.min()}
                 widths = {"width of bootstrap": before.mean(), "width": width.mean()}
-                at_half = {"width at .5": width[3] / before[3]}
+                at_half = {"width at 0.5": width[3] / before[3]}
                 rows.append(
                     {"confidences": name, "questions": n, "metric": metric} | least | widths | at_half
                 )

@@ -140,7 +140,7 @@ def results() -> list[dict[str, Any]]:
     cases: dict[str, GenerationCut | None] = {
         "whole": None,
         "as drawn": as_drawn,
-        "cut behind the second word": cut,
+        "cut after the second word": cut,
     }
     spent: dict[str, list[float]] = {name: [] for name in (*cases, "plain")}
     forwards, worst = {}, 0.0
@@ -163,10 +163,10 @@ def results() -> list[dict[str, Any]]:
     return [
         {
             "answers": name,
-            "ms a question": median[name] * 1e3,
+            "ms per question": median[name] * 1e3,
             "plain, ms": median["plain"] * 1e3,
             "times faster": median["plain"] / median[name],
-            "forwards for it": forwards[name][0],
+            "additional forward passes": forwards[name][0],
             "tokens in them": forwards[name][1],
             "difference": worst if name == "whole" else float("nan"),
         }

@@ -117,13 +117,13 @@ def results(
                     "labels": count,
                     "worlds": worlds,
                     "a constant": kinds.count("constant"),
-                    "state above .5": sum(one["states"] for one in found),
+                    "with p above 0.5": sum(one["states"] for one in found),
                     "overstate": sum(one["overstates"] for one in found),
                     "gain lost": float(np.mean([one["gain lost"] for one in found])),
                     "AUROC lost": float(np.mean([one["auroc lost"] for one in found])),
-                    "tail > .1 too high": float(np.mean([one["tail"] > 0.1 for one in found])),
+                    "tail more than 0.1 too high": float(np.mean([one["tail"] > 0.1 for one in found])),
                     "of the best map": float(np.mean([one["tail of the best"] > 0.1 for one in found])),
-                    "tail > .1 too low": float(np.mean([one["tail"] < -0.1 for one in found])),
+                    "tail more than 0.1 too low": float(np.mean([one["tail"] < -0.1 for one in found])),
                     "gain of averaging": float(np.mean([one["gain of averaging"] for one in found])),
                 }
             )

@@ -115,19 +115,17 @@ def reply_stream(name: str, n: int, change: Callable[[Floats, Floats], Floats], 
 
 
 RISK_STREAMS = (
-    risk_stream("wrong .10, as promised", [(2000, 0.1)]),
+    risk_stream("risk 0.10, as promised", [(2000, 0.1)]),
     risk_stream("wrong .15", [(2000, 0.15)]),
     risk_stream("wrong .20", [(2000, 0.2)]),
-    risk_stream("wrong .20 after 1000 at .10", [(1000, 0.1), (1000, 0.2)], 1000),
+    risk_stream("risk 0.20 after 1,000 labels at 0.10", [(1000, 0.1), (1000, 0.2)], 1000),
 )
 USUAL, ABLE, WEAK = MODELS
 REPLY_STREAMS = (
     *(reply_stream("as before", n, lambda c, _: c, USUAL) for n in LEARNED),
     *(reply_stream("as before", n, lambda c, _: c, ABLE) for n in LEARNED[::2]),
-    *(reply_stream(".10 less often right", n, lambda c, _: c - 0.1, USUAL) for n in LEARNED[1:]),
-    reply_stream(
-        "three times the errors from p = .9 on", 250, lambda c, p: c - 2 * (1 - c) * (p >= 0.9), ABLE
-    ),
+    *(reply_stream("accuracy 0.10 lower", n, lambda c, _: c - 0.1, USUAL) for n in LEARNED[1:]),
+    reply_stream("three times the errors for p ≥ 0.9", 250, lambda c, p: c - 2 * (1 - c) * (p >= 0.9), ABLE),
 )
 
 
@@ -258,7 +256,7 @@ def row_of(
         "alarms": float(np.mean(np.isfinite(at))),
         "before the change": float(np.mean(early)) if after else None,
         "median labels": None if np.isinf(median) else int(median),
-        "90 % of streams by": None if np.isinf(most) else int(most),
+        "90% of streams by label": None if np.isinf(most) else int(most),
     }
 
 
@@ -286,8 +284,8 @@ def shaped_stream(name: str, shape: tuple[float, float]) -> Stream:
 
 
 QUESTION_STREAMS = (
-    shaped_stream("probabilities as before", (4, 2)),
-    shaped_stream("mean .10 lower", (3.4, 2.6)),
+    shaped_stream("unchanged probabilities", (4, 2)),
+    shaped_stream("mean 0.10 lower", (3.4, 2.6)),
     *(reply_stream("as before", n, lambda c, _: c, model) for model in (USUAL, WEAK) for n in (60, 250)),
 )
 

@@ -181,7 +181,7 @@ def counted(
                     "runs": number,
                     "wordings": float(np.mean([len(set(forms)) for forms in run])),
                     "all pairs": plain,
-                    "calls a question": calls,
+                    "calls per question": calls,
                     "at least": least if linkage == "components" else "",
                     "times fewer": plain / calls if calls else None,
                     "to reach": {1: 10, 20: 25}.get(number, ""),
@@ -232,7 +232,7 @@ def timed(names: list[str], runs: Runs, model: Equivalence) -> dict[str, Any]:
             job()
             times.append(process_time() - start)
     ours, theirs = statistics.median(spent[0]) / len(many), statistics.median(spent[1]) / len(some)
-    return {"CPU ms a question": ours * 1000, "all pairs, ms": theirs * 1000, "times faster": theirs / ours}
+    return {"CPU ms per question": ours * 1000, "all pairs, ms": theirs * 1000, "times faster": theirs / ours}
 
 
 def results() -> list[dict[str, Any]]:

@@ -74,8 +74,8 @@ def _rows(with_polygraph: bool, with_vllm: bool) -> Iterator[dict[str, Any]]:
         sample()
         mine = (clock() - start) / CASE.questions
         if theirs is None:
-            return {"against": name, "semcal, ms a question": mine * 1e3}
-        figures = {"semcal, ms a question": mine * 1e3, "theirs, ms": theirs * 1e3}
+            return {"against": name, "semcal, ms per question": mine * 1e3}
+        figures = {"semcal, ms per question": mine * 1e3, "theirs, ms": theirs * 1e3}
         return {"against": name, **figures, "ratio": theirs / mine}
 
     if with_polygraph:

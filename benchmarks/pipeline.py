@@ -364,13 +364,13 @@ def _rows(
         yield {
             "job": label,
             "answers": answers.name,
-            "seconds a question": total / OURS,
+            "seconds per question": total / OURS,
             "plain way": plain_total,
             "times faster": plain_total / total * OURS,
             "target": target if isinstance(answers, AsSimulated) else None,
-            "NLI calls a question": calls / OURS,
+            "NLI calls per question": calls / OURS,
             **{f"share of {stage}": spent / total for stage, spent in seconds.items()},
-            "plain share of NLI": plain_nli / plain_total,
+            "NLI share of the plain implementation": plain_nli / plain_total,
         }
 
 

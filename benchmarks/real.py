@@ -126,11 +126,11 @@ def scores(run: FinishedRun) -> TableRows:
             "accuracy": with_interval(row["accuracy"]),
             "confidence": row["mean_confidence"]["mean"],
             "ACE": with_interval(row["ace"]),
-            "by chance, 95 %": row["ace_floor_95"],
+            "noise floor, 95%": row["ace_floor_95"],
             "AUROC": with_interval(row["auroc"]),
             "gain": with_interval(row["gain"]),
             "E-AURC": excess(row["accuracy"]["mean"], row["aurac"]["mean"], row["n"]),
-            "accuracy at 80 %": at_80,
+            "accuracy at 80%": at_80,
         }
 
 
@@ -160,7 +160,7 @@ def losses(run: FinishedRun) -> TableRows:
                 key: pair.over_runs((name, MEASURE), key)["mean"] for key in ("accuracy", "ace", "auroc")
             }
             differences = {
-                f"{key} less Base's": None if name == "Base" else difference(pair, name, key)
+                f"{key} minus Base's": None if name == "Base" else difference(pair, name, key)
                 for key in ("accuracy", "gain", "auroc")
             }
             yield {
@@ -188,7 +188,7 @@ def against(run: FinishedRun) -> TableRows:
     for row in analyses["paired"]:
         if row["measure"] == MEASURE and row["quantity"] in ("auroc", "ace", "accuracy"):
             yield {
-                "model": row["model"], "set": row["dataset"], "what": f"TS less {row['against']}",
+                "model": row["model"], "set": row["dataset"], "what": f"TS minus {row['against']}",
                 "metric": row["quantity"], "difference": told(row["difference"], row["interval"]),
             }  # fmt: skip
     for row in analyses["calibrated"]:
@@ -196,7 +196,7 @@ def against(run: FinishedRun) -> TableRows:
             for metric in ("gain", "ace", "auroc"):
                 if (found := by_metric[metric]) is not None:
                     yield {
-                        "model": row["model"], "set": row["dataset"], "what": f"Calibrated less {method}",
+                        "model": row["model"], "set": row["dataset"], "what": f"Calibrated minus {method}",
                         "metric": metric, "difference": told(found["value"], found["interval"]),
                     }  # fmt: skip
 
@@ -231,7 +231,7 @@ def thresholds(run: FinishedRun) -> TableRows:
                     "splits with a threshold": len(met) / SPLITS,
                     "answered": np.mean([share for share, _ in met]) if met else None,
                     "realised": np.mean(rates) if met else None,
-                    "exceeded, of all splits": sum(rate > risk for rate in rates) / SPLITS,
+                    "exceeded, share of splits": sum(rate > risk for rate in rates) / SPLITS,
                     "TCE": float(np.mean(gaps)),
                 }
 
@@ -305,7 +305,7 @@ def cost(run: FinishedRun) -> TableRows:
         if stage in seconds:
             yield {
                 "models": ", ".join(run.models), "stage": stage, "CPU s": seconds[stage],
-                "peak, MB of a process": peaks.get(stage),
+                "peak MB of a process": peaks.get(stage),
             }  # fmt: skip
 
 
@@ -334,7 +334,7 @@ def of_share(rows: Sequence[Row], grader: Grader | None = None) -> dict[str, Any
     right, share = graded(rows, features.answers, grader), features.values[MEASURE]
     numbers = metrics.summary(share, right)
     return {
-        "meanings a question": np.mean([len(row.clusters) for row in rows]),
+        "meanings per question": np.mean([len(row.clusters) for row in rows]),
         "accuracy": right.mean(),
         "confidence": share.mean(),
         "ACE": numbers["ace"],
@@ -391,7 +391,7 @@ def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     right, share = graded(rows, features.answers), features.values[MEASURE]
     p = np.array([answer.probability for answer in calibration.apply({1.0: rows})])
     gain, of_base = metrics.gain(p, right), metrics.gain(share, right)
-    return {"gain": gain, "gain less Base's": gain - of_base, "ACE": float(metrics.ace(p, right))}
+    return {"gain": gain, "gain minus Base's": gain - of_base, "ACE": float(metrics.ace(p, right))}
 
 
 def audit(run: FinishedRun) -> TableRows:

@@ -303,7 +303,7 @@ def speeds(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
                 share = case.questions * case.passes
                 times.append({PLAIN: of_plain, **{name: time / share for name, time in took.items()}})
     for case, drawn, times in zip(cases, answers, rounds, strict=True):
-        what = f"{case.name}, ms a question and run ({_said(drawn)})"
+        what = f"{case.name}, ms per question and run ({_said(drawn)})"
         for name, target in case.targets.items():
             both = [(one["semcal"] * 1e3, one[name] * 1e3) for one in times if name in one]
             if both:
@@ -413,7 +413,7 @@ def real() -> list[dict[str, Any]]:
         for _ in range(ROUNDS):
             spent, drawn = server.sample(tokens, draws=M, steps=STEPS)
             times.append({"semcal": seconds(sample) / REAL, LLAMA: spent / REAL})
-    what = f"SmolLM2, {SHOTS}-shot TriviaQA, s a question ({_said(answers)}; llama.cpp: {_said(drawn)})"
+    what = f"SmolLM2, {SHOTS}-shot TriviaQA, s per question ({_said(answers)}; llama.cpp: {_said(drawn)})"
     mine, theirs = ([one[way] for one in times] for way in ("semcal", LLAMA))
     return [_row(what, LLAMA, mine, theirs, 5)]
 

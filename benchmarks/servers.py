@@ -176,8 +176,8 @@ def rates() -> list[dict[str, Any]]:
     """Yield requests per second of the client and of the plain loops."""
     ways: dict[str, Callable[[str], None]] = {
         "semcal": own_client,
-        "httpx, a bare loop": lambda url: asyncio.run(bare_httpx(url)),
-        "asyncio streams, a bare loop": lambda url: asyncio.run(bare_streams(url)),
+        "httpx, plain loop": lambda url: asyncio.run(bare_httpx(url)),
+        "asyncio streams, plain loop": lambda url: asyncio.run(bare_streams(url)),
     }
     wall, cpu = ({name: list[float]() for name in ways} for _ in range(2))
     with server_at_once() as url:
@@ -189,7 +189,7 @@ def rates() -> list[dict[str, Any]]:
                 cpu[name].append(process_time() - start[1])
     rows = []
     for name, own in cpu.items():
-        ratios = [bare / mine for bare, mine in zip(cpu["httpx, a bare loop"], own)]
+        ratios = [bare / mine for bare, mine in zip(cpu["httpx, plain loop"], own)]
         rate = REQUESTS / statistics.median(wall[name])
         target = TARGET if name == "semcal" else None
         rows.append(
@@ -199,7 +199,7 @@ def rates() -> list[dict[str, Any]]:
                 "requests/s": rate,
                 "tokens/s": rate * CHOICES * TOKENS,
                 "questions/s": None,
-                "times the other": statistics.median(ratios),
+                "ratio": statistics.median(ratios),
                 "least": min(ratios),
                 "greatest": max(ratios),
                 "aim": target,
@@ -233,9 +233,9 @@ def orders() -> dict[str, Callable[[], list[ServerRequest]]]:
         return random.Random(0).sample(together(1), QUESTIONS * DRAWS)
 
     return {
-        "a question's draws together, 4 a request": partial(together, SLOTS),
-        "a question's draws together, one a request": partial(together, 1),
-        "one a request, in random order": shuffled,
+        "samples of a question together, 4 per request": partial(together, SLOTS),
+        "samples of a question together, one per request": partial(together, 1),
+        "one per request, in random order": shuffled,
     }
 
 
@@ -259,7 +259,7 @@ def with_llama() -> list[dict[str, Any]]:
                     found = client.send_all(requests(), parse_choices)
                     seconds[name].append(perf_counter() - start)
                     assert sum(len(one) for one in found if isinstance(one, list)) == QUESTIONS * DRAWS
-    first = seconds["one a request, in random order"]
+    first = seconds["one per request, in random order"]
     rows = []
     for name, own in seconds.items():
         ratios = [other / mine for other, mine in zip(first, own)]
@@ -270,7 +270,7 @@ def with_llama() -> list[dict[str, Any]]:
                 "requests/s": len(ways[name]()) / statistics.median(own),
                 "tokens/s": None,
                 "questions/s": QUESTIONS / statistics.median(own),
-                "times the other": statistics.median(ratios),
+                "ratio": statistics.median(ratios),
                 "least": min(ratios),
                 "greatest": max(ratios),
                 "aim": None,

@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             features = features_of(rows, "modal", requested)
             names = [feature.name for feature in requested]
             if not learnable(features, correct, names):
-                print(f"| {m} | {name} | too few right or wrong answers for so many features |", flush=True)
+                print(f"| {m} | {name} | too few correct or wrong answers for these features |", flush=True)
                 continue
             known = min(1 - float(np.isnan(features.values[feature]).mean()) for feature in names)
             p = out_of_fold(features, correct, [feature for feature in names if feature in features.values])

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"(?<![0-9])-?[0-9]+(?:\.[0-9]+)?")
 _ISO = re.compile(r"(?<![0-9-])[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?(?![0-9-])")
 _MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
 _WRITTEN = {
-    "stood there in this form": re.compile(r"[0-9]{4}-[0-9]{2}"),
+    "already in this form": re.compile(r"[0-9]{4}-[0-9]{2}"),
     "figures": re.compile(r"[0-9]+[/.-][0-9]+[/.-][0-9]+"),
     "month day, year": re.compile(rf"{_MONTH},? (?:the )?[0-9a-z]{{1,6}},? (?:of )?[0-9]{{4}}"),
     "day month year": re.compile(rf"[0-9a-z]{{1,6}} (?:of )?{_MONTH},? (?:of )?[0-9]{{4}}"),
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     for title, lines in (
         ("Written forms of one value", targets_table(folder)),
         ("Answers that became a date", dates_table(answers)),
-        ("Answers that the reading of numbers changed", numbers_table(answers)),
+        ("Answers that changed by reading numbers", numbers_table(answers)),
     ):
         print(f"### {title}\n", *lines, "", sep="\n")
     show([answer for _, answer in answers if became_date(answer)], options.show, options.seed)
@@ -132,7 +132,7 @@ def date_kind(answer: str) -> tuple[str, str]:
     """Return the written form of the date in an answer, and whether it is the whole answer."""
     text = " ".join(answer.casefold().split())
     kind = next((name for name, pattern in _WRITTEN.items() if pattern.search(text)), "other")
-    return kind, "alone" if _ISO.fullmatch(normal_form(answer)) else "among words"
+    return kind, "alone" if _ISO.fullmatch(normal_form(answer)) else "among other words"
 
 
 def dates_table(answers: list[tuple[str, str]]) -> list[str]:
@@ -146,7 +146,7 @@ def number_kind(answer: str) -> tuple[str, str] | None:
     if read_numbers(folded) == folded:
         return None
     form = normal_form(answer)
-    alone = "alone" if re.fullmatch(r"[$£€]?-?[0-9./:-]+(?:st|nd|rd|th|s|%)?", form) else "among words"
+    alone = "alone" if re.fullmatch(r"[$£€]?-?[0-9./:-]+(?:st|nd|rd|th|s|%)?", form) else "among other words"
     if re.search(r"[0-9]", folded):
         scale = re.search(r"[0-9 -](thousand|million|billion|trillion|quintillion|bn|mn)\b|[0-9]m\b", folded)
         return ("quantity" if scale else "digits: separator, per cent, mixed fraction"), alone
@@ -168,15 +168,21 @@ def numbers_table(answers: list[tuple[str, str]]) -> list[str]:
 
 
 def _counts_table(counts: Counter[tuple[str, str, str]], kinds: list[str], totals: Counter[str]) -> list[str]:
-    """Return counts by kind, for each data set "alone + among words"."""
+    """Return counts by kind, for each data set "alone + among other words"."""
     rows = [
-        [kind, *(f"{counts[name, kind, 'alone']} + {counts[name, kind, 'among words']}" for name in SAMPLES)]
+        [
+            kind,
+            *(
+                f"{counts[name, kind, 'alone']} + {counts[name, kind, 'among other words']}"
+                for name in SAMPLES
+            ),
+        ]
         for kind in kinds
-        if any((name, kind, place) in counts for name in SAMPLES for place in ("alone", "among words"))
+        if any((name, kind, place) in counts for name in SAMPLES for place in ("alone", "among other words"))
     ]
     rows.append(["all", *(sum(n for key, n in counts.items() if key[0] == name) for name in SAMPLES)])
     rows.append(["of answers", *(totals[name] for name in SAMPLES)])
-    return _table(["written as (alone + among words)", *SAMPLES.values()], rows)
+    return _table(["written as (alone + among other words)", *SAMPLES.values()], rows)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 
 The reading ease is that of Flesch (1948): 206.835 − 1.015 words per sentence − 84.6 syllables per word, with
 syllables counted by hyphenation (Pyphen, en_US). Code blocks, tables, headings and addresses do not count,
-and inline code counts as one word. The kind of a page is the caption of its table of contents in
-docs/index.md.
+and inline code counts as one word. The words of a page include its tables, but no code blocks. The kind of
+a page is the caption of its table of contents in docs/index.md.
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def prose(text: str) -> str:
     return text
 
 
+def word_count(text: str) -> int:
+    """Count the words of a page, tables included and code blocks left out."""
+    text = re.sub(*_REPLACEMENTS[0], text, flags=re.MULTILINE)
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a page of Markdown; each item of a list ends a sentence."""
     for paragraph in re.split(r"\n\s*\n|^\s*(?:[-*+>]|\d+\.)\s+", prose(text), flags=re.MULTILINE):
@@ -98,7 +104,7 @@ def measure(path: Path, kind: str = "") -> Page:
     syllables = sum(len(_HYPHENS.positions(word)) + 1 for word in words)
     ease = 206.835 - 1.015 * len(words) / len(found) - 84.6 * syllables / len(words) if words else 100.0
     lengths = [len(one.split()) for one in found] or [0]
-    return Page(_name(path), kind, len(text.split()), median(lengths), ease)
+    return Page(_name(path), kind, word_count(text), median(lengths), ease)
 
 
 def _name(path: Path) -> str:

@@ -48,8 +48,7 @@ TERMS = {
     "coverage": "The share of questions that get an answer because their confidence reaches the threshold.",
     "equivalence": "The rule that decides whether two answers have the same {term}`meaning`: rules on the "
     "text, an {term}`NLI` model, or a language model.",
-    "held-out": "Held-out questions are labeled questions that were not used to learn the probability. They "
-    "set the threshold.",
+    "held-out": "Held-out questions are labeled questions that were not used to learn the probability.",
     "likelihood": "The exponential of the mean log-probability of the tokens of an answer.",
     "meaning": "A set of answers to one question that say the same. In code it is called a cluster.",
     "mean confidence": "The average of the confidences. A calibrated model has a mean confidence near its "

@@ -63,11 +63,11 @@ def problems_of_features(features: AnswerFeatures) -> Iterator[str]:
 
 
 def check_references(row: Row, among: ExactMatch) -> None:
-    """Raise InputError for a reference that is none of the labels."""
+    """Raise InputError for a reference that is not one of the labels."""
     references = row.answers if row.is_labelled else ()
     if unknown := [answer for answer in references if not among.form(answer)]:
         labels = ", ".join(among.labels)
-        raise InputError(f"'answers': the reference {shown(unknown[0])} is none of the labels {labels}")
+        raise InputError(f"'answers': the reference {shown(unknown[0])} is not one of the labels {labels}")
 
 
 def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:

@@ -130,7 +130,7 @@ def scored_row(row: Row) -> Row:
         raise InputError(f"{OPTIONS!r} must map labels to probabilities from 0 to 1, got {shown(options)}")
     answer = row.json.get("answer", max(options, key=options.__getitem__))
     if answer not in options:
-        raise InputError(f"'answer' is {shown(answer)}, which is none of the options. Leave it out")
+        raise InputError(f"'answer' is {shown(answer)}, which is not one of the options. Leave it out")
     return row.set(answer=answer, probability=options[answer])
 
 

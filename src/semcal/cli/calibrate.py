@@ -846,7 +846,7 @@ def threshold_lines(calibration: Calibration) -> list[str]:
         if one.threshold is not None:
             counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
             lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
-    if calibration.ordering is not None:
+    if calibration.ordering is not None and not calibration.report.apart:
         reason = f"answers are ordered by {calibration.ordering}, which no label chose"
         lines.append(paragraph(f"No label is held out, because {reason}."))
     if calibration.thresholds:

@@ -368,7 +368,6 @@ def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> Any:
-    """Return the default of a parameter with its panel of `--help` and a placeholder for its value."""
     if not isinstance(parameter.default, OptionInfo):
         return parameter.default
     option = copy(parameter.default)

@@ -652,7 +652,6 @@ def metrics(
 def _show_or_write(
     lines: list[CommandRow], out: Path | None, *, as_json: bool, show_table: Callable[[], None]
 ) -> None:
-    """Print a table for people, or write lines of JSON."""
     if not as_json and out is None and sys.stdout.isatty():
         show_table()
         return
