@@ -23,7 +23,7 @@ import semcal
 from semcal import databases
 from semcal.calibration import production
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import kept_apart, set_thresholds
+from semcal.calibration.calibrator import set_thresholds
 from semcal.calibration.features import candidates_for, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.cli import serve_command
@@ -146,16 +146,15 @@ def test_what_is_learnt_is_what_the_pooled_rows_give(
         for reply in replies
     ]
     assert 5 < sum(hashed) < sum(reply.audited for reply in replies) < len(replies) < len(ASKED)
-    apart = np.array([*(kept_apart(n, None, 0) & (not alone)), *hashed])
+    own = np.arange(len(rows)) < n
+    apart = np.array([*np.zeros(n, dtype=bool), *hashed])
+    testing = apart | (own & (not alone))  # by the share, so that own labels shape the map as well
     fit = Labelled(features.values, correct, candidates_for(features)).part(~apart)
     chosen = choose_map(*fit).map
     assert new.map == chosen
-    (threshold,) = set_thresholds(
-        chosen.scores(part_of(features.values, apart)),
-        correct[apart],
-        [RISK],
-        0.05,
-    )
+    shown = chosen.scores(part_of(features.values, testing))
+    share = features.values["E-SC"][testing]
+    (threshold,) = set_thresholds(share, correct[testing], [RISK], 0.05, shown=shown)
     assert new.threshold == threshold
     assert (new.report.n, new.report.apart) == (sum(~apart), sum(apart))
     assert new.report.base["accuracy"] == pytest.approx(correct[~apart].mean())

@@ -91,6 +91,7 @@ from semcal.inputs import EquivalenceLike, ModelLike, Samples
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
+    MOST,
     Labelled,
     ProbabilityMap,
     part_of,
@@ -619,9 +620,10 @@ def calibrate_rows(
     # Each choice that labels make between orderings, of a temperature or a direction, halves the level.
     n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
     n_units, reads_score_alone = n if groups is None else int(groups.max()) + 1, score and not config.features
-    label_free = added is None and (bool(reads_score_alone) or n_units * n_orderings < MOST_LABEL_FREE)
+    label_free = bool(reads_score_alone) or n_units * n_orderings < MOST_LABEL_FREE
     is_split = bool(config.risks) and not label_free
     held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
+    testing = held_out if is_split or not config.risks else np.ones(n, dtype=bool)
     if score is None:
         answers_at = [answered_rows({t: rows[t], **rows}, kind) for t in answering]
         for answers in answers_at:
@@ -643,7 +645,9 @@ def calibrate_rows(
         features_at, correct_at = [list(part) for part in zip(*pooled)]
         if groups is not None:  # each added label is a group
             groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
-        held_out = np.concatenate([held_out & (not added.alone), added.apart])
+        held_out, testing = (
+            np.concatenate([own & (not added.alone), added.apart]) for own in (held_out, testing)
+        )
         has_answer = np.concatenate([has_answer, np.ones(len(held_out) - n, dtype=bool)])
     fitted, tested, without = ~held_out & has_answer, held_out & has_answer, ~held_out & ~has_answer
     labels = [
@@ -655,7 +659,6 @@ def calibrate_rows(
     place = learned.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    testing = held_out if is_split or not config.risks else np.ones(len(held_out), dtype=bool)
     problems = (*problems_of_rows(labeled, ties, groups, testing), *problems_of_features(features))
     problems += () if added is None else added.problems
     first_lines = [] if score else [*problems_of_labels(answer_rows, judge or cluster.address)]
@@ -701,7 +704,7 @@ def calibrate_rows(
     if not config.risks:
         return calibration
     ordering = features.ordering if label_free else None
-    used = has_answer if ordering else tested
+    used = testing & has_answer
     values = part_of(features.values, used)
     scores = learned.map.scores(values)
     return _with_thresholds(
@@ -726,7 +729,8 @@ def _with_thresholds(
     **options: Any,
 ) -> Calibration:
     """Return the calibration with thresholds of `set_thresholds`, whose `options` these are."""
-    found = set_thresholds(order, correct, config.risks, config.delta, **options)
+    is_fast = len(correct) <= MOST  # resamples of more labels take minutes, and add nothing
+    found = set_thresholds(order, correct, config.risks, config.delta, explain=is_fast, **options)
     thresholds = tuple(
         threshold
         if threshold.test == "betting"
