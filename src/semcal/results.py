@@ -679,7 +679,6 @@ def _correct(row: Row, answer: Answer) -> bool | None:
 
 
 def _html_table(records: Sequence[JsonObject], more: int = 0) -> str:
-    """Return an HTML table with escaped contents."""
     heads = dict.fromkeys(key for record in records for key in record)
     rows = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     rows += ["".join(f"<td>{escape(_shown(record.get(head)))}</td>" for head in heads) for record in records]

@@ -106,7 +106,7 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
         tmp_path / "few"
     )
     _, _, stderr = semcal(*options, tmp_path / "few")
-    assert "again with about 120 held-out questions instead of 100, or a larger --risk" in stderr
+    assert "again with about 120 questions instead of 100, or a larger --risk" in stderr
 
 
 def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calibration(

@@ -84,7 +84,8 @@ def test_an_unusable_schema_is_refused(folder, content, named):
     assert named in stderr
 
 
-def test_fields_are_calibrated_on_stored_samples(folder):
-    learn = ("calibrate", "rows.jsonl", "--schema", "schema.json", "--model", "atlas", "--out", "cal")
+@pytest.mark.parametrize("option", ["--feature", "--signal", "--add"])
+def test_options_that_do_not_apply_to_fields_are_refused(folder, option):
+    learn = ("calibrate", "rows.jsonl", "--schema", "schema.json", option, "token-scores", "--out", "cal")
     _, stderr = run(*learn, code=2)
-    assert "--schema" in stderr
+    assert option in stderr

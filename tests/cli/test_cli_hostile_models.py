@@ -80,7 +80,7 @@ def test_a_question_too_long_for_the_model_leaves_all_other_rows_as_they_are(
     assert all(map(math.isfinite, (u for row in rows for u in row["log_likelihoods"])))
     *reasons, count = stderr.splitlines()
     assert "line 4 (id 'long'): its prompt has" in reasons[0]
-    assert "but the model holds 512; shorten the passage" in reasons[0]
+    assert "but the model's limit is 512" in reasons[0]
     assert "'last'" in reasons[-1]
     assert count.startswith("2 bad rows were left out; ")
 
@@ -95,7 +95,7 @@ def test_a_question_beyond_the_memory_leaves_all_other_rows_as_they_are(model: s
     assert (code, rows) == (1, alone)
     assert len(rows) == 9
     assert "line 2 (id 'longer'): its prompt of" in stderr
-    assert "give more memory" in stderr
+    assert "Increase the budget" in stderr
 
 
 @pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")

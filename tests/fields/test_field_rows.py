@@ -40,7 +40,7 @@ def test_a_row_without_a_valid_sample_has_no_answer_and_a_reason():
     (done,) = add_fields([row("none", None)])
     assert (done["answer"], done["fields"], done["invalid_samples"]) == (None, {}, 2)
     assert "no sample is valid" in done["reason"]
-    assert grade_fields(done.set(answers={}))["document"] == {"correct": False}
+    assert grade_fields(done.set(answers={}))["document"] == {"complete": False, "correct": False}
 
 
 def test_an_equivalence_joins_short_strings_under_the_name_of_the_field():
@@ -79,7 +79,7 @@ def test_a_document_that_is_already_there_is_judged(kind):
 )
 def test_unusable_rows_name_the_key(change, key):
     with pytest.raises(InputError, match=key):
-        check_structured(row({"city": "Rome"}).set(**change))
+        check_structured(None, row({"city": "Rome"}).set(**change))
 
 
 def test_features_are_of_the_share_the_values_and_the_context():

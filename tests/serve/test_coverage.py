@@ -257,4 +257,4 @@ def test_a_calibration_of_questions_with_a_passage_covers_none_without() -> None
         error = server.post("/v1/semcal/check", given).json()["error"]
         assert (error["code"], error["param"]) == ("not_covered", "context")
         assert "'context' is missing" in error["message"]
-        assert "learnt; give one (" in error["message"]
+        assert "Add a context (" in error["message"]

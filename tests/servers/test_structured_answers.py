@@ -73,3 +73,16 @@ def test_samples_of_another_prompt_are_rejected(tmp_path, questions):
     code, _, said = semcal("measure", others, "--calibration", folder)
     assert code == 1
     assert "'sampled_by'" in said
+
+
+def test_calibrate_samples_documents_and_keeps_them(tmp_path, questions):
+    schema, rows = write(tmp_path / "schema.json", [SCHEMA]), write(tmp_path / "q.jsonl", questions)
+    with FakeServer() as server:
+        learn = ("calibrate", rows, "--schema", schema, "--equivalence", "exact", "--m", 4)
+        code, (report,), said = semcal(*learn, "--model", server.name, "--out", tmp_path / "cal")
+    assert code == 0, said
+    assert (report["documents"], report["m"]) == (30, 4)
+    again = ("calibrate", tmp_path / "cal" / "samples.jsonl", *learn[2:6])
+    code, (stored,), said = semcal(*again, "--out", tmp_path / "again")
+    assert code == 0, said
+    assert stored["calibrated"] == report["calibrated"]

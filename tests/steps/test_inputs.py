@@ -129,7 +129,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ([{"q": "Who?"}], r"questions\[0\]: no \"question\" \(the row's keys: q\)"),
     ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
     ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
-    ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*Leave it out"),
+    ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell .*bytes.*Leave it out"),
     ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*Give each question its own"),
     ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id"'),
     (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no \"question\""),
@@ -286,7 +286,7 @@ WRONG_CALLS = {
     ),
     "a truncation that is a number": (
         lambda: semcal.SemanticUQ(MODEL, truncation=0.9),
-        "truncation is 0.9; give",
+        "truncation: got 0.9",
     ),
     "a limit in words": (
         lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"),

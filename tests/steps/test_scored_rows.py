@@ -188,7 +188,10 @@ def test_a_two_column_csv_is_calibrated_and_measured_by_commands(tmp_path: Path)
     assert np.allclose([row["probability"] for row in rows], expected)
     assert {row["calibration"] for row in rows} == {calibration.id}
     assert "answer" not in rows[0]
-    assert all(row["abstained"] == (row["probability"] < row["threshold"]) for row in rows)
+    assert calibration.threshold is not None
+    limit = calibration.threshold.threshold_score
+    assert limit is not None
+    assert all(row["abstained"] == (row["score"] < limit) for row in rows)
     assert all(0 <= row["score"] <= 1 for row in rows)
 
 

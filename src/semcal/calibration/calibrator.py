@@ -91,6 +91,7 @@ from semcal.inputs import EquivalenceLike, ModelLike, Samples
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
+    MOST,
     Labelled,
     ProbabilityMap,
     part_of,
@@ -728,7 +729,8 @@ def _with_thresholds(
     **options: Any,
 ) -> Calibration:
     """Return the calibration with thresholds of `set_thresholds`, whose `options` these are."""
-    found = set_thresholds(order, correct, config.risks, config.delta, **options)
+    is_fast = len(correct) <= MOST  # resamples of more labels take minutes, and add nothing
+    found = set_thresholds(order, correct, config.risks, config.delta, explain=is_fast, **options)
     thresholds = tuple(
         threshold
         if threshold.test == "betting"

@@ -345,7 +345,7 @@ def calibrate_fields(
     check_enough(len(rows), of="to calibrate on")
     for row in rows:
         try:
-            check_structured(row, schema)
+            check_structured(schema, row)
         except InputError as error:
             raise row.error(str(error)) from None
     schemas = {parse_schema(row["schema"]).hash: row["schema"] for row in rows if _is_own(row)}
@@ -369,7 +369,7 @@ def calibrate_fields(
     p[~held_out] = of_fields.out_of_fold  # the map of documents is fitted to honest probabilities
     of_documents = _learn(
         _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded)),
-        np.array([float(row[DOCUMENT]["correct"]) for row in graded]),
+        np.array([float(_is_right(row, fields)) for row in graded]),
         DOCUMENT_MAPS,
         row_groups,
         np.isin(np.arange(len(graded)), table.place[held_out]),
@@ -475,6 +475,14 @@ def _learn(
     choice = choose_map(*labels, groups=of_fit, seed=seed)
     out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
     return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out)
+
+
+def _is_right(row: Row, fields: Sequence[str]) -> bool:
+    """Return whether a graded document has no missing value, and its labeled fields are all correct."""
+    blocks = row[FIELDS].items()
+    return bool(row[DOCUMENT]["complete"]) and all(
+        block["correct"] for path, block in blocks if pattern_of(path) in fields
+    )
 
 
 def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:

@@ -198,7 +198,6 @@ def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question
     """Sample structured answers, and add the probability of each field."""
     from semcal.calibration.fields import FieldCalibration, FieldStep
     from semcal.fields.rows import check_to_sample
-    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 
     opt.required_model(options.model)
     calibration = FieldCalibration.from_pretrained(options.calibration or "")
@@ -206,7 +205,7 @@ def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question
         raise UsageError(f"--m: the calibration was learned with {calibration.m} samples. Omit --m")
     schema = calibration.parsed
     models = replace(opt.ModelOptions.of(options, server), equivalence=calibration.equivalence)
-    check = partial(check_to_sample, schema=schema)
+    check = partial(check_to_sample, schema)
     read: Iterator[Row | InputError] = iter([Row.of(single)] if single is not None else ())
     if single is None:
         names = ("id", "question", "context")
@@ -214,16 +213,8 @@ def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
         model = load().model
-        options = opt.structured_options(options, model, schema)
-        method, prompt = opt.open_recalibrator(model, options)
-        config = SamplingConfig(
-            calibration.m, options.seed, 1.0, options.max_new_tokens, answer_format="whole"
-        )
-        sampling = Sampling((method,), prompt, config, schema=schema.json)
-        steps = (
-            SampleStep(sampling, full=True, answer=calibration.answer_kind),
-            FieldStep(calibration, accepted_only=opt.accepted_only(options.fields)),
-        )
+        step, _ = opt.document_step(options, model, schema, calibration.m, calibration.answer_kind)
+        steps = step, FieldStep(calibration, accepted_only=opt.accepted_only(options.fields))
         with RowResults("ask", options.out, limit=options.limit) as results:
             for block in results.blocks(rows, *steps, workers=executor, cut=BLOCK):
                 results.write(block)

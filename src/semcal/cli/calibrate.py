@@ -33,9 +33,11 @@ from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, 
 from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
-from semcal.files import dumps, own_files, read_rows
+from semcal.files import dumps, own_files, read_rows, write_rows
+from semcal.models.sample import BLOCK_QUESTIONS
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
+from semcal.steps import Stage, run_stages
 from semcal.store import UnfinishedWork, keeping_replies
 from semcal.text.columns import aligned
 
@@ -46,10 +48,16 @@ if TYPE_CHECKING:
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.calibration.score_column import ScoreColumn
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import Sampler
 
+#: Options that calibrations of fields do not have.
+NOT_OF_FIELDS = (
+    *("add", "from_calibration", "feature", "signal", "score", "temperatures", "m_curve"),
+    *("answers_among", "answer_format", "merge_refusals", "show_prompt"),
+)
 #: Columns of stored samples.
 FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
@@ -331,19 +339,28 @@ def _is_structured(file: str) -> bool:
 def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """Learn the probability of the fields of structured answers from stored samples."""
     from semcal.calibration.fields import calibrate_fields
-    from semcal.fields.rows import check_structured
+    from semcal.fields.rows import check_structured, check_to_sample
 
-    if options.model is not None or options.add:
-        raise UsageError("--schema: fields are calibrated on stored samples. Omit --model and --add")
+    for name in NOT_OF_FIELDS:
+        if getattr(options, name) and not opt.is_from_file(name):
+            raise UsageError(f"{option_name(name)} does not apply to fields (--schema); omit it")
     schema = opt.open_schema(options.schema)
     models = opt.ModelOptions.of(options, server)
     with BadRows() as bad:
-        check = partial(check_structured, given=schema)
-        read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate")
+        if options.model is not None and schema is None:
+            raise UsageError("--model: documents are sampled with a schema. Pass it with --schema")
+        check = check_structured if options.model is None else check_to_sample
+        named = FIELDS if options.model is None else ("id", "question", "context")
+        read = open_rows(
+            options.file, options.columns, partial(check, schema), fields=named, label="calibrate"
+        )
         rows = list(good_rows(islice(read, options.limit), bad))
         if options.dry_run or not rows:
-            warn(f"would calibrate on the samples of {len(rows):,} documents")
+            warn(f"would calibrate on {len(rows):,} documents")
             return bad.exit_code()
+        work = None
+        if options.model is not None and schema is not None:
+            rows, work = _sampled_documents(options, models, schema, rows, bad)
         calibration = calibrate_fields(
             rows,
             opt.cluster_config(options, models.open_equivalence()),
@@ -355,6 +372,9 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
             seed=options.seed or 0,
         )
         path = calibration.save_pretrained(options.out)
+        if work is not None:
+            write_rows(options.out / SAMPLES, (row.json for row in rows))
+            work.finish()
         in_words = not options.json and sys.stdout.isatty()
         promises = {
             name: [asdict(one) for one in thresholds]
@@ -369,6 +389,25 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
             else dumps({**calibration.report, **promises, "m": calibration.m, "path": str(path)})
         )
         return bad.exit_code()
+
+
+def _sampled_documents(
+    options: CalibrateOptions, models: opt.ModelOptions, schema: Schema, rows: Sequence[Row], bad: BadRows
+) -> tuple[list[Row], UnfinishedWork]:
+    """Sample documents for labeled rows; an interrupted command resumes."""
+    sampled: list[Row] = []
+    with opt.open_workers("calibrate", models, None, None) as (executor, load):
+        step, made_by = opt.document_step(options, load().model, schema, options.m or 10, options.kind)
+        work = open_unfinished(options.out, {**step.key(), **made_by}, fresh=options.fresh)
+        with progress("calibrate", len(rows)) as update:
+            blocks = Stage((step,), made_by).blocks(rows, BLOCK_QUESTIONS)
+            for block in run_stages(
+                blocks, workers=executor, store=work, progress=update, on_bad_row=bad.report
+            ):
+                sampled += block.rows
+                for row, reason in block.failures:
+                    bad.report(row.error(reason))
+    return sampled, work
 
 
 def _save(calibration: Calibration, options: CalibrateOptions) -> Path:

@@ -175,7 +175,6 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def _noted(label: str) -> str:
-    """Return a label with its notes."""
     return "; ".join(filter(None, [label, *(note() for note in _notes)]))
 
 

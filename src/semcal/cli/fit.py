@@ -358,7 +358,6 @@ class FitWork:
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
 
     def _reading(self, labelled: FitData) -> str:
-        """Return the planned reading as text."""
         options = self.options
         if self.over_server:
             from semcal.recalibration.server_fit import plan_over_server
@@ -594,7 +593,6 @@ def _in_words(result: Json) -> str:
 
 
 def _choices_in_words(result: Json) -> str:
-    """Return a line for each measure: the choice, and its scores on the questions of the choice."""
     chosen = f"chosen by {result['by']}"
     heads = "".join(f" {name:>8}" for name in ("gain", "Brier", "ACE", "AUROC", "accuracy"))
     lines = [f"{'measure':<8} {chosen:<24}{heads}"]

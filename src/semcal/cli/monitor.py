@@ -311,7 +311,6 @@ def labels(
 
 
 def _line(label: LoggedLabel) -> str:
-    """Return a label as one line of text."""
     at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
     state = "struck" if label.struck else "counts" if label.counts else "does not count"
     conflict = ", conflicts" if label.conflicts else ""

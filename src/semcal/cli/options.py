@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
     from semcal.models.prompting import PromptConfig
     from semcal.models.protocols import AnyRecalibrator, Sampler
-    from semcal.models.sample import SamplingConfig
+    from semcal.models.sample import SampleStep, SamplingConfig
+    from semcal.rows import AnswerKind
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
@@ -367,7 +368,6 @@ def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> Any:
-    """Return the default of a parameter with its panel of `--help` and a placeholder for its value."""
     if not isinstance(parameter.default, OptionInfo):
         return parameter.default
     option = copy(parameter.default)
@@ -621,6 +621,20 @@ def structured_options(options: _Options, model: Sampler, schema: Schema | None)
         system = STRUCTURED + (f" The schema is:\n{dumps(dict(schema.json))}" if is_local else "")
     changed = {"answer_format": "whole", "max_new_tokens": limit or STRUCTURED_TOKENS, "system": system}
     return replace(options, **changed)
+
+
+def document_step(
+    options: _Options, model: Sampler, schema: Schema, m: int, kind: AnswerKind
+) -> tuple[SampleStep, dict[str, Any]]:
+    """Return the step that samples documents, and the model and the prompt that its rows depend on."""
+    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
+
+    options = structured_options(options, model, schema)
+    method, prompt = open_recalibrator(model, options)
+    seed, limit = _named(options, "seed", "max_new_tokens")
+    config = SamplingConfig(m, seed or 0, 1.0, limit, answer_format="whole")
+    step = SampleStep(Sampling((method,), prompt, config, schema=schema.json), full=True, answer=kind)
+    return step, {"model": model.revision, "prompt": prompt.hash(model)}
 
 
 def prompt_config(options: object) -> PromptConfig:

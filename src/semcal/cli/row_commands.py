@@ -164,7 +164,7 @@ def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) ->
         return open_questions(options.file, options.columns, label=label)
     from semcal.fields.rows import check_to_sample
 
-    check = partial(check_to_sample, schema=schema)
+    check = partial(check_to_sample, schema)
     return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
 
 
@@ -310,7 +310,7 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
     from semcal.models.clustering import ClusterStep, check_clusterable
 
     schema = opt.open_schema(options.schema)
-    check = checked_by_kind(check_clusterable, partial(check_structured, given=schema), schema)
+    check = checked_by_kind(check_clusterable, partial(check_structured, schema), schema)
     equivalence = opt.equivalence_name(opt.among_labels(options.equivalence, options.answers_among))
     options = replace(options, equivalence=equivalence)
     read = open_rows(options.file, options.columns, check, fields=CLUSTERED, label="cluster", tables=True)
@@ -461,7 +461,7 @@ def _measure_fields(options: MeasureCommandOptions) -> int:
     if (options.answer or calibration.answer_kind) != calibration.answer_kind:
         raise UsageError(f"--answer: the calibration is for {calibration.answer_kind} answers; omit --answer")
     cluster = ClusterConfig(as_equivalence(calibration.equivalence), calibration.linkage)
-    check = partial(check_structured, given=calibration.parsed)
+    check = partial(check_structured, calibration.parsed)
     rows = open_rows(options.file, options.columns, check, fields=("id", "samples"), label="measure")
     step = FieldStep(calibration, cluster, opt.accepted_only(options.fields))
     with RowResults("measure", options.out, limit=options.limit) as results:
@@ -516,7 +516,7 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
 
     def check_fields(row: Row) -> None:
         check_has_fields(row)
-        check_structured(row, schema)
+        check_structured(schema, row)
 
     nli = options.equivalence if options.grader == "nli" else "exact"
     settings = server.settings(nli, options.grader.removeprefix("judge:"))
@@ -652,7 +652,6 @@ def metrics(
 def _show_or_write(
     lines: list[CommandRow], out: Path | None, *, as_json: bool, show_table: Callable[[], None]
 ) -> None:
-    """Print a table for people, or write lines of JSON."""
     if not as_json and out is None and sys.stdout.isatty():
         show_table()
         return

@@ -237,7 +237,6 @@ def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
 
 
 def _devices() -> dict[str, object]:
-    """Return the threads and devices of PyTorch."""
     with loading():
         import torch
 

@@ -389,7 +389,6 @@ def answer(cell: GridCell, temperatures: Mapping[str, float]) -> None:
 def _selection(
     cell: GridCell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[Json]
 ) -> Json:
-    """Return the content of the file of selections."""
     groups = several(map(group_ties, cell.questions("test")))
     temperature_of = {**known_temperatures(), **{fit["candidate"]: fit["temperature"] for fit in fits}}
 
@@ -434,7 +433,6 @@ def _with_refits(cell: GridCell, fit: Json) -> Json:
 
 
 def _validation_pass(cell: GridCell) -> SampleStep:
-    """Return the pass of the validation questions, with every candidate."""
     candidates = candidates_of(cell.settings).values()
     names = dict.fromkeys(candidate.name for tried in candidates for candidate in tried)
     return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
@@ -533,7 +531,6 @@ def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep])
 
 
 def _equal_parts(rows: list[Row], count: int) -> list[list[Row]]:
-    """Return `count` parts of rows, of equal length."""
     size = len(rows) // count
     return [rows[place * size : (place + 1) * size] for place in range(count)]
 

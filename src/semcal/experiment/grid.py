@@ -197,7 +197,6 @@ class Grid:
     def _cells(
         self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
     ) -> list[GridCell]:
-        """Return the cells of a model, one for each data set, with the identity of the model."""
         asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
         identified = self.executor.submit(StageJob(stage, ()), stage="identify")
@@ -281,7 +280,6 @@ def _prepare_and_answer(cell: GridCell) -> None:
 
 
 def _others(temperatures: Mapping[str, float | None], cell: GridCell) -> dict[str, float]:
-    """Return the temperatures of the data sets of other cells."""
     return {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
 
 

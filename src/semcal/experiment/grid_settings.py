@@ -577,7 +577,6 @@ def _complaints(error: ValidationError) -> Iterator[str]:
 
 
 def _keys_at(place: Sequence[int | str]) -> list[str]:
-    """Return the keys of the settings at a place."""
     part: type[BaseModel] = GridSettings
     for key in place:
         if isinstance(key, str):

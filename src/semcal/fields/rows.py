@@ -56,7 +56,7 @@ def schema_of(row: Row, given: Schema | None = None) -> Schema:
     return parse_schema(own)
 
 
-def check_structured(row: Row, given: Schema | None = None) -> None:
+def check_structured(given: Schema | None, row: Row) -> None:
     """Raise InputError unless a row has a schema, texts of samples, and a valid reference if any."""
     _ = row.id, row.samples, row.group, row.context
     schema = schema_of(row, given)
@@ -64,11 +64,11 @@ def check_structured(row: Row, given: Schema | None = None) -> None:
         read_reference(schema, row["answers"])
 
 
-def check_to_sample(row: Row, schema: Schema) -> None:
+def check_to_sample(schema: Schema | None, row: Row) -> None:
     """Raise InputError unless a row has a question, or messages, and a valid reference if any."""
     _ = row.id, row.question, row.group, row.context
     if row.json.get("answers") is not None:
-        read_reference(schema, row["answers"])
+        read_reference(schema_of(row, schema), row["answers"])
 
 
 # ---- Fields of samples
@@ -238,7 +238,7 @@ def context_form(row: Row) -> str | None:
 
 
 def grade_fields(row: Row, schema: Schema | None = None) -> Row:
-    """Add `correct` to each field, and to `document` whether all of them are correct and none is missing.
+    """Add `correct` to each field; to `document` whether no value is missing, and all fields are correct too.
 
     A key that the reference leaves out is an empty field.
     """
@@ -247,11 +247,15 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
     if not isinstance(reference, Mapping):
         raise InputError(f"'answers' must be an object like the schema, got {shown(reference)}. Add it")
     if not row.json.get(FIELDS):
-        return row.set(fields={}, document={**(row.json.get(DOCUMENT) or {}), "correct": False})
+        return row.set(
+            fields={}, document={**(row.json.get(DOCUMENT) or {}), "complete": False, "correct": False}
+        )
     correct, is_complete = grade_document(schema, row["answer"], reference, Keys())
     fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
     right = is_complete and all(correct.values())
-    return row.set(fields=fields, document={**(row.json.get(DOCUMENT) or {}), "correct": right})
+    return row.set(
+        fields=fields, document={**(row.json.get(DOCUMENT) or {}), "complete": is_complete, "correct": right}
+    )
 
 
 def labeled_fields(rows: Iterable[Row]) -> set[str]:

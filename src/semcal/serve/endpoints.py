@@ -88,7 +88,6 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    """Add the paths that answer questions and accept labels."""
     link = {"operationId": "label", "requestBody": {"id": "$response.body#/id", "correct": True}}
     headers = {name: {"schema": {"type": "string"}} for name in ANSWER_HEADERS}
     answers: dict[str, Any] = {"headers": headers, "links": {"label": link}}
@@ -142,7 +141,6 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    """Add the paths for the state of the server."""
 
     def described(name: str) -> replies.ServedModel:
         return replies.ServedModel(id=name, object="model", created=0, owned_by="semcal")
@@ -225,7 +223,6 @@ def _take_errors(app: FastAPI) -> None:
 
 
 def _unknown_path(path: str, paths: list[str]) -> str:
-    """Return a suggestion for an unknown path."""
     if path.removeprefix("/v1") in NOT_SERVED:
         paths = [CHAT]
     try:

@@ -426,7 +426,6 @@ class Service:
     # ---- The log
 
     def _logged(self, answered: Answered) -> Reply:
-        """Return the log entry of an answer."""
         outcome, verdict, texts = answered.outcome, answered.verdict, None
         row = {name: value for name, value in answered.question.row().items() if name != "id"}
         if self.settings.log_texts:

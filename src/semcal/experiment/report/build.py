@@ -510,7 +510,6 @@ def _shown(value: Any) -> Any:
 
 
 def _number_classes(table: Table) -> list[Markup]:
-    """Return the class of the cells of each column: numbers are aligned to the right."""
     numbers = [any(cell.value is not None for cell in column) for column in zip(*table.rows)]
     return [
         Markup(' class="number"' if i >= table.heads and number else "")

@@ -211,7 +211,6 @@ def _likelihoods(row: Record) -> NDArray[np.float64]:
 
 
 def _draw_statistics(axes: Axes, row: Record, places: Sequence[tuple[float, float]]) -> None:
-    """Draw a row of statistics for each meaning."""
     columns = np.array([2.52, 2.81, 3.14, 3.46, 3.8])
     _head(axes, 2.36, "meanings")
     for x, head in zip(columns, HEADS):
@@ -233,7 +232,6 @@ def _draw_statistics(axes: Axes, row: Record, places: Sequence[tuple[float, floa
 def _draw_distributions(
     axes: Axes, row: Record, measures: Sequence[str], alphas: Mapping[str, float | None]
 ) -> None:
-    """Draw a bar for each measure, cut into its meanings."""
     _head(axes, 4.14, "measure ∝ score")
     origin, width, step = 5.56, 1.11, 0.3
     axes.text(origin, 0.4, "distribution", size=7.5, va="center", color=QUIET)

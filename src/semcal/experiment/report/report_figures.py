@@ -199,7 +199,6 @@ def _ends(metric: Record | None, error: str) -> tuple[float, float] | None:
 
 
 def _draw_points(axes: Axes, points: Records, error: str) -> None:
-    """Draw the bars of all points, and then the points, measure by measure."""
     defined = [
         (point, ace, auroc)
         for point in points
@@ -427,7 +426,6 @@ def threshold_figure(run: FinishedRun, _: Records, model: str, dataset: str) -> 
 
 
 def _draw_both(axes: Axes, by_method: Mapping[str, tuple[Floats, Floats]]) -> None:
-    """Draw the reliability of two methods, with the band of the second."""
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
     for method, (confidence, correct) in by_method.items():
         band = 0.6 if method == list(by_method)[-1] else 0.0

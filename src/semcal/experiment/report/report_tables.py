@@ -281,7 +281,6 @@ def _means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tup
 
 
 def _region(row: Record) -> str:
-    """Return the region of a claim as text."""
     low, high = row["region"]
     if low is not None and high is not None:
         return f"{number(low, 2).text} to {number(high, 2).text}"
