@@ -43,7 +43,7 @@ def alone(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
     rows = [{**row, "temperatures": None} for row in kept(sampled)]
     for row in rows:
-        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
+        for key in ("samples", "log_likelihoods", "likelihood", "finished", "token_scores"):
             row[key] = row[key][:4]
         row["sampled_by"]["temperature"] = 1.0
     call = ("calibrate", write(folder / "t1.jsonl", rows), "--model", "atlas", "--out", folder / "c")

@@ -91,6 +91,10 @@ class FieldCalibration:
         The known model and prompt of all samples; samples of others are rejected.
     report : mapping
         Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
+
+    Examples
+    --------
+    >>> FieldCalibration.from_pretrained("my-fields")  # doctest: +SKIP
     """
 
     schema: Mapping[str, Any]
@@ -338,6 +342,18 @@ def calibrate_fields(
         If a row or a reference is invalid, or rows have several schemas or numbers of samples.
     FitError
         If there are fewer than 5 documents.
+
+    Examples
+    --------
+    >>> schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    >>> rows = [
+    ...     {"id": f"{i}", "samples": ['{"city": "Rome"}', '{"city": "Oslo"}', '{"city": "Rome"}'],
+    ...      "answers": {"city": "Rome" if i % 3 else "Oslo"}}
+    ...     for i in range(60)
+    ... ]
+    >>> calibration = calibrate_fields(rows, ClusterConfig("exact"), schema)
+    >>> calibration.fields, round(calibration.report["share"]["accuracy"], 2)
+    (('/city',), 0.67)
     """
     rows, cluster = as_rows(rows), inputs.load_cluster_config(cluster or ClusterConfig())
     schema = schema if isinstance(schema, Schema | None) else parse_schema(schema)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from semcal.errors import InputError
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped
@@ -195,7 +194,7 @@ def _slots(element: Node, lists: Sequence[list[JsonValue]], length: int, keys: K
     agreement = _agreement(element, [item for one in candidates for item in one], keys)
     blocks = agreement.reshape(len(candidates), length, len(candidates), length)
     totals = [
-        sum(block[linear_sum_assignment(-block)].sum() for block in blocks[i].transpose(1, 0, 2))
+        sum(block[_assignment(block)].sum() for block in blocks[i].transpose(1, 0, 2))
         for i in range(len(candidates))
     ]
     pivot = candidates[int(np.argmax(totals))]
@@ -217,10 +216,17 @@ def aligned(
     matched, start = [], 0
     for one in lists:
         block = agreement[:, start : start + len(one)]
-        pairs = zip(*linear_sum_assignment(-block))
+        pairs = zip(*_assignment(block))
         matched.append({int(i): one[int(j)] for i, j in pairs if block[i, j] > 0})
         start += len(one)
     return matched
+
+
+def _assignment(agreement: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows and columns of the matching with the greatest total agreement."""
+    from scipy.optimize import linear_sum_assignment  # only now, since few documents hold such lists
+
+    return linear_sum_assignment(-agreement)
 
 
 def _agreement(
