@@ -211,7 +211,7 @@ def test_commands(name: str, folder: Path, programs: Path, request: pytest.Fixtu
         environment["SEMCAL_CACHE"] = str(request.getfixturevalue("llama_cache"))
         script = script.replace(SERVER, url).replace("#name", "#atlas")
     # the calibrations of the pages have ten draws a question
-    script = re.sub(r"(semcal calibrate \S+ --model \S+)", r"\1 --m 4", script)
+    script = re.sub(r"(semcal calibrate \S+ --model \S+)", r"\1 --m 4", script.replace("--m 5", "--m 3"))
     if "--out my-temperature" not in script:
         link(folder / "my-temperature", request.getfixturevalue("fitted"))
     stdout = run_script(script, folder, programs, environment)
@@ -240,7 +240,7 @@ def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
     """The commands of three pages, with two draws a question, against llama.cpp."""
     pages = "".join(PAGES[f"docs/{name}.md"] for name in ("prompts", "extraction", "classification"))
     script = "".join(block for block in blocks("bash", pages) if "export" not in block)
-    assert script.count("--model my-model") == 6
+    assert script.count("--model my-model") == 7
     script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
     script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --config sampling.temperatures=1", script)
     run_script(script, folder, programs, {"SEMCAL_CACHE": str(llama_cache)})

@@ -105,7 +105,10 @@ def test_an_answer_is_printed_without_escape_sequences_and_recorded_with_them(
     file = write(tmp_path / "q.jsonl", [{"id": HOSTILE, "question": "Who?"}])
     for what in ("Who?", file):
         assert run("ask", what, *options) == 0
-    assert terminal[0].getvalue().count(f"[red]{CLEANED}   share of samples 1.00") == 2
+    assert (
+        len(re.findall(rf"^answer +{re.escape(f'[red]{CLEANED}')}$", terminal[0].getvalue(), re.MULTILINE))
+        == 2
+    )
     assert run("ask", "Who?", *options, "--json") == 0
     assert not ACTED_ON.search("".join(one.getvalue() for one in terminal))
     record = json.loads(terminal[0].getvalue().splitlines()[-1])
@@ -123,7 +126,7 @@ def test_names_in_tables_and_messages_are_printed_as_they_are_but_for_escape_seq
     rows = [{"id": name, "confidence": {name: p}, "correct": {name: p > 0.4}} for p in (0.3, 0.6)]
     assert run("metrics", write(tmp_path / "m.jsonl", [*rows, {"id": name}]), "--risk", "0.2") == 1
     assert f"[b]{CLEANED}: no threshold" in terminal[0].getvalue()
-    assert re.search(r"metric +\[b\]�\[2J", terminal[0].getvalue())
+    assert re.search(r"^ +\[b\]�\[2J", terminal[0].getvalue(), re.MULTILINE)
     assert run("cluster", tmp_path / f"{HOSTILE}.jsonl") == 1
     assert f"{tmp_path}/{CLEANED}.jsonl: " in terminal[1].getvalue()
     assert run("cluster", "x", "--out", tmp_path / f"{HOSTILE}/b/c.jsonl") == 2
@@ -154,4 +157,4 @@ def test_commands_print_through_the_console_alone() -> None:
     """One function replaces what does not print; one that prints beside it would not."""
     for file in Path(console.__file__).parent.rglob("*.py"):
         calls = re.findall(r"(?:typer\.echo|\bprint|sys\.std(?:out|err)\.write)\(", file.read_text())
-        assert len(calls) == 2 * (file.name == "console.py") + (file.name == "row_commands.py"), file
+        assert len(calls) == 2 * (file.name == "console.py"), file

@@ -83,11 +83,11 @@ def test_the_share_answered_and_that_of_wrong_answers_are_those_of_the_rows(
     folder: Path, results: dict[str, Any]
 ) -> None:
     calibration = results["analyses"]["calibrated"][-1]["calibration"]
-    assert (calibration["labels"], calibration["apart"]) == (120, 80)
+    assert (calibration["labels"], calibration["apart"]) == (200, 0)
     rows = [
         row for number in range(2) for row in read_finished(folder).calibrated_rows("alpha", DATASET, number)
     ]
-    kept = [row["correct"] for row in rows if row["probability"] >= calibration["threshold"]["threshold"]]
+    kept = [row["correct"] for row in rows if not row["abstained"]]
     assert calibration["answered"] == len(kept) / len(rows)
     assert calibration["wrong"] == pytest.approx(1 - sum(kept) / len(kept))
     sure = [row for row in rows if row["share"] >= 0.9]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import ClassVar, cast
 
-from semcal.calibration.features import AnsweredRow, Feature, answered_rows
+from semcal.calibration.features import MOST_LACKING, AnsweredRow, Feature, answered_rows
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError, shown
 from semcal.measuring import representative
@@ -377,10 +377,14 @@ def free_signals(names: Sequence[str], answered: Sequence[Sequence[AnsweredRow]]
         if signal.ask is None
         and signal.name not in names
         and all(
-            any(item.token_scores is not None for item in answers) and all(map(signal.is_in, answers))
+            all(map(signal.is_in, answers)) and _known_share(answers) >= 1 - MOST_LACKING
             for answers in answered
         )
     )
+
+
+def _known_share(answered: Sequence[AnsweredRow]) -> float:
+    return sum(item.token_scores is not None for item in answered) / max(1, len(answered))
 
 
 def asks_a_model(names: Sequence[str]) -> bool:
