@@ -16,6 +16,7 @@ P, C = [0.25, 0.5, 0.75, 1.0, 0.5], [0, 1, 0, 1, 1]
 FURTHER = {
     "selective_accuracy": {"rejection": [0.2]},
     "risk_controlled_threshold": {"risk_limit": 0.5},
+    "label_free_threshold": {"risk_limit": 0.5},
     "bootstrap": {"resamples": 20},
     "reliability_diagram": {"resamples": 20},
     "summary": {"draws": 20},

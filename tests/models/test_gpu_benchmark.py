@@ -12,10 +12,10 @@ def test_every_row_is_measured_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu, "ROUNDS", 1)
     setting = gpu.Setting(gpu.TINY, "cpu", torch.float32, questions=6, batches=(2,), rows=(40,))
     rows = list(gpu.rows(setting))
-    assert [row["what"].split()[0] for row in rows] == [
-        *["sampling,"] * 2,
-        "transformers,",
-        "generate,",
+    assert [row["what"].split()[0].rstrip(",") for row in rows] == [
+        *["sampling"] * 2,
+        "transformers",
+        "generate",
         "features",
         "exact",
     ]

@@ -314,6 +314,7 @@ def risk_controlled_threshold(
     )
 
 
+@both_names
 def label_free_threshold(
     score: ArrayLike,
     correct: ArrayLike,
