@@ -66,7 +66,7 @@ def test_what_the_wheel_holds_runs_the_quick_demo(wheel_file: Path, tmp_path: Pa
         check=True,
     )
     assert done.stderr.startswith(str(tmp_path / "site" / "semcal"))
-    assert done.stdout.startswith("atlas-trivia (20 test questions); Base, Calibrated; one run")
+    assert "\n\natlas-trivia (20 test questions); Base, Calibrated; one run" in done.stdout
     assert (tmp_path / "demo" / "report.html").stat().st_size > 100_000
 
 

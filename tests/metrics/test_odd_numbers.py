@@ -136,7 +136,7 @@ def test_log_likelihoods_whose_sums_would_overflow_are_refused() -> None:
         measures.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1.0]], **sharp)
     found = measures.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1e298]], measure="B-SC")
     assert found.probabilities.tolist() == [0.0, 1.0]
-    with pytest.warns(UndefinedWarning, match="draw of likelihood 0"):
+    with pytest.warns(UndefinedWarning, match="sample of likelihood 0"):
         measures.confidence([[[0, 1]]], [[-np.inf, -1.0]], measure="B-SC")
 
 

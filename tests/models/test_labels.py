@@ -93,7 +93,7 @@ def test_the_option_names_the_labels_and_tells_how_many_draws_are_none(tmp_path:
     file = write(tmp_path / "rows.jsonl", rows)
     code, clustered, told = command("cluster", file, "--answers-among", "spam, not spam")
     assert code == 0
-    assert "120 of 600 samples are none of spam, not spam" in told
+    assert "120 of 600 samples do not match any of spam, not spam" in told
     assert clustered[0]["clusters"] == [list(range(7)), [7], [8, 9]]
     options = ("--answers-among", "spam,not spam", "--out", tmp_path / "map")
     code, _, told = command("calibrate", file, *options)

@@ -46,7 +46,7 @@ def test_the_loss_is_drawn_around_one_and_the_optimum_with_its_interval() -> Non
 
 def test_the_certificate_is_written_beside_it() -> None:
     figure = loss_figure(FIT)
-    assert figure.axes[0].get_title(loc="left") == "T = 1.6 ± 0.04, 95 % [1.523, 1.681]"
+    assert figure.axes[0].get_title(loc="left") == "T = 1.6 ± 0.04, 95% interval [1.523, 1.681]"
     assert figure.axes[0].get_ylabel().endswith("SS, α = 0.25")
     below = " ".join(figure.get_supxlabel().split())
     for part in ("812 tokens of 300 questions", "slope -3.0e-09", "curvature 4.25", "log T: 2e-08"):
@@ -82,5 +82,5 @@ def test_the_same_figure_is_the_same_file(suffix: str, tmp_path: Path) -> None:
 
 
 def test_another_file_type_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"written as \.pdf, \.png, \.svg, got .*loss\.gif"):
+    with pytest.raises(UsageError, match=r"loss\.gif: .*\.pdf, \.png, \.svg"):
         write_figure(loss_figure(FIT), tmp_path / "loss.gif")

@@ -24,7 +24,7 @@ def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes
     with FakeServer(log_probs="scaled", max_temperature=2.0) as server:
         arguments = ["fit", file, "--model", server.name, "--method", "TS-grid", "--m", 2, "--out", out]
         code, _, said = semcal(*arguments, "--dry-run")
-        assert (code, "under 13 temperatures" in said) == (0, True), said
+        assert (code, "at 13 temperatures" in said) == (0, True), said
         code, (result,), said = semcal(*arguments)
     assert (code, "T = 2 at most" in said) == (0, True), said
     assert all(0.25 <= row["temperature"] <= 2 for row in result["chosen"].values())

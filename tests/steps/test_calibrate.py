@@ -232,7 +232,7 @@ def test_a_weak_model_with_enough_labels_is_told_where_it_is_right_more_often_th
     from benchmarks.maps_of_weak_models import results
 
     (row,) = results(6, (0.15,), (250,))
-    assert row["state above .5"] >= 1
+    assert row["with p above 0.5"] >= 1
     assert row["overstate"] <= 1
 
 

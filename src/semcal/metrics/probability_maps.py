@@ -39,6 +39,8 @@ NEAR_ONE = 4.0
 INSIDE = 1e-9
 #: Newton's method stops if no slope of the loss is above `FLAT`, or after `STEPS` steps.
 FLAT, STEPS, HALVINGS = 1e-9, 100, 40
+#: Added to the curvature, which rounds to 0 where all scores are far from 0.
+TINY = 1e-12
 #: Gains that differ by less are tied.
 TIE = 1e-12
 #: The feature with the log odds of correct answers of a category, and the columns of category and group codes
@@ -97,7 +99,8 @@ def _fit_slopes(
         curvature = (x.T * (q * (1 - q))) @ x + np.diag(weights)
         return float(value), (q - correct) @ x + weights * away, curvature
 
-    start = np.append(np.full(len(directions), at), _logit(correct.mean()))
+    center = _logit(correct.mean()) - at * values.mean(axis=0).sum()  # elsewhere the loss may be flat
+    start = np.append(np.full(len(directions), at), center)
     low = np.append(np.where(directions > 0, 0.0, -np.inf), -np.inf)
     high = np.append(np.where(directions < 0, 0.0, np.inf), np.inf)
     theta = _least(loss, start, low, high)
@@ -118,7 +121,8 @@ def _least(
         if np.abs(gradient[free]).max(initial=0.0) < FLAT:
             break
         step = np.zeros_like(theta)
-        step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+        within = curvature[np.ix_(free, free)] + TINY * np.eye(free.sum())
+        step[free] = -np.linalg.solve(within, gradient[free])
         for _ in range(HALVINGS):
             there = np.clip(theta + step, low, high)
             reached = loss(there)
