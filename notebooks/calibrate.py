@@ -12,7 +12,7 @@
 # # Calibrate a model and choose a threshold
 #
 # A language model answers questions. This notebook learns the probability that each answer is
-# right, and a threshold on this probability. You need the model and a few hundred questions
+# right, and a threshold below which the model abstains. You need the model and a few hundred questions
 # with known answers.
 #
 # The model here is `atlas`, which is part of the package. It has 3.7 million parameters and is
@@ -49,8 +49,8 @@ print(*calibration.report.advice)
 print(calibration.threshold.sentence)
 
 # %% [markdown]
-# The last line is a promise with 95% confidence, for questions like the labeled ones. It
-# comes from 144 of the 360 questions, which are held out from everything else.
+# The last line is a promise with 95% confidence, for questions like the labeled ones. All 360
+# questions test it. The share of samples decides which answers are given, since no label chose it.
 #
 # ## Try it on other questions
 #
