@@ -71,7 +71,9 @@ TERMS = {
     "if all samples have one meaning.",
     "share of samples": "The number of samples with a meaning, divided by the number of all samples: "
     "{term}`E-SC`.",
-    "threshold": "The smallest confidence with which an answer is given.",
+    "threshold": "The smallest confidence with which an answer is given. If all labels tested it, the "
+    "{term}`share of samples` decides, and the threshold is the smallest probability of a labeled answer "
+    "that is given.",
     "TS": "Temperature scaling: one temperature, fitted on questions with reference answers.",
 }
 #: The text before the tables of the page of settings.

@@ -111,8 +111,9 @@ class Answer:
     measure : str
         The measure of `confidence`, or "Calibrated".
     abstained : bool or None
-        True if `confidence` is below `threshold` or undefined; None without a threshold. Also True if the
-        calibration should have a threshold, but found none that holds.
+        True if `confidence` is below `threshold` or undefined; None without a threshold. If all labels tested
+        the threshold, the share of samples decides instead. Also True if the calibration should have a
+        threshold, but found none that holds.
     threshold : float or None
         The threshold; if there are several, the threshold for the largest risk.
     entropy : float or None

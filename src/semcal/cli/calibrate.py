@@ -840,7 +840,7 @@ def as_sentence(text: str) -> str:
 def threshold_lines(calibration: Calibration) -> list[str]:
     """Return the promise of each threshold, and its answers to the questions that it was tested on."""
     lines = []
-    tested = "held-out" if calibration.report.apart else "labeled"
+    tested = "held-out" if calibration.report.apart and calibration.ordering is None else "labeled"
     for one in calibration.all_thresholds:
         lines += [paragraph(as_sentence(text)) for text in (one.sentence, one.outlook) if text]
         if one.threshold is not None:
