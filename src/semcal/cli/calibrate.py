@@ -847,8 +847,8 @@ def threshold_lines(calibration: Calibration) -> list[str]:
             counts = f"{one.answered:,} answered, {one.errors:,} of them wrong"
             lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
     if calibration.ordering is not None and not calibration.report.apart:
-        reason = f"answers are ordered by {calibration.ordering}, which no label chose"
-        lines.append(paragraph(f"No label is held out, because {reason}."))
+        ranked = "the share of samples" if calibration.ordering == "E-SC" else calibration.ordering
+        lines.append(paragraph(f"No label is held out: answers are ranked by {ranked}, which needs no labels."))
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]

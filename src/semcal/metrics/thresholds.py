@@ -183,10 +183,10 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
     if tested.questions_needed is not None:
         about = "at least" if questions < _Promise(tested.risk_limit, tested.delta).fewest else "about"
         return f"{none}; {about} {tested.questions_needed:,} questions are needed"
-    why = f"{none}, and more questions would not: even the surest answers are wrong too often"
+    why = f"{none}, and more questions would hardly help: too many of the surest answers are wrong"
     if tested.least_risk is None or tested.least_risk >= USELESS:
         return f"{why}, at any useful risk. Ask easier questions, or use a larger model."
-    return f"{why}. Allow more risk (from about {100 * tested.least_risk:.0f}%), or calibrate."
+    return f"{why}. Allow more risk (from about {100 * tested.least_risk:.0f}%)."
 
 
 @both_names
