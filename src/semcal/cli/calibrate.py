@@ -848,7 +848,8 @@ def threshold_lines(calibration: Calibration) -> list[str]:
             lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
     if calibration.ordering is not None and not calibration.report.apart:
         ranked = "the share of samples" if calibration.ordering == "E-SC" else calibration.ordering
-        lines.append(paragraph(f"No label is held out: answers are ranked by {ranked}, which needs no labels."))
+        text = f"No label is held out: answers are ranked by {ranked}, which needs no labels."
+        lines.append(paragraph(text))
     if calibration.thresholds:
         lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
