@@ -38,6 +38,7 @@ from semcal.rows import Row
 from tools.real_examples import FEW_SHOT, write_rows
 
 SAMPLES = (5, 10)
+QUICK = {"SAMPLES": (5,)}
 SETTINGS = ("--temperature", "1", "--m", "10", "--seed", "0")
 
 
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def quick_runs(folder: Path) -> list[list[str]]:
     """Return the arguments of a tiny run on the embedded model."""
-    return [["--model", "atlas", "--questions", "60", "--vary", "2", "--work", str(folder)]]
+    return [["--model", "atlas", "--questions", "20", "--vary", "2", "--work", str(folder)]]
 
 
 if __name__ == "__main__":
