@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -148,7 +149,8 @@ def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(se
     assert (code, [row["id"] for row in found]) == (1, ["1", "2", "4"])
     assert "line 3 (id '3')" in said
     assert "too long" in said
-    assert server.requests.count(server.requests[0]) == 1
+    answered = [request for request in server.requests if "Jupiter" not in json.dumps(request)]
+    assert [answered.count(request) for request in answered] == [1]
 
 
 def test_an_audit_of_the_judge(server, tmp_path):
