@@ -126,7 +126,7 @@ class Threshold:
 
     @property
     def outlook(self) -> str | None:
-        """What can be certified, in a sentence or two, if no threshold was shown; None otherwise."""
+        """Sentences about what can be certified if no threshold was shown; None otherwise."""
         if self.threshold is not None or self.refused is None:
             return None
         parts = []

@@ -54,7 +54,7 @@ class ScoreColumn:
 
     @property
     def is_probability(self) -> bool:
-        """Whether the scores of the labeled rows are within [0, 1]."""
+        """True if the scores of the labeled rows are within [0, 1]."""
         return (self.low, self.high) == (0.0, 1.0)
 
     def learn(self, raw: Floats, correct: Floats) -> ScoreColumn:

@@ -154,7 +154,7 @@ def _agreed(node: Node, values: Sequence[JsonValue], keys: Keys, *, may_lack: bo
 
 
 def _commonest(node: Node, values: Sequence[JsonValue], keys: Keys) -> JsonValue:
-    """Return the commonest wording of the most frequent value; the first of several."""
+    """Return the most frequent wording of the most frequent value; the first of several."""
     if not values:
         return None
     key_of = [keys.of(node, value) for value in values]
@@ -189,7 +189,7 @@ def _agreed_list(node: Node, lists: Sequence[list[JsonValue]], keys: Keys) -> li
 
 
 def _slots(element: Node, lists: Sequence[list[JsonValue]], length: int, keys: Keys) -> list[list[JsonValue]]:
-    """Align lists of objects to the list of the commonest length that agrees most with the others."""
+    """Align lists of objects to the list of the most frequent length that agrees most with the others."""
     candidates = [one for one in lists if len(one) == length]
     agreement = _agreement(element, [item for one in candidates for item in one], keys)
     blocks = agreement.reshape(len(candidates), length, len(candidates), length)

@@ -99,18 +99,18 @@ class Node:
 
     @property
     def is_free(self) -> bool:
-        """Whether every value is allowed."""
+        """True if every value is allowed."""
         limited = self.types or self.options or self.items or {"enum", "const"} & self.rules.keys()
         return self.kind == "leaf" and not limited
 
     @property
     def to_the_letter(self) -> bool:
-        """Whether strings are compared to the letter: identifiers, e-mail addresses and codes."""
+        """True if strings are compared to the letter: identifiers, e-mail addresses and codes."""
         return bool({"pattern", "format", "enum", "const"} & self.rules.keys()) and not self.is_date
 
     @property
     def is_date(self) -> bool:
-        """Whether strings are dates."""
+        """True if strings are dates."""
         return self.rules.get("format") in ("date", "date-time")
 
     @property
