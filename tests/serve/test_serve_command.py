@@ -37,7 +37,9 @@ class Process:
 
     def chat(self, text: str, **options: Any) -> httpx.Response:
         messages = [{"role": "user", "content": text}]
-        body = {"model": "atlas", "messages": messages, "semcal": {"samples": True}}
+        return self.post({"model": "atlas", "messages": messages, "semcal": {"samples": True}}, **options)
+
+    def post(self, body: dict[str, Any], **options: Any) -> httpx.Response:
         return httpx.post(f"{self.url}/chat/completions", json=body, timeout=120, **options)
 
     def stop(self, number: int = signal.SIGTERM) -> int:

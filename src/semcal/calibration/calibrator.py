@@ -697,7 +697,7 @@ def calibrate_rows(
         signals=signals_read(config.signals, learned.map.features),
         examples=graded_examples(answer_rows, features, correct[:n], grader),
         ancestors=() if added is None else added.ancestors,
-        open_book=None if origin.provenance is None else _open_book(labeled),
+        open_book=None if origin.provenance is None else open_book_of(labeled),
         labeled=learned.labeled,
         score=score,
     )
@@ -775,7 +775,7 @@ def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
 
 
-def _open_book(rows: Sequence[Row]) -> bool | None:
+def open_book_of(rows: Sequence[Row]) -> bool | None:
     """Return whether all questions have a passage, or none has; None if mixed or in messages."""
     found = {None if row.has("messages") else row.context is not None for row in rows}
     return found.pop() if len(found) == 1 else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -17,8 +18,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import Threshold
-from semcal.calibration.calibrator import kept_apart, set_thresholds
+from semcal.calibration.calibration import ID_LETTERS, LabeledAnswers, Threshold
+from semcal.calibration.calibrator import kept_apart, open_book_of, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
 from semcal.fields.documents import without_values
@@ -37,7 +38,7 @@ from semcal.fields.rows import (
     pattern_of,
 )
 from semcal.fields.schema import Schema, parse_schema
-from semcal.files import dumps
+from semcal.files import dumps, json_checksum
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
@@ -91,6 +92,10 @@ class FieldCalibration:
         The known model and prompt of all samples; samples of others are rejected.
     report : mapping
         Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
+    open_book : bool or None
+        Whether the labeled documents had a context; None if mixed or in messages.
+    labeled : LabeledAnswers
+        The documents that the map of documents was fitted to.
 
     Examples
     --------
@@ -109,6 +114,33 @@ class FieldCalibration:
     document_thresholds: tuple[Threshold, ...] = ()
     answer_kind: AnswerKind = "modal"
     sampled_by: Mapping[str, str | float] = field(default_factory=dict)
+    open_book: bool | None = None
+    labeled: LabeledAnswers = field(default_factory=LabeledAnswers)
+    #: As in a `Calibration`: no score of rows is calibrated, and production labels do not extend it.
+    score: ClassVar[None] = None
+    ancestors: ClassVar[tuple[str, ...]] = ()
+
+    @cached_property
+    def id(self) -> str:
+        """The hash of all parts that determine answers, probabilities and decisions."""
+        contents = asdict(self)
+        decisive = {name: contents[name] for name in contents.keys() - {"report", "labeled"}}
+        return json_checksum(decisive)[:ID_LETTERS]
+
+    @property
+    def all_thresholds(self) -> tuple[Threshold, ...]:
+        """The thresholds of whole documents, as a watch needs them."""
+        return self.document_thresholds
+
+    @property
+    def limit(self) -> float | None:
+        """The threshold of documents for the largest risk, if one was shown to hold."""
+        return self.document_thresholds[-1].threshold if self.document_thresholds else None
+
+    def difference(self, sampled_by: Mapping[str, Any]) -> str | None:
+        """Return the first key in which samples differ from those of the calibration; None without any."""
+        known = self.sampled_by.items()
+        return next((name for name, value in known if sampled_by.get(name, value) != value), None)
 
     @property
     def parsed(self) -> Schema:
@@ -127,10 +159,9 @@ class FieldCalibration:
         first, after the fields without a probability. InputError if a row has another number of samples.
         """
         for row in rows:
-            by = row.sampled_by.to_json()
-            if other := [name for name, value in self.sampled_by.items() if by.get(name, value) != value]:
+            if other := self.difference(row.sampled_by.to_json()):
                 raise InputError(
-                    f"question {row.id!r}: 'sampled_by' has another {other[0]} than the samples of the "
+                    f"question {row.id!r}: 'sampled_by' has another {other} than the samples of the "
                     "calibration. Sample with its model and prompt, or calibrate again"
                 )
             if len(row.samples) != self.m:
@@ -169,11 +200,16 @@ class FieldCalibration:
         return applied
 
     @property
+    def promises(self) -> list[tuple[Threshold, str]]:
+        """The thresholds of fields and of documents, each with its guarantee."""
+        kinds = {"fields": self.thresholds, "documents": self.document_thresholds}
+        return [(one, one.sentence.replace("questions", kind)) for kind in kinds for one in kinds[kind]]
+
+    @property
     def summary(self) -> str:
         """The promises and the figures as a text, a line for each field."""
         report = self.report
-        lines = [one.sentence.replace("questions", "fields") for one in self.thresholds]
-        lines += [one.sentence.replace("questions", "documents") for one in self.document_thresholds]
+        lines = [sentence for _, sentence in self.promises]
         lines.append(
             f"{report['fields']:,} fields of {report['documents']:,} documents; map {report['chosen']}"
         )
@@ -385,7 +421,7 @@ def calibrate_fields(
     p[~held_out] = of_fields.out_of_fold  # the map of documents is fitted to honest probabilities
     of_documents = _learn(
         _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded)),
-        np.array([float(_is_right(row, fields)) for row in graded]),
+        np.array([float(is_right(row, fields)) for row in graded]),
         DOCUMENT_MAPS,
         row_groups,
         np.isin(np.arange(len(graded)), table.place[held_out]),
@@ -423,6 +459,8 @@ def calibrate_fields(
         document_thresholds=of_documents.thresholds(document_risks, delta, seed),
         answer_kind=answer,
         sampled_by=_common_origin(rows),
+        open_book=open_book_of(rows),
+        labeled=of_documents.labeled,
     )
 
 
@@ -437,6 +475,13 @@ class _Learned:
     correct: Floats
     groups: Groups
     held_out: NDArray[np.bool_]
+
+    @property
+    def labeled(self) -> LabeledAnswers:
+        """The fitted items, with probabilities of the map, and out of fold."""
+        p = self.map.predict(part_of(self.features, ~self.held_out))
+        correct = tuple(map(bool, self.correct[~self.held_out]))
+        return LabeledAnswers(tuple(p.tolist()), correct, tuple(self.out_of_fold.tolist()), correct)
 
     def thresholds(self, risks: Sequence[float], delta: float, seed: int) -> tuple[Threshold, ...]:
         """Return the threshold of each risk, tested on the held-out items."""
@@ -493,7 +538,7 @@ def _learn(
     return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out)
 
 
-def _is_right(row: Row, fields: Sequence[str]) -> bool:
+def is_right(row: Row, fields: Sequence[str]) -> bool:
     """Return whether a graded document has no missing value, and its labeled fields are all correct."""
     blocks = row[FIELDS].items()
     return bool(row[DOCUMENT]["complete"]) and all(

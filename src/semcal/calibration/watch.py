@@ -18,6 +18,7 @@ import numpy as np
 
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Calibration
+from semcal.calibration.fields import FieldCalibration
 from semcal.calibration.map_report import DECIMALS
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.distribution import uniforms
@@ -104,12 +105,14 @@ class PromiseWatch:
     @classmethod
     def of(
         cls,
-        calibration: Calibration | None = None,
+        calibration: Calibration | FieldCalibration | None = None,
         *,
         risk: float | None = None,
         alpha: float = ALPHA,
     ) -> PromiseWatch:
         """Return the watch on a calibration, or on probabilities and a promised risk.
+
+        A calibration of fields is watched by whole documents.
 
         A given risk applies to all answered replies, and replaces the calibration's risk. Probabilities are
         compared with the calibration's labels; without a calibration, they count as exact. In a chain of

@@ -458,6 +458,11 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
     calibration = opt.open_calibration(str(folder))
+    if calibration.score is not None:
+        raise UsageError(
+            f"--add: {folder} calibrates the score {calibration.score.name!r}, whose rows are not kept; "
+            "calibrate the old rows and the new ones in one file, or pass the new ones with --from"
+        )
     if not (folder / SAMPLES).is_file():
         raise UsageError(
             f"--add: the calibration {folder} has no {SAMPLES} to add labels to; calibrate with --model and "

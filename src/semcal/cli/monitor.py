@@ -24,6 +24,7 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.fields import FieldCalibration
     from semcal.calibration.watch import PromiseWatch
     from semcal.metrics.sequential import SequentialTest
 
@@ -62,6 +63,7 @@ def command(
     probability p is right. With --calibration, the watch on questions compares probabilities with those of
     its questions; it warns without an alarm. The exit code is 1 if there is an alarm.
     """
+    from semcal.calibration.calibration import Calibration
     from semcal.calibration.watch import PromiseWatch
 
     if plot is not None:
@@ -70,7 +72,7 @@ def command(
         check_figure_path(plot)
         if not overwrite:
             refuse_existing("--plot", plot)
-    learnt = None if calibration is None else opt.open_calibration(calibration)
+    learnt = None if calibration is None else opt.open_any_calibration(calibration)
     watch = PromiseWatch.of(learnt, risk=risk, alpha=alpha)
     for test in watch.tests.values():
         test.kept = math.inf
@@ -86,8 +88,9 @@ def command(
             )
         else:
             limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
-            rows = good_rows(_open(files[0], columns, learnt), bad)
-            for row in rows if learnt is None or learnt.score is None else _measured(rows, learnt):
+            scored = learnt if isinstance(learnt, Calibration) and learnt.score is not None else None
+            rows = good_rows(_open(files[0], columns, scored), bad)
+            for row in rows if scored is None else _measured(rows, scored):
                 _take(row, watch, limit, labeled, audited=audited)
             if again := labeled.total() - len(labeled):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
@@ -111,7 +114,11 @@ def command(
 
 
 def _read_logs(
-    paths: Sequence[Path], watch: PromiseWatch, calibration: Calibration | None, *, audited: bool
+    paths: Sequence[Path],
+    watch: PromiseWatch,
+    calibration: Calibration | FieldCalibration | None,
+    *,
+    audited: bool,
 ) -> None:
     """Take the replies of a calibration, by default of the only one, and print missing information."""
     if calibration is None:
@@ -174,10 +181,10 @@ def _open(
     ids = set[str]()
 
     def check(row: Row) -> None:
-        is_score = calibration is not None and calibration.score is not None and not row.has("confidence")
-        if calibration is not None and is_score:
+        if calibration is not None and not row.has("confidence"):
             check_calibratable(row, calibration)
-        _check_row(row.set(confidence=0.5) if is_score else row)
+            row = row.set(confidence=0.5)
+        _check_row(row)
         if row.has("id"):
             if str(row.json["id"]) in ids:
                 raise InputError("the id occurs in an earlier row; a reply has one label. Remove one row")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.fields import FieldCalibration
     from semcal.data.question import Question
     from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
@@ -585,6 +586,15 @@ def open_calibration(name: str) -> Calibration:
         from semcal.calibration.calibration import Calibration
 
         return Calibration.from_pretrained(name)
+
+
+def open_any_calibration(name: str) -> Calibration | FieldCalibration:
+    """Load a calibration of answers or of fields."""
+    if not holds_field_calibration(name):
+        return open_calibration(name)
+    from semcal.calibration.fields import FieldCalibration
+
+    return FieldCalibration.from_pretrained(name)
 
 
 def holds_field_calibration(name: str) -> bool:

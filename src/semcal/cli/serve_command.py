@@ -22,13 +22,17 @@ from semcal.cli.console import info, is_quiet
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
 from semcal.models.equivalence import names_a_server
+from semcal.registry import option_name
 from semcal.reply_log import ReplyLog
 from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
+    from semcal.calibration.fields import FieldCalibration
     from semcal.calibration.watch import PromiseWatch
     from semcal.serve.configuration import ServeSettings
+    from semcal.serve.documents import DocumentSource
+    from semcal.serve.engine import AnswerSource
     from semcal.serve.service import Service
     from semcal.uncertainty import SemanticUQ
 
@@ -140,6 +144,7 @@ class ServeOptions:
     )
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
+    max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
     seed: int | None = setting(min=0, help="Random seed, as in semcal ask: 0 by default.")
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
@@ -196,6 +201,7 @@ def _settings(options: ServeOptions) -> ServeSettings:
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
     """Return the model with its calibration."""
+    from semcal.calibration.calibration import Calibration
     from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
 
@@ -204,7 +210,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "serve: the embedded model, which knows a fictional world, answers; pass your model with --model"
         )
         options = replace(options, model=opt.ATLAS, calibration=opt.ATLAS)
-    calibration = None if options.calibration is None else opt.open_calibration(options.calibration)
+    calibration = None if options.calibration is None else opt.open_any_calibration(options.calibration)
     score = None if calibration is None else calibration.score
     if score is not None and (options.model or options.fallback):
         raise UsageError(
@@ -226,13 +232,18 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     label_log = None if options.label_log is None else ReplyLog(options.label_log)
     if log is not None and label_log is not None:  # which may lack rows of this log
         label_log.take_over(log.path)
-    prompt = {"few_shot": options.few_shot, "system": options.system, "template": options.template}
-    uq = (
-        cast("SemanticUQ", ScoreSource(calibration))
-        if score is not None
-        else _with_calibration(options, server, calibration, options.fallback, **prompt)
-    )
-    for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
+    own = ("few_shot", "system", "template", "max_new_tokens")
+    prompt = {name: getattr(options, name) for name in own}
+    uq: AnswerSource
+    if not isinstance(calibration, Calibration):
+        uq, lines = _of_documents(options, server, calibration), [one for _, one in calibration.promises]
+    else:
+        lines = [*calibration.report.first, *map(promise, calibration.all_thresholds)]
+        if score is not None:
+            uq = cast("SemanticUQ", ScoreSource(calibration))
+        else:
+            uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
+    for line in lines:
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
@@ -247,6 +258,30 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         watch=watch,
         examples=examples,
     )
+
+
+def _of_documents(
+    options: ServeOptions, server: opt.ServerOptions, calibration: FieldCalibration
+) -> DocumentSource:
+    """Return the model of the options with the settings of a calibration of fields."""
+    from semcal.data.question import Question
+    from semcal.serve.documents import DocumentSource
+
+    for name in ("fallback", "equivalence", "answer_format"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"{option_name(name)} does not apply to a calibration of fields; omit it")
+    models = opt.ModelOptions.of(replace(options, equivalence=calibration.equivalence), server)
+    state = models()
+    step, _ = opt.document_step(options, state.model, calibration.parsed, calibration.m, "modal")
+    asking = replace(step.sampling.asking, open_book=calibration.open_book)
+    sampling = replace(step.sampling, asking=asking)
+    (by,) = sampling.sampled_by(state.model, [Question("", "")], "serve", [1.0])
+    if (other := calibration.difference(by.to_json())) and not options.force:
+        raise UsageError(
+            f"--calibration: its documents were sampled with another {other}. Pass its model and prompt "
+            "(--model, prompt.system), calibrate again, or apply it with --force"
+        )
+    return DocumentSource(state.model, state.equivalence, calibration, sampling)
 
 
 def _with_calibration(
@@ -298,7 +333,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     return _with_calibration(second, server, calibration, options.model)
 
 
-def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
+def _watch(log: ReplyLog, calibration: Calibration | FieldCalibration) -> PromiseWatch:
     """Return the watch on the promise, with the labels in the log of the calibration's own replies."""
     from semcal.calibration.watch import PromiseWatch
 

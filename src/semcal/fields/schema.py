@@ -12,12 +12,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from hashlib import sha256
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 from semcal.errors import InputError, shown
-from semcal.files import dumps
+from semcal.files import dumps, json_checksum
 from semcal.text.normal_form import normal_form
 
 JsonValue: TypeAlias = Any
@@ -46,6 +45,8 @@ KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
     "type": (str, list),
 }
 _NUMBERS = (int, (int, float))
+#: Keywords that do not change values, and definitions, which references have resolved.
+NOTES = ("title", "examples", "default", "$schema", "$id", "$comment", "$defs", "definitions")
 #: The keywords that limit values, with their checks; a keyword for another type holds.
 CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
     "enum": lambda value, choices: any(_equal(value, choice) for choice in choices),
@@ -265,10 +266,22 @@ class Schema:
     json: Mapping[str, Any]
     root: Node
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """The hash of the schema, which does not depend on the order of keys or on titles and examples."""
-        return sha256(dumps(_canonical(self.json)).encode()).hexdigest()[:32]
+        """The hash of the schema, which does not depend on the order of keys, references and notes."""
+        return self._hash(strict=False)
+
+    @cached_property
+    def strict_hash(self) -> str:
+        """The hash of the strict form: all properties are required, and no others are allowed.
+
+        OpenAI's clients send this form for a pydantic class.
+        """
+        return self._hash(strict=True)
+
+    def _hash(self, *, strict: bool) -> str:
+        form = _canonical(_Parser(self.json), self.json, strict=strict)
+        return json_checksum({**form, "description": None})[:32]  # a tool has the description of the root
 
 
 def parse_schema(json: JsonValue) -> Schema:
@@ -310,7 +323,7 @@ class _Parser:
             raise InputError(
                 f"'schema' {place}: there are more than {MOST_LEAVES} leaf paths. Split the schema"
             )
-        json, trail = self._resolved(json, place, trail)
+        json, trail = self.resolved(json, place, trail)
         if refused := next((name for name in REFUSED if name in json), None):
             raise InputError(f"'schema' {place}: {refused!r} is not supported. Remove the keyword")
         for combined in ("anyOf", "oneOf"):
@@ -343,8 +356,8 @@ class _Parser:
             )
         return Node(path, "leaf", types=tuple(kinds), rules=json, **common)
 
-    def _resolved(
-        self, json: JsonValue, place: str, trail: tuple[str, ...]
+    def resolved(
+        self, json: JsonValue, place: str = "#", trail: tuple[str, ...] = ()
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Follow references and merge `allOf`."""
         if json is True:
@@ -413,7 +426,7 @@ class _Parser:
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
         branches = []
         for number, part in enumerate(json[combined]):
-            inner, inner_trail = self._resolved(part, f"{place}/{combined}/{number}", trail)
+            inner, inner_trail = self.resolved(part, f"{place}/{combined}/{number}", trail)
             branches.append(
                 (number, {**inner, **rest} if "type" not in rest else {**rest, **inner}, inner_trail)
             )
@@ -495,13 +508,26 @@ def _moved(node: Node, path: str) -> Node:
     return moved(node)
 
 
-def _canonical(json: JsonValue) -> JsonValue:
-    """Return a schema with sorted keys, without notes that do not change values."""
-    if isinstance(json, Mapping):
-        notes = ("title", "examples", "$schema", "$id", "$comment")
-        kept = {key: value for key, value in json.items() if key not in notes or isinstance(value, Mapping)}
-        return {key: _canonical(kept[key]) for key in sorted(kept)}
-    return [_canonical(item) for item in json] if isinstance(json, list) else json
+def _canonical(parser: _Parser, json: JsonValue, *, strict: bool) -> JsonValue:
+    """Return a schema without references, and without notes that do not change values."""
+    if not isinstance(json, Mapping):
+        return json
+    form = {key: value for key, value in parser.resolved(json)[0].items() if key not in NOTES}
+    if strict and (form.get("type") == "object" or "properties" in form):
+        form["required"] = [*form.get("properties", ())]
+        if not isinstance(form.get("additionalProperties"), Mapping):
+            form["additionalProperties"] = False
+    below = partial(_canonical, parser, strict=strict)
+    for key, value in form.items():
+        if key == "properties":
+            form[key] = {name: below(part) for name, part in value.items()}
+        elif key in ("anyOf", "oneOf"):
+            form[key] = list(map(below, value))
+        elif key in ("items", "additionalProperties"):
+            form[key] = below(value)
+        elif key == "required":
+            form[key] = sorted(value)
+    return form
 
 
 def _number(text: str) -> float | int | None:

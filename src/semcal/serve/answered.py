@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from semcal.calibration.calibration import Calibration, Threshold
+from semcal.calibration.fields import FieldCalibration
 from semcal.data.question import Question
 from semcal.results import Answer
 
@@ -45,7 +46,13 @@ class ReplyVerdict:
 
     @classmethod
     def on(
-        cls, answer: Answer, calibration: Calibration, *, band: Threshold | None, covered: bool, alarm: bool
+        cls,
+        answer: Answer,
+        calibration: Calibration | FieldCalibration,
+        *,
+        band: Threshold | None,
+        covered: bool,
+        alarm: bool,
     ) -> ReplyVerdict:
         """Return the verdict on an answer, with the threshold of `band` if the request names its risk.
 
@@ -58,7 +65,7 @@ class ReplyVerdict:
         if not covered:
             return cls(None, None, alarm)
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
-        if band is not None:
+        if band is not None and isinstance(calibration, Calibration):
             score = answer.score if calibration.map.candidate.kind == "constant" else answer.confidence
             order = score if calibration.ordering is None else answer.features.get(calibration.ordering)
             threshold, decision = band.threshold, None

@@ -29,11 +29,12 @@ from semcal.serve.answered import Answered
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.connections import BACKLOG, Connection, Limits
 from semcal.serve.guard import OPEN, PAGE, Guard
-from semcal.serve.replies import ApiError, JsonReply, ReplyList, SemcalPart
+from semcal.serve.replies import AnswerPart, ApiError, DocumentPart, JsonReply, ReplyList, SemcalPart
 from semcal.serve.requests import (
     CHAT,
     CHECK,
     LABELS,
+    SCHEMA_OPTIONS,
     ChatRequest,
     CheckRequest,
     Drawing,
@@ -92,11 +93,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     headers = {name: {"schema": {"type": "string"}} for name in ANSWER_HEADERS}
     answers: dict[str, Any] = {"headers": headers, "links": {"label": link}}
 
-    def described(request: Request, body: ChatRequest | CheckRequest, answered: Answered) -> SemcalPart:
+    def described(request: Request, body: ChatRequest | CheckRequest, answered: Answered) -> AnswerPart:
         """Return the object `semcal` of a reply, and note the reply in the log of requests."""
         verdict, options = answered.verdict, body.semcal or Options()
         noted = {"id": answered.id, "probability": verdict.probability, "abstained": verdict.abstained}
         request.state.noted.update(noted)
+        if service.schema is not None:
+            only = options.fields == "accepted"
+            return DocumentPart.of(answered, samples=options.samples, accepted_only=only)
         return SemcalPart.of(answered, most=options.meanings, samples=options.samples)
 
     @app.post(
@@ -112,7 +116,9 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         if settings.abstain == "error" and answered.verdict.abstained:
             reason = f"abstained: {settings.abstain_text}"
             raise ApiError(422, reason, code="abstained", headers=answered.headers, semcal=semcal)
-        reply = replies.Completion.of(answered, semcal, body.model, settings.abstain, settings.abstain_text)
+        tool = None if service.schema is None or body.tool is None else str(body.tool["name"])
+        message = semcal.message(settings.abstain, settings.abstain_text, tool)
+        reply = replies.Completion.of(answered, semcal, body.model, message)
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             events = reply.events(include_usage=include_usage)
@@ -239,13 +245,15 @@ def _describe_values(description: dict[str, Any], service: Service) -> None:
     bodies["Options"]["risk"]["enum"] = [*risks, None]
     bodies["CheckRequest"]["model"]["enum"] = [*service.models, None]
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)
+    for name in SCHEMA_OPTIONS if service.schema is not None else ():
+        bodies["ChatRequest"][name].pop("enum")
     if service.settings.keys or service.settings.label_keys:
         description["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         description["security"] = [{"key": []}]
         for path in OPEN & description["paths"].keys():
             description["paths"][path]["get"]["security"] = []
     for name in Drawing.model_fields if service.settings.uncovered == "answer" else ():
-        del bodies["ChatRequest"][name]["enum"]
+        bodies["ChatRequest"][name].pop("enum", None)
 
 
 async def _gone(request: Request) -> None:

@@ -35,15 +35,18 @@ from semcal.models.equivalence import (
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler, requests_a_question
 from semcal.models.sample import Sampling, SamplingConfig
-from semcal.results import Results, score, scored_answers
+from semcal.results import Answer, Results, score, scored_answers
 from semcal.rows import AnswerKind, Row
 from semcal.serve.answered import AnswerOutcome
+from semcal.serve.documents import DocumentResults, DocumentSource
 from semcal.serve.replies import ApiError
 from semcal.serve.requests import Coverage
 from semcal.servers.client import ServerClient
 from semcal.servers.sampler import ServerModel
 from semcal.uncertainty import SemanticUQ
 
+#: What answers the questions of a service.
+AnswerSource = SemanticUQ | DocumentSource
 #: Maximum number of questions in a pass, as in a block of `semcal ask`.
 BATCH = 256
 #: Maximum wait for the next questions of clients with finished answers, as shares of the last pass's time: in
@@ -133,16 +136,17 @@ class ScoreSource:
 
 
 class Asker:
-    """`SemanticUQ` in one thread with its own model."""
+    """The source of answers in one thread with its own model."""
 
-    def __init__(self, uq: SemanticUQ, model: Sampler) -> None:
+    def __init__(self, uq: AnswerSource, model: Sampler) -> None:
         self._timed = _Timed(model)
         self._uq = copy.copy(uq)
         self._uq.model = cast("Sampler", self._timed)
         # questions with another template were detected before, and their answers get no probability
         self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
         self._client: ServerClient | None = getattr(model, "client", None)
-        if self._client is not None and uq.calibration and (made_with := uq.calibration.provenance):
+        made_with = uq.calibration.provenance if isinstance(uq.calibration, Calibration) else None
+        if self._client is not None and made_with is not None:
             self._client.aliases = frozenset(made_with.server.get("answered_as", ()))
         #: Maximum number of questions in a pass; one for a server, so that its cost is known.
         self.batch = BATCH if self._client is None else 1
@@ -175,7 +179,7 @@ class Asker:
             )
             outcomes[answer.id] = AnswerOutcome(
                 answer,
-                form_by(self._uq.equivalence)(answer.text or ""),
+                self._form(answer),
                 *(tokens or counted),
                 self._timed.seconds - seconds,
                 cost,
@@ -191,12 +195,21 @@ class Asker:
         """Return the number of replies that named another model than the request."""
         return 0 if self._client is None else self._client.n_named_otherwise
 
-    def _results(self, jobs: Sequence[AnswerJob]) -> Results:
+    def _form(self, answer: Answer) -> str:
+        """Return the logged form of an answer: of a document its JSON, otherwise the normal form."""
+        text = answer.text or ""
+        return text if isinstance(self._uq, DocumentSource) else form_by(self._uq.equivalence)(text)
+
+    def _results(self, jobs: Sequence[AnswerJob]) -> Results | DocumentResults:
         first = jobs[0]
+        row = {**first.question.row(), **(first.samples or {})}
+        if isinstance(self._uq, DocumentSource):
+            if first.samples is None:
+                return self._uq.answer_all([job.question for job in jobs], kind=first.kind)
+            return DocumentResults(self._uq.read([Row(row)]), {})
         if first.samples is None:
             questions = [job.question for job in jobs]
             return self._uq.answer_all(questions, progress=False, kind=first.kind)
-        row = {**first.question.row(), **first.samples}
         return score([row], self._uq.equivalence, calibration=self._uq.calibration, progress=False)
 
     def give_up(self) -> None:
@@ -205,7 +218,7 @@ class Asker:
             self._client.close()
 
 
-def make_askers(uq: SemanticUQ) -> list[Asker]:
+def make_askers(uq: AnswerSource) -> list[Asker]:
     """Return one asker for a model on this machine, or as many as a server's concurrency allows."""
     model = uq.model
     if not isinstance(model, ServerModel):
@@ -348,10 +361,11 @@ class Tier:
     UsageError if the calibration needs more than samples.
     """
 
-    def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
+    def __init__(self, uq: AnswerSource, route: str, *, queue: int) -> None:
         assert uq.calibration is not None
-        if uq.calibration.columns and uq.calibration.score is None:
-            columns = ", ".join(column.name for column in uq.calibration.columns)
+        read = uq.calibration.columns if isinstance(uq.calibration, Calibration) else ()
+        if read and uq.calibration.score is None:
+            columns = ", ".join(column.name for column in read)
             raise UsageError(
                 f"the calibration needs the columns {columns}, which requests do not have. Calibrate without "
                 "--feature."

@@ -11,10 +11,13 @@ from typing import Any
 
 from prometheus_client import Counter
 
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.fields import FieldCalibration
 from semcal.calibration.watch import PromiseWatch
-from semcal.errors import SemcalError, StoreError, shown
+from semcal.errors import InputError, SemcalError, StoreError, shown
 from semcal.grading.grade import as_grader
 from semcal.reply_log import Reply, ReplyLog
+from semcal.serve.documents import is_correct
 from semcal.serve.engine import Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.replies import ApiError, TakenLabel
@@ -114,26 +117,43 @@ class LabelTaker:
         if reply is None:
             reason = f"the log has no reply with the id {shown(label.id)}; send the 'id' of a reply"
             raise ApiError(404, reason, code="unknown_reply", param=param)
-        return self._grade(reply, label.references, param) if label.correct is None else label.correct
+        if label.correct is not None:
+            return label.correct
+        if isinstance(self.calibration, FieldCalibration) != isinstance(label.reference, dict):
+            expected = "an object" if isinstance(self.calibration, FieldCalibration) else "a text, or several"
+            raise ApiError(400, f"'reference' must be {expected}; send it, or 'correct'", param=param)
+        if reply.answer is None:
+            reason = "the log has no answers to grade; send 'correct'"
+            raise ApiError(409, reason, code="no_answers", param=param)
+        if isinstance(label.reference, dict):
+            return self._grade_document(reply.answer, label.reference, param)
+        return self._grade(reply, reply.answer, label.references, param)
+
+    def _grade_document(self, document: str, reference: Mapping[str, Any], param: str) -> bool:
+        """Return whether a logged document is correct; ApiError for an invalid reference."""
+        assert isinstance(self.calibration, FieldCalibration)
+        try:
+            return bool(document) and is_correct(document, reference, self.calibration)
+        except InputError as error:
+            raise ApiError(400, f"'reference': {error}", param=param) from error
 
     @cached_property
     def grader(self) -> Any:
         """The grader of the labeled answers of the calibration."""
+        assert isinstance(self.calibration, Calibration)
         name = self.calibration.grader
         return as_grader("rules" if name == "RuleGrader" else name, self.equivalence)
 
-    def _grade(self, reply: Reply, references: list[str], param: str) -> bool:
+    def _grade(self, reply: Reply, answer: str, references: list[str], param: str) -> bool:
         """Return whether the grader calls a logged answer correct; ApiError if it cannot."""
-        if reply.answer is None:
-            reason = "the log has no answers to grade; send 'correct'"
-            raise ApiError(409, reason, code="no_answers", param=param)
+        assert isinstance(self.calibration, Calibration)
         texts: Mapping[str, Any] = reply.texts or {}
         question, name = str(texts.get("question") or ""), self.calibration.grader or ""
         if not question and name not in _WITHOUT_QUESTION:
             reason = f"the grader {name} needs questions, and the log has none; send 'correct'"
             raise ApiError(409, reason, code="no_question", param=param)
         try:
-            return bool(self.grader.grade(question, [reply.answer], references).correct)
+            return bool(self.grader.grade(question, [answer], references).correct)
         except SemcalError as error:
             note_failure("grader", error)
             reason = f"the grader {name} returned no verdict; send 'correct', or try again later"

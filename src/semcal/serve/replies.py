@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
 from semcal.calibration.calibration import DecisionWord
+from semcal.fields.documents import without_values
+from semcal.fields.rows import DOCUMENT, FIELDS, INVALID, REVIEW
 from semcal.files import dumps
 from semcal.rows import AnswerKind
 from semcal.serve.answered import Answered
@@ -47,7 +49,15 @@ class ListedMeaning(_Content):
     samples: list[str | None] = []  # if the request asks for them
 
 
-class SemcalPart(_Content):
+class _Part(_Content):
+    @classmethod
+    def _with(cls, values: Mapping[str, Any]) -> Self:
+        """Return the part with these values; optional ones are set if they are not empty."""
+        fields = cls.model_fields.items()
+        return cls(**{name: values[name] for name, one in fields if one.is_required() or values[name]})
+
+
+class SemcalPart(_Part):
     """The object `semcal` of a reply: the keys of `semcal ask --json`, and the model that answered."""
 
     id: str  # id of the reply
@@ -71,7 +81,7 @@ class SemcalPart(_Content):
     audit: bool = False  # if the reply is marked for a label
 
     @classmethod
-    def of(cls, answered: Answered, *, most: int | None = None, samples: bool = False) -> SemcalPart:
+    def of(cls, answered: Answered, *, most: int | None = None, samples: bool = False) -> Self:
         """Describe an answer with its first `most` meanings, and with `samples` their samples."""
         answer, verdict = answered.outcome.answer, answered.verdict
         has_probability = verdict.probability is not None
@@ -88,8 +98,95 @@ class SemcalPart(_Content):
             )
             for meaning in answer.meanings[:most]
         ]
-        fields = cls.model_fields.items()
-        return cls(**{name: values[name] for name, one in fields if one.is_required() or values[name]})
+        return cls._with(values)
+
+    def message(self, style: str, sentence: str, tool: str | None = None) -> AssistantMessage:  # noqa: ARG002
+        """Return the answer, or an abstention in the style of the operator."""
+        content, refusal = self.answer, None
+        if content is None or (self.abstained and style != "pass"):
+            content, refusal = (None, sentence) if style == "refusal" else (sentence, None)
+        return AssistantMessage(role="assistant", content=content, refusal=refusal)
+
+
+class OtherValue(_Content):
+    """Another value of a field among the samples."""
+
+    value: Any
+    share: float
+
+
+class FieldBlock(_Content):
+    """A field of a document."""
+
+    value: Any
+    probability: float | None  # None if no reference mentioned the field, or nothing has a probability
+    share: float
+    accepted: bool | None  # None without a threshold
+    alternatives: list[OtherValue]
+
+
+class DocumentBlock(_Content):
+    """The probability that all fields of a document are right."""
+
+    probability: float | None
+    accepted: bool | None
+
+
+class DocumentPart(_Part):
+    """The object `semcal` of a reply with a document: keys of `semcal ask`, and the model that answered."""
+
+    id: str  # id of the reply
+    answer: dict[str, Any] | None
+    fields: dict[str, FieldBlock]  # by JSON Pointer
+    document: DocumentBlock
+    review: list[str]  # fields that are not accepted, the least probable first
+    reason: str | None = None  # if there is no answer
+    invalid_samples: int
+    samples: list[str | None] = []  # if the request asks for them
+    m: int
+    answer_kind: AnswerKind
+    calibration: str
+    route: str
+    uncovered: tuple[str, ...] = ()  # if the calibration does not cover the request
+    audit: bool = False  # if the reply is marked for a label
+
+    @classmethod
+    def of(cls, answered: Answered, *, samples: bool = False, accepted_only: bool = False) -> Self:
+        """Describe a document; without a probability of the document no field has one."""
+        row, verdict = answered.outcome.answer.row.json, answered.verdict
+        blocks, document, review = row[FIELDS], row[DOCUMENT], row[REVIEW]
+        if verdict.probability is None:
+            nothing = {"probability": None, "accepted": False if verdict.abstained else None}
+            blocks = {path: {**block, **nothing} for path, block in blocks.items()}
+            document, review = nothing, [*blocks]
+        answer = row["answer"]
+        values = vars(answered) | {"fields": blocks, "document": document, "review": review}
+        values |= {"answer": without_values(answer, review) if accepted_only and answer else answer}
+        values |= {"samples": row["samples"] if samples else [], "m": len(row["samples"])}
+        values |= {"invalid_samples": row[INVALID], "reason": row.get("reason")}
+        values |= {"answer_kind": answered.outcome.answer.answer_kind, "audit": answered.audited}
+        return cls._with(values)
+
+    def message(self, style: str, sentence: str, tool: str | None = None) -> AssistantMessage:
+        """Return the document, as the arguments of a `tool` if there is one, or a refusal.
+
+        A document below its threshold is sent unless the operator chose another style of abstention. Without
+        a document, and during an alarm, the reply is a refusal, because a sentence is no document.
+        """
+        is_refused, is_alarm = self.document.accepted is False, self.document.probability is None
+        is_sent = style == "pass" or not is_refused or (style == "sentence" and not is_alarm)
+        text = dumps(self.answer)
+        said: dict[str, Any] = {"content": text if tool is None else None, "refusal": None}
+        if self.answer is None or not is_sent:
+            said = {"content": None, "refusal": sentence}
+        elif tool is not None:
+            function: dict[Literal["name", "arguments"], str] = {"name": tool, "arguments": text}
+            said["tool_calls"] = [ToolCall(id=f"call_{self.id[-32:]}", type="function", function=function)]
+        return AssistantMessage(role="assistant", **said)
+
+
+AnswerPart = SemcalPart | DocumentPart
+"""The object `semcal` of a reply."""
 
 
 class TokenUsage(_Content):
@@ -112,12 +209,26 @@ class TokenUsage(_Content):
         )
 
 
+class ToolCall(_Content):
+    """A call of the function that the request defines."""
+
+    id: str
+    type: Literal["function"]
+    function: dict[Literal["name", "arguments"], str]
+
+
 class AssistantMessage(_Content):
     """The answer, or the abstention."""
 
-    role: Literal["assistant"] = "assistant"
+    role: Literal["assistant"]
     content: str | None
     refusal: str | None
+    tool_calls: list[ToolCall] = []
+
+    @property
+    def end(self) -> Literal["stop", "tool_calls"]:
+        """The reason for the end of the message."""
+        return "tool_calls" if self.tool_calls else "stop"
 
 
 class Choice(_Content):
@@ -125,7 +236,7 @@ class Choice(_Content):
 
     index: int
     message: AssistantMessage
-    finish_reason: Literal["stop"]
+    finish_reason: Literal["stop", "tool_calls"]
     logprobs: None
 
 
@@ -139,22 +250,18 @@ class Completion(_Content):
     system_fingerprint: str
     choices: list[Choice]
     usage: TokenUsage
-    semcal: SemcalPart
+    semcal: AnswerPart
 
     @classmethod
-    def of(cls, answered: Answered, semcal: SemcalPart, model: str, style: str, sentence: str) -> Completion:
-        """Return an answer, or an abstention in the style of the operator."""
-        content, refusal = answered.outcome.answer.text, None
-        if content is None or (answered.verdict.abstained and style != "pass"):
-            content, refusal = (None, sentence) if style == "refusal" else (sentence, None)
-        message = AssistantMessage(role="assistant", content=content, refusal=refusal)
+    def of(cls, answered: Answered, semcal: AnswerPart, model: str, message: AssistantMessage) -> Completion:
+        """Return the reply with this message."""
         return cls(
             id=answered.id,
             object="chat.completion",
             created=int(time.time()),
             model=model,
             system_fingerprint=f"semcal-{answered.calibration}",
-            choices=[Choice(index=0, message=message, finish_reason="stop", logprobs=None)],
+            choices=[Choice(index=0, message=message, finish_reason=message.end, logprobs=None)],
             usage=TokenUsage.of(answered),
             semcal=semcal,
         )
@@ -169,7 +276,10 @@ class Completion(_Content):
         (choice,), usage = whole.pop("choices"), whole.pop("usage")
         frame = {name: value for name, value in whole.items() if name != "semcal"}
         whole |= {"usage": None} if include_usage else {}
-        for delta, reason in ((choice.pop("message"), None), ({}, "stop")):
+        message, end = choice.pop("message"), choice["finish_reason"]
+        for index, call in enumerate(message.get("tool_calls", ())):
+            call["index"] = index
+        for delta, reason in ((message, None), ({}, end)):
             yield _event({**whole, "choices": [choice | {"delta": delta, "finish_reason": reason}]})
         if include_usage:
             yield _event({**frame, "choices": [], "usage": usage})
@@ -185,7 +295,7 @@ class CheckedAnswer(_Content):
 
     id: str
     object: Literal["semcal.check"]
-    semcal: SemcalPart
+    semcal: AnswerPart
     usage: TokenUsage
 
 
@@ -254,6 +364,8 @@ class ServiceState(_Content):
     watch: dict[str, Any] | None
     on_alarm: str
     examples: list[str]
+    documents: dict[str, Any] | None = None  # if answers are documents: their JSON Schema
+    form: str | None = None  # of a user's turn with a passage, with {question} and {context}
 
 
 # ---- Errors
@@ -264,7 +376,7 @@ class ErrorReply(_Content):
 
     error: dict[Literal["message", "type", "param", "code"], str | None]
     id: str = ""
-    semcal: SemcalPart | None = None
+    semcal: AnswerPart | None = None
 
 
 @dataclass(eq=False)
@@ -277,7 +389,7 @@ class ApiError(Exception):
     code: str = "invalid_request"
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    semcal: SemcalPart | None = None  # for an abstention
+    semcal: AnswerPart | None = None  # for an abstention
 
     @property
     def outcome(self) -> str:

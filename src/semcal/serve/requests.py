@@ -16,15 +16,21 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from semcal.calibration.calibration import Calibration, Threshold
+from semcal.calibration.fields import FieldCalibration
 from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
+from semcal.fields.documents import read_document
+from semcal.fields.schema import JsonValue, Schema, parse_schema
+from semcal.files import dumps
 from semcal.models.distribution import temperature_of
 from semcal.models.sample import Sampling
 from semcal.registry import check_name
 from semcal.serve.replies import ApiError
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
+#: Options that name the schema of a document.
+SCHEMA_OPTIONS = ("response_format", "tools", "tool_choice")
 #: Maximum difference between a temperature and that of the calibration.
 _CLOSE = 1e-9
 #: Number of digits of the hash that distinguishes chats with equal last turns.
@@ -69,6 +75,7 @@ class Options(_Body):
     risk: float | None = None  # one of the certified risks
     meanings: int | None = Field(default=None, ge=1)  # number of listed meanings
     samples: bool = False  # whether samples are listed
+    fields: Literal["accepted"] | None = None  # null for fields of a document that are not accepted
 
 
 class StreamOptions(_Body):
@@ -137,11 +144,37 @@ class ChatRequest(Drawing, Form):
     prompt_cache_retention: str | None = None
     parallel_tool_calls: bool | None = None
 
-    def others(self, kind: type[_Body]) -> Iterator[tuple[str, Any]]:
-        """Return the fields of a kind with values that are not supported."""
+    def others(self, kind: type[_Body], read: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+        """Return the fields of a kind with values that are not supported, except those that are `read`."""
         for name, entry in kind.model_fields.items():
-            if (value := getattr(self, name)) not in cast("Any", entry.json_schema_extra)["enum"]:
+            value = getattr(self, name)
+            if name not in read and value not in cast("Any", entry.json_schema_extra)["enum"]:
                 yield name, value
+
+    @property
+    def tool(self) -> dict[str, Any] | None:
+        """The function whose arguments are the document: the only one, or the one in `tool_choice`."""
+        if self.tool_choice == "none" or (not self.tools and self.tool_choice in (None, "auto")):
+            return None
+        functions = {}
+        for place, tool in enumerate(self.tools or ()):
+            function = tool.get("function") if tool.get("type") == "function" else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                reason = f"tools.{place}: expected a function with 'name' and 'parameters', got {shown(tool)}"
+                raise ApiError(400, f"{reason}; send one", param=f"tools.{place}")
+            functions[function["name"]] = function
+        names = ", ".join(map(shown, functions)) or "none"
+        if isinstance(self.tool_choice, dict):
+            chosen = self.tool_choice.get("function")
+            name = chosen.get("name") if isinstance(chosen, dict) else None
+            if not isinstance(name, str) or name not in functions:
+                reason = f"tool_choice names the function {shown(name)}, and 'tools' has {names}; name one"
+                raise ApiError(400, reason, param="tool_choice")
+            return functions[name]
+        if self.tool_choice not in (None, "auto", "required") or len(functions) != 1:
+            reason = f"the calibration has one schema, and 'tools' has {names}; name one in tool_choice"
+            raise ApiError(400, reason, param="tool_choice")
+        return next(iter(functions.values()))
 
 
 class CheckRequest(_Body):
@@ -151,9 +184,9 @@ class CheckRequest(_Body):
     messages: list[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
     question: str | None = None
     context: str | None = None
-    answer: str | None = None
+    answer: str | dict[str, Any] | None = None  # an object if answers are documents
     row: dict[str, Any] | None = None  # as of `semcal measure`, if the calibration is of a score
-    samples: list[str | None] | None = None  # existing samples; null means no answer
+    samples: list[str | dict[str, Any] | None] | None = None  # existing samples; null means no answer
     log_likelihoods: list[float | None] | None = None
     semcal: Options | None = None
 
@@ -168,20 +201,32 @@ class CheckRequest(_Body):
             reason = f"'samples' has {n} answers, expected {m} as in the calibration; send {m}"
             raise ApiError(400, reason, param="samples")
         likelihoods = {} if self.log_likelihoods is None else {"log_likelihoods": self.log_likelihoods}
-        return {"samples": self.samples, **likelihoods}
+        return {"samples": [_text(sample) for sample in self.samples], **likelihoods}
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts but those of messages."""
+        texts = (self.question, self.context, self.answer, *(self.samples or ()))
+        return [text for one in texts if (text := _text(one))]
 
 
 class Label(_Body):
-    """The correctness of the answer of a reply, or correct answers."""
+    """The correctness of the answer of a reply, or correct answers; of a document, the reference."""
 
     id: str
     correct: bool | None = None
-    reference: str | list[str] | None = None
+    reference: str | list[str] | dict[str, Any] | None = None
 
     @property
     def references(self) -> list[str]:
-        """All correct answers of the label."""
-        return [self.reference] if isinstance(self.reference, str) else self.reference or []
+        """All correct answers of the label; the reference of a document is one text of JSON."""
+        one = _text(self.reference) if isinstance(self.reference, str | dict) else None
+        return [one] if one is not None else list(self.reference or ())
+
+
+def _text(value: str | dict[str, Any] | None) -> str | None:
+    """Return a document as text, and any other value as it is."""
+    return dumps(value) if isinstance(value, dict) else value
 
 
 # ---- Questions
@@ -199,8 +244,13 @@ class Query:
 class Coverage:
     """The coverage of a calibration: its template and its sampling."""
 
-    calibration: Calibration
+    calibration: Calibration | FieldCalibration
     sampling: Sampling
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the answers if they are documents."""
+        return self.calibration.parsed if isinstance(self.calibration, FieldCalibration) else None
 
     @property
     def template(self) -> Template:
@@ -209,11 +259,18 @@ class Coverage:
 
     def read(self, request: ChatRequest) -> Query:
         """Return the question of a request; ApiError for options that no reply supports."""
-        for name, value in request.others(Form):
+        if self.schema is not None:
+            check_schema(request, self.schema)
+        for name, value in request.others(Form, self._read):
             reason = f"{name} {shown(value)} is not supported, because a reply is one text; omit it"
             raise ApiError(400, reason, code="unsupported_parameter", param=name)
         query = self.question(request.messages)
         return replace(query, uncovered=(*query.uncovered, *self._drawn_otherwise(request, query.question)))
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """The options that name a schema, if answers are documents."""
+        return () if self.schema is None else SCHEMA_OPTIONS
 
     def question(self, messages: Sequence[Message]) -> Query:
         """Return the question of messages; ApiError if they do not only hold texts."""
@@ -268,13 +325,22 @@ class Coverage:
         if value is not None and (temperature is None or abs(value - temperature) > _CLOSE):
             at = "with its recalibrator" if temperature is None else f"at {temperature:g}"
             uncovered.append(("temperature", f"answers are sampled {at}, not at temperature {value:g}"))
-        for name, value in request.others(Drawing):
+        for name, value in request.others(Drawing, self._read):
             uncovered.append((name, f"answers are sampled without {name} {shown(value)}"))
         for name in ("max_tokens", "max_completion_tokens"):
             if (value := getattr(request, name)) is not None and value < limit:
                 reason = f"answers have up to {limit} tokens, and {name} {value} would truncate some"
                 uncovered.append((name, reason))
         return [(name, f"{reason}; omit it") for name, reason in uncovered]
+
+    def check_options(self, options: Options) -> None:
+        """Raise ApiError for an option that does not apply to the answers of this calibration."""
+        is_flat = self.schema is None
+        for name in ("fields",) if is_flat else ("risk", "meanings"):
+            if getattr(options, name) is not None:
+                kind = "single answers" if is_flat else "documents"
+                reason = f"semcal.{name} does not apply, because the calibration is of {kind}; omit it"
+                raise ApiError(400, reason, param=f"semcal.{name}")
 
     def threshold_for(self, risk: float | None) -> Threshold | None:
         """Return the threshold for a risk of a request; ApiError for a risk without a threshold."""
@@ -286,6 +352,40 @@ class Coverage:
         remedy = f"the certified ones are {certified}" if bands else "calibrate with --risk"
         reason = f"the calibration has no threshold for the risk {risk:g}; {remedy}"
         raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
+
+
+def check_schema(request: ChatRequest, schema: Schema) -> None:
+    """Raise ApiError unless a request asks for a document with this schema, as its format or of a tool."""
+    tool, form = request.tool, request.response_format or {"type": "text"}
+    param = "response_format" if tool is None else "tools"
+    if tool is not None and form != {"type": "text"}:
+        reason = "'response_format' and 'tools' both ask for a document; omit one"
+        raise ApiError(400, reason, param="response_format")
+    holder = form.get("json_schema") if tool is None else tool
+    if not isinstance(holder, dict) or (tool is None and form.get("type") != "json_schema"):
+        expected = "{'type': 'json_schema', 'json_schema': {'name': …, 'schema': …}}"
+        reason = f"the calibration is of documents, so response_format must be {expected}"
+        raise ApiError(400, f"{reason}, got {shown(form)}; send the schema", param="response_format")
+    try:
+        asked = parse_schema(holder.get("schema" if tool is None else "parameters"))
+    except InputError as error:
+        raise ApiError(400, f"{param}: {error}", code="invalid_schema", param=param) from error
+    if asked.strict_hash != schema.strict_hash:
+        paths = ({leaf.path for leaf in one.root.leaves()} for one in (asked, schema))
+        unlike = sorted(set.symmetric_difference(*paths))
+        where = f"only one has the field {unlike[0]}" if unlike else "types, limits or descriptions differ"
+        reason = f"{param}: the calibration was learned with another schema ({where})"
+        remedy = "send its schema, which /v1/semcal/state has, or calibrate with yours"
+        raise ApiError(400, f"{reason}; {remedy}", code="other_schema", param=param)
+
+
+def given_document(answer: str | dict[str, Any], schema: Schema) -> JsonValue:
+    """Return a given document; ApiError if it is not valid under the schema."""
+    try:
+        return read_document(schema, answer) if isinstance(answer, str) else schema.root.read(answer)
+    except InputError as error:
+        reason = f"'answer' is not valid under the schema of the calibration: {error}; correct it"
+        raise ApiError(400, reason, param="answer") from error
 
 
 def _id_of(turns: Sequence[Turn]) -> str:

@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from semcal import __version__
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.fields import FieldCalibration
 from semcal.calibration.production import is_in_share
 from semcal.calibration.watch import PromiseWatch
-from semcal.data.question import Question
+from semcal.data.question import Question, user_turn
 from semcal.errors import (
     BudgetError,
     InputError,
@@ -30,16 +32,27 @@ from semcal.errors import (
     StoreError,
     UsageError,
 )
+from semcal.fields.schema import Schema
 from semcal.files import dumps
 from semcal.registry import check_name
 from semcal.reply_log import Reply, ReplyLog
 from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.engine import AnswerJob, BackendFailed, Engine, Tier
+from semcal.serve.engine import AnswerJob, AnswerSource, BackendFailed, Engine, Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
 from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
-from semcal.serve.requests import CHAT, CHECK, ChatRequest, CheckRequest, Label, Message, Options, Query
+from semcal.serve.requests import (
+    CHAT,
+    CHECK,
+    ChatRequest,
+    CheckRequest,
+    Label,
+    Message,
+    Options,
+    Query,
+    given_document,
+)
 from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
@@ -86,7 +99,7 @@ class ModelServers:
     A check requests the list of models, which is free, at most once in `fresh_for` seconds.
     """
 
-    def __init__(self, models: Mapping[str, SemanticUQ]) -> None:
+    def __init__(self, models: Mapping[str, AnswerSource]) -> None:
         equivalence = models["model"].equivalence
         parts: dict[str, object] = {name: uq.model for name, uq in models.items()}
         parts["equivalence"] = getattr(equivalence, "inner", equivalence)
@@ -143,7 +156,7 @@ class Service:
 
     def __init__(
         self,
-        uq: SemanticUQ,
+        uq: AnswerSource,
         settings: ServeSettings,
         *,
         names: tuple[str, str] | None = None,
@@ -162,6 +175,7 @@ class Service:
             if watch is not None:
                 watch.leave_out_questions()
         self.calibration, self.engine = self.primary.calibration, self.primary.engine
+        self.schema: Schema | None = self.primary.coverage.schema  # if answers are documents
         self.settings, self.log, self.label_log, self.watch = settings, log, label_log or log, watch
         self.models, self.examples = (model, f"{model}@{learnt}"), examples
         self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
@@ -173,13 +187,16 @@ class Service:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
 
     def _check_fallback(self, fallback: Tier) -> None:
-        """Raise UsageError unless there is a threshold, and both models sample their answers."""
-        if self.primary.calibration.threshold is None:
+        """Raise UsageError unless there is a threshold, and both models sample single answers."""
+        first, second = self.primary.calibration, fallback.calibration
+        if isinstance(first, FieldCalibration) or isinstance(second, FieldCalibration):
+            raise UsageError("--fallback requires calibrations of single answers, not of fields. Omit it.")
+        if first.threshold is None:
             raise UsageError(
                 "--fallback requires a threshold, and the calibration has none. Run semcal calibrate with "
                 "--risk."
             )
-        if "given" in (self.primary.calibration.answer_kind, fallback.calibration.answer_kind):
+        if "given" in (first.answer_kind, second.answer_kind):
             raise UsageError(
                 "--fallback requires calibrations of models' answers, not of given answers. Omit it."
             )
@@ -202,6 +219,7 @@ class Service:
         """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""
         waiting, options = self._begin(gone), request.semcal or Options()
         self.check_model(request.model)
+        self.primary.coverage.check_options(options)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
             reason = "the calibration is for given answers; send the answer to /v1/semcal/check"
@@ -232,6 +250,7 @@ class Service:
         waiting, options = self._begin(gone), request.semcal or Options()
         coverage = self.primary.coverage
         self.check_model(request.model or self.models[0])
+        coverage.check_options(options)
         if self.calibration.score is not None or request.row is not None:
             return await self._check_row(request, options, waiting)
         if self.calibration.answer_kind != "given":
@@ -239,9 +258,11 @@ class Service:
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
         if (request.messages is None) == (request.question is None):
             raise ApiError(400, "expected either 'messages' or 'question'; send one of them")
-        texts = (request.question, request.context, request.answer, *(request.samples or ()))
-        self._check_size(request.messages or (), *(text for text in texts if text))
-        if not (request.answer or "").strip():
+        self._check_size(request.messages or (), *request.texts)
+        answer: Any = request.answer
+        if isinstance(answer, dict) and self.schema is None:
+            raise ApiError(400, "'answer' is an object; send the text of the answer", param="answer")
+        if answer is None or not str(answer).strip():
             raise ApiError(400, "'answer' is missing or empty; send the answer to check", param="answer")
         if request.messages is None:
             query = coverage.plain(request.question or "", request.context)
@@ -251,7 +272,9 @@ class Service:
             reason = "'context' requires 'question'; put the passage into the messages"
             raise ApiError(400, reason, param="context")
         self._check_covered(query)
-        query = replace(query, question=replace(query.question, extra={"answer": request.answer}))
+        if self.schema is not None:
+            answer = given_document(answer, self.schema)
+        query = replace(query, question=replace(query.question, extra={"answer": answer}))
         samples = request.given_samples(self.calibration.m)
         answered = await self._answer(self.primary, query, options, waiting, samples=samples)
         return await self._finish(answered, waiting)
@@ -429,8 +452,10 @@ class Service:
         outcome, verdict, texts = answered.outcome, answered.verdict, None
         row = {name: value for name, value in answered.question.row().items() if name != "id"}
         if self.settings.log_texts:
-            meanings = [vars(meaning) for meaning in outcome.answer.meanings]
-            texts = {**row, "answer": outcome.answer.text, "meanings": meanings}
+            sampled: dict[str, Any] = {"meanings": [vars(one) for one in outcome.answer.meanings]}
+            if self.schema is not None:
+                sampled = {"samples": outcome.answer.row.samples}
+            texts = {**row, "answer": outcome.answer.text, **sampled}
         row.pop("answer", None)
         content = int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True)
         is_score, is_named = self.calibration.score is not None, bool(answered.question.id)
@@ -498,14 +523,25 @@ class Service:
     def state(self) -> ServiceState:
         """The data of the page besides replies."""
         calibration, watch = self.calibration, self.watch
+        labelled, is_constant, asking = list[Any](), False, self.primary.uq.asking
+        promised = [(one, one.sentence) for one in calibration.all_thresholds]
+        if isinstance(calibration, Calibration):
+            labelled = [asdict(group) for group in calibration.report.like]
+            is_constant = calibration.map.candidate.kind == "constant"
+        else:
+            promised = calibration.promises
+        passage = Question("", "{question}", context="{context}")
+        form = asking.template and asking.template.user
         return ServiceState(
             models=self.models,
             calibration=calibration.id,
             answer_kind=calibration.answer_kind,
-            compared="score" if calibration.map.candidate.kind == "constant" else "confidence",
-            labelled=[asdict(group) for group in calibration.report.like],
-            thresholds=[{**asdict(one), "sentence": one.sentence} for one in calibration.all_thresholds],
+            compared="score" if is_constant else "confidence",
+            labelled=labelled,
+            thresholds=[{**asdict(one), "sentence": sentence} for one, sentence in promised],
             watch=None if watch is None else {"alarm": watch.alarm, "tests": watch.courses},
             on_alarm=self.settings.on_alarm,
             examples=[*self.examples],
+            documents=None if self.schema is None else dict(self.schema.json),
+            form=(form or user_turn(passage).content) if asking.open_book else None,
         )
