@@ -35,13 +35,14 @@ class Form(BaseModel):
 SCHEMA = json.loads(json.dumps(Form.model_json_schema()))
 RIGHT, WRONG = '{"name": "Mirna", "n": 7}', '{"name": "Mirna", "n": 9}'
 REFERENCE = {"name": "Mirna", "n": 7}
-#: Even forms are read well; the last text holds no document.
+#: Even forms are read well; one text holds no document, and one a name that looks like markup.
 FORMS = [f"Read form {number}." for number in range(160)]
-SURE, UNSURE, NOTHING = FORMS[0], FORMS[1], "Read nothing."
+SURE, UNSURE, NOTHING, MARKED = FORMS[0], FORMS[1], "Read nothing.", "Read the page."
+MARKUP = "<img src=x onerror=window.ran=1>"
 TABLE = {
     text: {RIGHT: 0.999, WRONG: 0.001} if number % 2 == 0 else {RIGHT: 0.45, WRONG: 0.55}
     for number, text in enumerate(FORMS)
-} | {NOTHING: {"I cannot read it.": 1.0}}
+} | {NOTHING: {"I cannot read it.": 1.0}, MARKED: {json.dumps({"name": MARKUP, "n": 7}): 1.0}}
 RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "form", "schema": SCHEMA}}
 
 
@@ -70,6 +71,6 @@ def calibration(answer: Any = "modal") -> FieldCalibration:
         )
 
 
-def source(answer: Any = "modal") -> DocumentSource:
+def source(answer: Any = "modal", **asking: Any) -> DocumentSource:
     """The service's model with its calibration."""
-    return DocumentSource(FakeLanguageModel(TABLE), ExactMatch(), calibration(answer), sampling())
+    return DocumentSource(FakeLanguageModel(TABLE), ExactMatch(), calibration(answer), sampling(**asking))

@@ -45,6 +45,7 @@ from tests.servers.fake_server import FakeServer
 
 TOOL = {"type": "function", "function": {"name": "save_form", "parameters": SCHEMA}}
 OTHER = {"type": "function", "function": {"name": "other", "parameters": {"type": "object"}}}
+DEEP = json.loads('{"a":' * 400 + "1" + "}" * 400)
 ASKED = [{"role": "user", "content": SURE}]
 
 
@@ -170,6 +171,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (of_schema({"type": "object", "properties": 3}), "invalid_schema", "response_format"),
     (of_schema({"properties": {"a": {"$ref": "#"}}}), "invalid_schema", "response_format"),
     (of_schema({"properties": {"a": {"pattern": "("}}}), "invalid_schema", "response_format"),
+    (of_schema({"properties": {"a": {"pattern": f"a{{{10**20}}}"}}}), "invalid_schema", "response_format"),
+    (of_schema(json.loads('{"items":' * 450 + "{}" + "}" * 450)), "invalid_schema", "response_format"),
     (BOTH, "invalid_request", "response_format"),
     ({"tools": [TOOL, OTHER]}, "invalid_request", "tool_choice"),
     ({"tools": [OTHER]}, "other_schema", "tools"),
@@ -282,7 +285,9 @@ def test_a_given_document_gets_the_probability_of_each_field(answer: Any) -> Non
     assert refused["code"] == "wrong_calibration"
 
 
-@pytest.mark.parametrize("answer", [{"name": "Mirna"}, "no document", {"name": "Mirna", "n": "x"}, {}, None])
+@pytest.mark.parametrize(
+    "answer", [{"name": "Mirna"}, "no document", {**REFERENCE, "n": "x"}, {}, None, {**REFERENCE, "x": DEEP}]
+)
 def test_a_given_document_that_is_not_valid_is_refused(answer: Any) -> None:
     with running(source("given")) as server:
         reply = server.post(CHECK, {"question": SURE, "answer": answer})
@@ -300,7 +305,7 @@ def test_labels_by_reference_reach_the_log_the_watch_and_the_monitor(tmp_path: P
         right = {"name": {"any_of": ["M.", "MIRNA"]}, "n": 7, "note": None}
         taken = server.post(LABELS, [{"id": one, "reference": right} for one in ids])
         assert [label["correct"] for label in taken.json()["data"]] == [True, False]
-        for reference in ("Mirna", ["Mirna"], {"n": "x"}, {"town": 3, "n": "many"}):
+        for reference in ("Mirna", ["Mirna"], {"n": "x"}, {"town": 3, "n": "many"}, {"x": DEEP}):
             refused = server.post(LABELS, {"id": ids[0], "reference": reference})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "labels.0")
         assert server.post(LABELS, {"id": ids[1], "correct": False}).status_code == 200

@@ -21,6 +21,7 @@ from semcal.reply_log import LabelledReply, ReplyLog
 from semcal.serve.configuration import hashed
 from semcal.serve.guard import PAGE
 from semcal.uncertainty import SemanticUQ
+from tests.serve import form_service as forms
 from tests.serve.devtools import Page, browsing
 from tests.serve.serving import MANY, TABLE, WROTE, Running, running, uq_of
 from tests.steps.made_up_calibration import calibration
@@ -199,4 +200,48 @@ def test_the_page_of_a_calibration_of_given_answers_checks_them(browser: Page) -
         said = asked(browser, WROTE)
     assert "Bo Tarn" in said
     assert "Does not pass" in said
+    assert browser.problems == []
+
+
+def test_the_page_shows_a_document_with_the_least_probable_fields_first(
+    browser: Page, tmp_path: Path
+) -> None:
+    watch = PromiseWatch.of(forms.calibration())
+    with running(forms.source(), log=ReplyLog(tmp_path / "log"), watch=watch) as server:
+        opened(browser, server)
+        assert "1 of 3 fields to review" in asked(browser, forms.SURE)
+        assert "2 of 3 fields to review" in asked(browser, forms.UNSURE)
+        cells = "row => [...row.cells].map(cell => cell.innerText.trim())"
+        rows = browser.do(f"[...document.querySelectorAll('#fields tbody tr')].map({cells})")
+        expected = server.chat(forms.UNSURE, response_format=forms.RESPONSE_FORMAT).json()["semcal"]
+        assert [row[0] for row in rows] == ["/note", "/n", "/name"]
+        assert [row[3] for row in rows] == ["review", "review", "accepted"]
+        assert rows[1][1] == str(expected["answer"]["n"])
+        assert rows[1][2] == f"{expected['fields']['/n']['probability']:.2f}"
+        assert rows[1][4] == f"{expected['fields']['/n']['alternatives'][0]['value']} (50%)"
+        assert all(fits(browser, width) for width in (1280, 400, 320))
+        asked(browser, forms.MARKED)
+        assert forms.MARKUP in read(browser, "#fields tbody")
+        assert browser.do("document.images.length + Number(window.ran ?? 0)") == 0
+        assert "No document" in asked(browser, forms.NOTHING)
+        assert read(browser, "#fields-said").startswith("6 of 6 samples held no valid document.")
+        assert browser.do("document.querySelectorAll('#history li').length") == 4
+        browser.do("document.querySelectorAll('#history button')[3].click()")
+        assert "1 of 3 fields to review" in read(browser, "#result")
+    assert browser.problems == []
+
+
+def test_the_page_checks_a_given_document_and_asks_for_the_text_where_a_calibration_had_one(
+    browser: Page,
+) -> None:
+    with running(forms.source("given")) as server:
+        opened(browser, server)
+        browser.do(f"document.querySelector('#given-text').value = {json.dumps(forms.WRONG)}")
+        asked(browser, forms.SURE)
+        assert read(browser, "#fields td.value") == "(empty)"
+        assert "9" in read(browser, "#fields tbody")
+    with running(forms.source(open_book=True)) as server:
+        opened(browser, server)
+        browser.do("document.querySelector('#passage-text').value = '<b>A form</b> {question}'")
+        assert "fields to review" in asked(browser, forms.SURE)
     assert browser.problems == []

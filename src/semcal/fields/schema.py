@@ -24,6 +24,8 @@ JsonValue: TypeAlias = Any
 
 #: Largest number of leaf paths of a schema.
 MOST_LEAVES = 500
+#: Largest number of levels of a value that the schema does not describe.
+MOST_LEVELS = 100
 #: Keywords whose meaning a tree of fields cannot express.
 REFUSED = (
     *("not", "if", "then", "else", "patternProperties", "propertyNames", "prefixItems", "contains"),
@@ -167,6 +169,8 @@ class Node:
             ]
         elif self.types:
             value = self._read_leaf(value, place)
+        elif self.is_free and _is_deep(value):
+            raise _invalid(place, f"the value has more than {MOST_LEVELS} levels")
         for name, holds in CHECKS.items():
             if name in self.rules and not holds(value, self.rules[name]):
                 raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
@@ -297,7 +301,10 @@ def parse_schema(json: JsonValue) -> Schema:
         json = json.model_json_schema()
     if not isinstance(json, Mapping):
         raise InputError(f"'schema' must be a JSON Schema, got {shown(json)}. Pass an object")
-    return _parsed(dumps(dict(json)))
+    try:
+        return _parsed(dumps(dict(json)))
+    except RecursionError:
+        raise InputError("'schema' is nested too deeply. Flatten it") from None
 
 
 @lru_cache(maxsize=64)
@@ -310,7 +317,9 @@ def _parsed(text: str) -> Schema:
         raise InputError("'schema': the root must be an object. Put the value into a property")
     if (count := sum(1 for _ in root.leaves())) > MOST_LEAVES:
         raise InputError(f"'schema' has {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema")
-    return Schema(document, root)
+    schema = Schema(document, root)
+    _ = schema.strict_hash  # computed here, where a schema that is nested too deeply is refused
+    return schema
 
 
 @dataclass
@@ -467,7 +476,7 @@ def _checked(json: JsonValue, place: str) -> dict[str, Any]:
             raise InputError(f"'schema' {place}: {name!r} cannot be {shown(value)}. Correct it")
     try:
         re.compile(json.get("pattern", ""))
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise InputError(f"'schema' {place}: 'pattern' is not a regular expression: {error}") from None
     return dict(json)
 
@@ -551,6 +560,15 @@ def _is_whole(number: float) -> bool:
 
 def _are_distinct(values: list[JsonValue]) -> bool:
     return len({dumps(value) for value in values}) == len(values)
+
+
+def _is_deep(value: JsonValue) -> bool:
+    """Return whether lists and objects stand in each other on more than `MOST_LEVELS` levels."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        inner = [one.values() if isinstance(one, Mapping) else one for one in level]
+        level = [part for one in inner if not isinstance(one, str | int | float | None) for part in one]
+    return bool(level)
 
 
 def _equal(first: JsonValue, second: JsonValue) -> bool:

@@ -28,7 +28,8 @@ function drawn(tag, attributes, ...children) {
   return element;
 }
 
-const named = (answer) => (answer === null ? "(no answer)" : answer || "(empty)");
+const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+const named = (answer) => (answer === null ? "(no answer)" : written(answer) || "(empty)");
 const text = (content, tag = "span", further = "") => el(tag, { className: `text ${further}`, dir: "auto" }, content);
 const fixed = (value) => value.toFixed(2);
 const percent = (share) => `${Math.round(100 * share)}%`;
@@ -83,14 +84,18 @@ async function ask() {
   const mine = (asking = new AbortController());
   busy(true);
   try {
+    const texts = { question, ...(state.form && { context: $("passage-text").value }) };
+    const content = state.form ? state.form.replace(/\{(question|context)\}/g, (_, name) => texts[name]) : question;
+    const schema = state.documents && { name: "document", schema: state.documents };
     const what = isGiven
-      ? { question, answer: $("given-text").value }
-      : { messages: [{ role: "user", content: question }] };
+      ? { ...texts, answer: $("given-text").value }
+      : { messages: [{ role: "user", content }], ...(schema && { response_format: { type: "json_schema", json_schema: schema } }) };
     const body = { model: state.models[1], ...what, semcal: { samples: true } };
     const path = isGiven ? "/v1/semcal/check" : "/v1/chat/completions";
     const { semcal } = await requested(path, body, mine.signal);
     const entry = { question, semcal };
-    past = [entry, ...past.filter((one) => one.question !== question || one.semcal.answer !== semcal.answer)];
+    const same = (one) => one.question === question && named(one.semcal.answer) === named(semcal.answer);
+    past = [entry, ...past.filter((one) => !same(one))];
     show(entry);
     refresh();
   } catch (error) {
@@ -111,7 +116,7 @@ function busy(on) {
 
 function fail(message) {
   shown = null;
-  $("meanings").hidden = true;
+  $("meanings").hidden = $("fields").hidden = true;
   $("result").ariaLive = "polite";
   $("result").className = "failed";
   $("result").replaceChildren(el("p", { className: "verdict" }, "No reply"), text(sentence(message.replace(/\.$/, "")), "p"));
@@ -121,14 +126,28 @@ function fail(message) {
 
 // ---- A reply
 
+/** The decision on a document. */
+function judgedDocument({ answer, fields, document, review, reason, uncovered }) {
+  if (answer === null) return { kind: "abstained", name: "No document", why: sentence(reason) };
+  const n = Object.keys(fields).length, isDecided = Object.values(fields).some(({ accepted }) => accepted !== null);
+  if (document.probability === null) return notCovered(uncovered, "Not accepted");
+  if (!isDecided) return { kind: "", name: counted(n, "field"), why: "The calibration has no threshold (--risk)." };
+  if (!review.length) return { kind: "answered", name: "No field to review", why: `All ${n} fields are accepted.` };
+  return { kind: "abstained", name: `${review.length} of ${n} fields to review`, why: "" };
+}
+
+/** The decision on a reply without a probability. */
+function notCovered(uncovered, no) {
+  if (uncovered) return { kind: "", name: "No probability", why: `The calibration does not cover: ${uncovered.join(", ")}.` };
+  return { kind: "abstained", name: no, why: "The watch has raised an alarm: probabilities may be wrong." };
+}
+
 /** The decision on a reply at the threshold of the slider, or at the server's. */
 function judged({ semcal }) {
+  if (semcal.fields) return judgedDocument(semcal);
   const score = semcal[state.compared], isGiven = semcal.answer_kind === "given";
   const [yes, no] = isGiven ? ["Passes", "Does not pass"] : ["Answered", "Abstains"];
-  if (semcal.uncovered)
-    return { kind: "", name: "No probability", why: `The calibration does not cover: ${semcal.uncovered.join(", ")}.` };
-  if (semcal.confidence === null)
-    return { kind: "abstained", name: no, why: "The watch has raised an alarm: probabilities may be wrong." };
+  if (semcal.uncovered || semcal.confidence === null) return notCovered(semcal.uncovered, no);
   const isOurs = threshold !== null && semcal.calibration === state.calibration;
   const at = isOurs ? threshold : semcal.threshold;
   if (at === null) {
@@ -148,8 +167,11 @@ function judged({ semcal }) {
 function show(entry) {
   shown = entry;
   $("result").ariaLive = "polite";
-  showResult();
-  showMeanings();
+  if (entry.semcal.fields) showDocument();
+  else {
+    showResult();
+    showMeanings();
+  }
   showHistory();
   showDial();
   $("result").scrollIntoView({ block: "nearest" });
@@ -181,8 +203,47 @@ function showResult() {
   $("result").replaceChildren(...parts);
 }
 
+/** The color of a probability, between that of wrong and that of right answers. */
+const colored = (p) => (p === null ? "var(--edge)" : `color-mix(in oklab, var(--right) ${100 * p}%, var(--wrong))`);
+
+function showDocument() {
+  const { question, semcal } = shown, { name, why, kind } = judged(shown), p = semcal.document.probability;
+  const head = el("div", { className: "head" }, text(name, "p", "answer verdict"));
+  const parts = [text(question, "p", "quiet"), head];
+  if (p !== null) {
+    head.append(el("p", { className: "probability number" }, fixed(p), el("small", {}, "probability that all fields are right")));
+    parts.push(bar("track", p));
+  }
+  if (why) parts.push(el("p", {}, why));
+  $("result").className = kind;
+  $("result").replaceChildren(...parts);
+  $("meanings").hidden = true;
+  const rows = Object.entries(semcal.fields).sort(([, a], [, b]) => (a.probability ?? -1) - (b.probability ?? -1));
+  $("fields").hidden = !rows.length;
+  document.querySelector("#fields tbody").replaceChildren(...rows.map(showField));
+  const invalid = semcal.invalid_samples ? `${semcal.invalid_samples} of ${counted(semcal.m, "sample")} held no valid document. ` : "";
+  $("fields-said").textContent = invalid + state.thresholds.map((one) => sentence(one.sentence.replace(/\.$/, ""))).join(" ");
+}
+
+function showField([path, { value, probability, accepted, alternatives }]) {
+  const cell = (className, ...children) => el("td", { className, role: "cell" }, ...children);
+  const shownValue = value === null ? text("(empty)", "span", "none") : text(written(value) || '""');
+  const row = el("tr", { role: "row" }, cell("field", text(path)), cell("value", shownValue));
+  const track = bar("bar", probability ?? 0);
+  track.firstChild.style.background = colored(probability);
+  const number = el("span", { className: "number" }, probability === null ? "–" : fixed(probability));
+  row.append(cell("p", el("div", { className: "pair" }, track, number)));
+  const decision = accepted === null ? "" : accepted ? "accepted" : "review";
+  row.append(cell(`decision ${decision}`, decision || "–"));
+  const others = alternatives.slice(0, 3).map((one) => `${one.value === null ? "(empty)" : written(one.value)} (${percent(one.share)})`);
+  row.append(cell("others", ...(others.length ? [text(others.join(", "))] : [])));
+  row.style.borderLeftColor = row.firstChild.style.borderLeftColor = colored(probability);
+  return row;
+}
+
 function showMeanings() {
   const { meanings, m } = shown.semcal;
+  $("fields").hidden = true;
   $("meanings").hidden = false;
   $("meanings-said").textContent = `${counted(m, "sample")} with ${counted(meanings.length, "meaning")}. Open a meaning to see its samples.`;
   $("bars").replaceChildren(
@@ -203,8 +264,8 @@ function showHistory() {
   $("history").hidden = !past.length;
   document.querySelector("#history ol").replaceChildren(
     ...past.map((entry) => {
-      const { kind, name } = judged(entry), { answer, confidence } = entry.semcal;
-      const words = kind === "abstained" ? name : confidence === null ? "" : fixed(confidence);
+      const { kind, name } = judged(entry), { answer, confidence, document: whole } = entry.semcal;
+      const words = whole ? name : kind === "abstained" ? name : confidence === null ? "" : fixed(confidence);
       const onclick = () => {
         show(entry);
         document.querySelector("#history [aria-current]").focus(); // the pressed button was replaced
@@ -238,6 +299,7 @@ const across = (x) => LEFT + WIDTH * x;
 const place = ([x, y]) => [across(x), 128 - 116 * y].map((value) => value.toFixed(1)).join();
 
 function showDial() {
+  if (!state.labelled.length) return;
   const t = threshold ?? served() ?? 0, { n, answered, wrong, isExact } = meaningOf(t), about = isExact ? "" : "about ";
   const parts = answered
     ? [about, el("b", { className: "answered" }, percent(answered)), state.answer_kind === "given" ? " pass, " : " answered, ", el("b", { className: "wrong" }, percent(wrong)), " of them wrong"]
@@ -273,7 +335,7 @@ function turn() {
 
 function again() {
   $("result").ariaLive = "off"; // the slider is announced instead
-  if (shown) showResult();
+  if (shown && !shown.semcal.fields) showResult();
   showHistory();
   showDial();
 }
@@ -333,9 +395,11 @@ async function start() {
   $("forget").hidden = !key;
   const learnt = state.labelled.reduce((sum, group) => sum + group.n, 0);
   $("facts").textContent = `${state.models[0]}, calibration ${state.calibration}${learnt ? `, learned from ${learnt} labeled questions` : ""}`;
+  $("passage").hidden = $("passage-text").disabled = !state.form;
+  $("passage-text").required = Boolean(state.form);
   $("given").hidden = $("given-text").disabled = state.answer_kind !== "given";
   $("given-text").required = state.answer_kind === "given";
-  $("examples").hidden = !state.examples.length || state.answer_kind === "given";
+  $("examples").hidden = !state.examples.length || Boolean(state.form) || state.answer_kind === "given";
   document.querySelector("#examples ul").replaceChildren(
     ...state.examples.map((example) => {
       const onclick = () => {
