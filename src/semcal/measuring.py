@@ -347,8 +347,12 @@ def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
 def _of_own_answer(row: Row) -> Row:
     """Return the row with `answer_correct`, if only the verdict of people (`correct`) states it.
 
-    If the answer does not come from the samples, each measure's confidence is the share of its meaning.
+    If the answer does not come from the samples, each measure's confidence is the share of its meaning. A row
+    without `confidence` has a calibrated score, and no measures.
     """
+    if row.has("probability") and not row.has("confidence"):
+        own = {"correct": {}, "answer_correct": row.json.get("answer_correct", row.verdict)}
+        return row.set(confidence={}, **own if row.has("correct") else {})
     if not isinstance(names := row.json.get("confidence"), Mapping):
         return row
     kinds = (kind for kind in reversed(ANSWER_KINDS) if kind in STATED and STATED[kind][2] in row.json)
@@ -368,12 +372,12 @@ def _of_own_answer(row: Row) -> Row:
 def check_assessable(row: Row) -> None:
     """Raise InputError unless the row holds confidence and correct, flat or by measure.
 
-    A row may also hold `probability` and `answer_correct`.
+    A row may also hold `probability` and `answer_correct`, or instead `probability` and `correct`.
     """
+    row = _of_own_answer(row)
     for key in ("confidence", "correct"):
         if not row.has(key):
             raise InputError(f"{key!r}: missing. Run `semcal measure` and `semcal grade` first, or add it.")
-    row = _of_own_answer(row)
     confidence, correct = _by_measure(row, "confidence"), _by_measure(row, "correct")
     if confidence.keys() != correct.keys():
         raise InputError(

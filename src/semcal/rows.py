@@ -55,7 +55,7 @@ CALIBRATED = "Calibrated"
 #: The fields of a row with one entry per sample.
 PER_SAMPLE = (
     *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
-    *("generations", "token_ids", "token_log_probs", "refusals", "prompt_variants"),
+    *("generations", "token_ids", "token_log_probs", "token_texts", "refusals", "prompt_variants"),
 )
 #: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"
@@ -111,8 +111,9 @@ class Tokens:
     prompt_token_ids: Sequence[int] | None
     generations: Sequence[str]
     token_ids: Sequence[Sequence[int]] | None
-    token_log_probs: Sequence[Sequence[float]] | None
+    token_log_probs: Sequence[Sequence[float] | None] | None
     truncated_to: str | None = None  # accepted truncation of the distribution by a server
+    token_texts: Sequence[Sequence[str] | None] | None = None  # of structured answers
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class Grades:
 RowPart: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that a row leaves out if they are None.
 _LEFT_OUT = (
-    *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
+    *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to", "token_texts"),
     *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by", "reason"),
     *("answer_format", "refusals", "prompt_variants"),
 )
@@ -458,6 +459,33 @@ class Row(Mapping[str, Any]):
             for item, text in zip(value, self.samples)
         ]
 
+    @property
+    def scored_tokens(self) -> list[tuple[list[str], list[float]] | None]:
+        """The texts of the tokens of each sample and their log-probabilities; None if unknown.
+
+        The texts of a sample together are its generation.
+        """
+        m = len(self.samples)
+        texts, scores = (self._numbers(key, m) for key in ("token_texts", "token_log_probs"))
+        found: list[tuple[list[str], list[float]] | None] = []
+        for pieces, values in zip(texts or [None] * m, scores or [None] * m):
+            if pieces is None or values is None:
+                found.append(None)
+                continue
+            lists = isinstance(pieces, list) and isinstance(values, list) and len(pieces) == len(values)
+            if not (lists and all(isinstance(piece, str) for piece in pieces)):
+                raise InputError(
+                    "'token_texts' must hold a list of texts for each sample, one for each of its "
+                    f"'token_log_probs', got {shown(pieces)}. Correct it, or leave 'token_texts' out"
+                )
+            known = [
+                number
+                for value in values
+                if (number := _log_likelihood(value, "token_log_probs")) is not None
+            ]
+            found.append((pieces, known) if len(known) == len(values) else None)
+        return found
+
     @cached_property
     def temperatures(self) -> list[float | None] | None:
         """The temperature of each sample, or None if the row has none.
@@ -739,12 +767,12 @@ def _temperature(value: Any) -> float:
     return number
 
 
-def _log_likelihood(value: Any) -> float | None:
-    number = _number(value, "log_likelihoods")
+def _log_likelihood(value: Any, key: str = "log_likelihoods") -> float | None:
+    number = _number(value, key)
     if number is not None and not number <= ABOVE_ZERO:
         raise InputError(
-            f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}. "
-            "Correct the value, or leave 'log_likelihoods' out."
+            f"{key!r} must be natural logarithms of probabilities, at most 0, got {shown(value)}. "
+            f"Correct the value, or leave {key!r} out."
         )
     return number
 

@@ -84,8 +84,34 @@ def test_an_unusable_schema_is_refused(folder, content, named):
     assert named in stderr
 
 
-@pytest.mark.parametrize("option", ["--feature", "--signal", "--add"])
-def test_options_that_do_not_apply_to_fields_are_refused(folder, option):
-    learn = ("calibrate", "rows.jsonl", "--schema", "schema.json", option, "token-scores", "--out", "cal")
-    _, stderr = run(*learn, code=2)
-    assert option in stderr
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(("--feature", "x"), ("--signal", "p-true"), ("--add", "log"), ("--score", "x"), ("--m", "auto")),
+        *(("--grader", "exact"), ("--vary", "2"), ("--system", "Read."), ("--fresh",), ("--audited",)),
+    ],
+)
+def test_options_without_an_effect_on_stored_fields_are_refused(folder, option):
+    _, stderr = run("calibrate", "rows.jsonl", "--schema", "schema.json", *option, "--out", "cal", code=2)
+    assert option[0] in stderr
+    assert not (folder / "cal").exists()
+
+
+def test_fewer_samples_are_used_of_stored_ones(folder):
+    learn = ("calibrate", "rows.jsonl", "--schema", "schema.json", "--equivalence", "exact", "--out", "cal")
+    assert json.loads(run(*learn, "--m", "3")[0])["m"] == 3
+    assert "--m" in run(*learn, "--m", "7", "--overwrite", code=2)[1]
+
+
+def test_thresholds_for_each_value_of_a_column(folder):
+    made = [{**row, "kind": "ab"[number % 2]} for number, row in enumerate(rows(160))]
+    (folder / "kinds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    learn = ("calibrate", "kinds.jsonl", "--schema", "schema.json", "--equivalence", "exact")
+    report = json.loads(run(*learn, "--risk", "0.3", "--by", "kind", "--out", "cal")[0])
+    assert report["thresholds"] == []
+    assert {*report["by_value"]} == {"a", "b"}
+    assert {one["fields"][0]["delta"] for one in report["by_value"].values()} == {0.025}
+    stdout, _ = run("measure", "rows.jsonl", "--calibration", "cal")  # without the column
+    row = json.loads(stdout.splitlines()[0])
+    assert {block["accepted"] for block in row["fields"].values()} == {False}
+    assert "color" in run(*learn, "--by", "color", "--out", "other", code=1)[1]

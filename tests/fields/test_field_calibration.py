@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from invoices import SCHEMA, rows
+from pydantic import BaseModel
 
 from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError
@@ -86,6 +87,74 @@ def test_the_promise_holds_for_other_documents_of_the_same_world(calibration):
     accepted = [block["correct"] for row in graded for block in row["fields"].values() if block["accepted"]]
     assert len(accepted) > 100
     assert 1 - np.mean(accepted) <= 0.3
+
+
+def test_a_document_is_at_most_as_probable_as_its_least_field(calibration):
+    applied = FieldStep(calibration, EXACT)([Row(row) for row in rows(60, seed=4)])
+    for row in applied:
+        known = [p for block in row["fields"].values() if (p := block["probability"]) is not None]
+        assert row["document"]["probability"] <= min(known)
+
+
+def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accepted():
+    made = [Row(row).set(kind="easy" if number % 4 else "hard") for number, row in enumerate(rows(160))]
+    with pytest.warns(SemcalWarning, match="/note"):
+        learned = calibrate_fields(
+            made, EXACT, parse_schema(SCHEMA), risks=[0.3], document_risks=[0.9], by="kind"
+        )
+    assert learned.thresholds == learned.document_thresholds == ()
+    assert {*learned.by_value} == {"easy", "hard"}
+    thresholds = [one for of in learned.by_value.values() for one in (*of.fields, *of.documents)]
+    assert {one.delta for one in thresholds} == {0.025}
+    assert learned.by_value["easy"].fields[0].threshold is not None
+    assert "kind easy" in learned.summary
+    row = Row(rows(1, seed=3)[0])
+    seen, unseen, none = learned.predict([row.set(kind="easy"), row.set(kind="new"), row])
+    assert any(block["accepted"] for block in seen["fields"].values())
+    for one in (unseen, none):
+        assert not any(block["accepted"] for block in one["fields"].values())
+        assert one["document"]["accepted"] is False
+        assert one["fields"]["/vendor"]["probability"] == seen["fields"]["/vendor"]["probability"]
+
+
+def test_a_column_that_no_row_has_is_named():
+    with pytest.raises(InputError, match="'kind'"):
+        calibrate_fields(list(map(Row, rows(10))), EXACT, parse_schema(SCHEMA), risks=[0.3], by="kind")
+
+
+def test_token_probabilities_are_used_if_they_separate_values_that_samples_agree_on():
+    rng, made = np.random.default_rng(0), []
+    for number in range(120):
+        right = number % 3 > 0
+        tokens = ['{"city": "', "Rome", '"}']
+        p = rng.uniform(0.6, 1) if right else rng.uniform(0.2, 0.7)
+        scores = {"token_texts": [tokens] * 2, "token_log_probs": [[0.0, math.log(p), 0.0]] * 2}
+        answers = {"city": "Rome" if right else "Oslo"}
+        made.append(Row({"id": f"{number}", "samples": ["".join(tokens)] * 2, "answers": answers, **scores}))
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    learned = calibrate_fields(made, EXACT, schema)
+    assert "smallest-token" in learned.map.candidate.features
+    assert learned.report["calibrated"]["auroc"] > 0.8
+    without = calibrate_fields([row.without("token_texts") for row in made], EXACT, schema)
+    assert not {"smallest-token", "mean-token"} & {*without.map.features}
+
+
+def test_a_pydantic_class_is_a_schema():
+    class City(BaseModel):
+        city: str
+
+    made = [{**row, "schema": City} for row in cities()]
+    assert (
+        calibrate_fields(made, EXACT).fields == calibrate_fields(cities(), EXACT, City).fields == ("/city",)
+    )
+
+
+def cities():
+    samples = ['{"city": "Rome"}', '{"city": "Oslo"}', '{"city": "Rome"}']
+    return [
+        {"id": f"{i}", "samples": samples, "answers": {"city": "Rome" if i % 3 else "Oslo"}}
+        for i in range(30)
+    ]
 
 
 def test_a_calibration_is_read_as_it_was_written(calibration, tmp_path):

@@ -193,6 +193,24 @@ def test_a_two_column_csv_is_calibrated_and_measured_by_commands(tmp_path: Path)
     assert limit is not None
     assert all(row["abstained"] == (row["score"] < limit) for row in rows)
     assert all(0 <= row["score"] <= 1 for row in rows)
+    measured = write(tmp_path / "measured.jsonl", rows)
+    code, (figures,), _ = command("metrics", measured)
+    assert (code, figures["measure"], figures["n"]) == (0, "Calibrated", 400)
+    correct = [row["correct"] for row in world()]
+    assert figures["ace"] == pytest.approx(metrics.ace(expected, correct))
+    unlabeled = [{k: v for k, v in row.items() if k != "correct"} for row in rows]
+    code, _, stderr = command("metrics", write(tmp_path / "unlabeled.jsonl", unlabeled))
+    assert code == 1
+    assert "'correct'" in stderr
+
+
+def test_labels_of_a_log_cannot_be_added_to_a_calibration_of_a_score(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    semcal.Calibrator().fit_rows(world()).save_pretrained(old)
+    code, _, stderr = command("calibrate", old, "--add", tmp_path / "log.sqlite", "--out", tmp_path / "new")
+    assert code == 2
+    assert "--add" in stderr
+    assert "'score'" in stderr
 
 
 def test_commands_name_bad_rows_and_go_on(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from semcal import inputs, metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import ID_LETTERS, LabeledAnswers, Threshold
 from semcal.calibration.calibrator import kept_apart, open_book_of, set_thresholds
+from semcal.calibration.features import MOST_LACKING
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
 from semcal.fields.documents import without_values
@@ -36,10 +37,12 @@ from semcal.fields.rows import (
     is_labeled,
     labeled_fields,
     pattern_of,
+    schema_of,
 )
 from semcal.fields.schema import Schema, parse_schema
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import FIELD_CALIBRATION
+from semcal.measuring import slice_of
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     CATEGORY,
@@ -63,9 +66,18 @@ from semcal.rows import AnswerKind, Json, Row, as_rows, check_distinct
 from semcal.steps import Step
 
 #: Features of fields whose larger values never raise, and never lower, the probability.
-FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim")
+TOKENS = ("smallest-token", "mean-token")
+FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim", *TOKENS)
 #: Fewest labels of a field for figures of its own.
 ENOUGH = 20
+
+
+@dataclass(frozen=True)
+class Promises:
+    """The thresholds of fields and of documents, one for each risk, the strictest first."""
+
+    fields: tuple[Threshold, ...] = ()
+    documents: tuple[Threshold, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,10 @@ class FieldCalibration:
         The map of fields, and the map of documents (None if documents were not all labeled).
     thresholds, document_thresholds : tuple of Threshold
         The threshold of each risk; of the accepted fields of new documents, at most this share is wrong.
+    by : str, optional
+        The column whose values have thresholds of their own, in `by_value`.
+    by_value : mapping of str to Promises
+        The thresholds for each value of the column. A document with another value is not accepted.
     m : int
         Number of samples of a document.
     equivalence, linkage : str
@@ -96,6 +112,10 @@ class FieldCalibration:
         Whether the labeled documents had a context; None if mixed or in messages.
     labeled : LabeledAnswers
         The documents that the map of documents was fitted to.
+
+    Notes
+    -----
+    The probability of a document is at most the smallest probability of its fields.
 
     Examples
     --------
@@ -112,6 +132,8 @@ class FieldCalibration:
     report: Mapping[str, Any]
     thresholds: tuple[Threshold, ...] = ()
     document_thresholds: tuple[Threshold, ...] = ()
+    by: str | None = None
+    by_value: Mapping[str, Promises] = field(default_factory=dict)
     answer_kind: AnswerKind = "modal"
     sampled_by: Mapping[str, str | float] = field(default_factory=dict)
     open_book: bool | None = None
@@ -159,51 +181,67 @@ class FieldCalibration:
         first, after the fields without a probability. InputError if a row has another number of samples.
         """
         for row in rows:
-            if other := self.difference(row.sampled_by.to_json()):
-                raise InputError(
-                    f"question {row.id!r}: 'sampled_by' has another {other} than the samples of the "
-                    "calibration. Sample with its model and prompt, or calibrate again"
-                )
-            if len(row.samples) != self.m:
-                raise InputError(
-                    f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
-                    f"was learned with {self.m}. Sample {self.m} documents"
-                )
+            self._check(row)
         table = FieldTable.of(rows, self.fields, labels=False)
-        p = self.map.predict(table.features) if len(table.paths) else np.zeros(0)
         known = table.features[CATEGORY] >= 0
-        scores = self.map.scores(table.features) if len(table.paths) else p
+        p, scores = _predict(self.map, table.features)
         of_documents = _of_documents(table.place, p, known, len(rows))
-        p_document, document_scores = (
-            of_map(of_documents) for of_map in (self.document_map.predict, self.document_map.scores)
-        )
-        limit, document_limit = (_limit(part) for part in (self.thresholds, self.document_thresholds))
+        p_document, document_scores = _predict(self.document_map, of_documents, of_documents["least"])
         applied = []
         for number, row in enumerate(rows):
-            at = np.flatnonzero(table.place == number).tolist()
+            limit, document_limit = self._limits(row)
             blocks, order = dict(row.json.get(FIELDS) or {}), []
-            for i in at:
+            for i in np.flatnonzero(table.place == number).tolist():
                 probability = float(p[i]) if known[i] else None
                 accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
                 path = table.paths[i]
                 blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
                 if not accepted:
                     order.append((-1.0 if probability is None else probability, path))
-            whole: dict[str, Any] = {"probability": None, "accepted": None}
-            if row.json.get("answer") is not None:
-                whole["probability"] = float(p_document[number])
-            if document_limit is not None:
-                is_known = whole["probability"] is not None
-                whole["accepted"] = bool(is_known and document_scores[number] >= document_limit)
+            is_read = row.json.get("answer") is not None
+            whole: dict[str, Any] = {
+                "probability": float(p_document[number]) if is_read else None,
+                "accepted": None
+                if document_limit is None
+                else bool(is_read and document_scores[number] >= document_limit),
+            }
             review = [path for _, path in sorted(order, key=lambda pair: pair[0])]
             applied.append(row.set(**{FIELDS: blocks, DOCUMENT: whole, REVIEW: review}))
         return applied
 
+    def _check(self, row: Row) -> None:
+        if other := self.difference(row.sampled_by.to_json()):
+            raise InputError(
+                f"question {row.id!r}: 'sampled_by' has another {other} than the samples of the "
+                "calibration. Sample with its model and prompt, or calibrate again"
+            )
+        if len(row.samples) != self.m:
+            raise InputError(
+                f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
+                f"was learned with {self.m}. Sample {self.m} documents"
+            )
+
+    def _limits(self, row: Row) -> tuple[float | None, float | None]:
+        """Return the least scores of an accepted field and of an accepted document, None without a risk."""
+        if self.by is None:
+            return _limit(self.thresholds), _limit(self.document_thresholds)
+        one = self.by_value.get(slice_of(row, self.by))
+        if one is not None:
+            return _limit(one.fields), _limit(one.documents)
+        some = next(iter(self.by_value.values()), Promises())
+        return (np.inf if some.fields else None), (np.inf if some.documents else None)
+
     @property
     def promises(self) -> list[tuple[Threshold, str]]:
-        """The thresholds of fields and of documents, each with its guarantee."""
-        kinds = {"fields": self.thresholds, "documents": self.document_thresholds}
-        return [(one, one.sentence.replace("questions", kind)) for kind in kinds for one in kinds[kind]]
+        """The thresholds of fields and of documents, each with its guarantee, also by value of a column."""
+        parts = {"": Promises(self.thresholds, self.document_thresholds)}
+        parts |= {f"{self.by} {value}: ": one for value, one in self.by_value.items()}
+        return [
+            (one, name + one.sentence.replace("questions", kind))
+            for name, part in parts.items()
+            for kind, thresholds in (("fields", part.fields), ("documents", part.documents))
+            for one in thresholds
+        ]
 
     @property
     def summary(self) -> str:
@@ -220,6 +258,19 @@ class FieldCalibration:
             cells = ["–" if values.get(name) is None else f"{values[name]:.3f}" for name in names]
             lines.append(f"{label:<30}" + "".join(f"{cell:>17}" for cell in (str(values["n"]), *cells)))
         return "\n".join(lines)
+
+    def to_report(self) -> dict[str, Any]:
+        """Return the report with all thresholds, as `semcal calibrate` prints it."""
+        thresholds = [asdict(one) for one in self.thresholds]
+        of_documents = [asdict(one) for one in self.document_thresholds]
+        by_value = {value: asdict(one) for value, one in self.by_value.items()}
+        return {
+            **self.report,
+            "thresholds": thresholds,
+            "document_thresholds": of_documents,
+            **({} if self.by is None else {"by": self.by, "by_value": by_value}),
+            "m": self.m,
+        }
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write the calibration to a directory, and return the path of its file."""
@@ -317,20 +368,35 @@ DOCUMENT_MAPS = (
 
 
 def _candidates(features: Features) -> list[MapCandidate]:
-    """Return the maps that are tried: the share itself, its beta map, and regressions with the field rate."""
-    known = [name for name in ("entropy", "values", "verbatim", "null", "depth") if name in features]
+    """Return the maps that are tried: the share itself, its beta map, and regressions with the field rate.
+
+    Token probabilities are tried if at most a fifth of the values lack them.
+    """
+    with_value = features["null"] == 0
+    tokens = [name for name in TOKENS if np.isnan(features[name][with_value]).mean() <= MOST_LACKING]
+    known = [*("entropy", "values", "verbatim", "null", "depth"), *tokens]
     known = [name for name in known if np.ptp(np.nan_to_num(features[name])) > 0]
 
     def logistic(names: tuple[str, ...], tier: int = 0) -> MapCandidate:
         rising, falling = (tuple(n for n in names if n in part) for part in (RISING, FALLING))
-        return MapCandidate("logistic", names, (), rising, falling, max(PLENTY, FEW * len(names)), tier)
+        read = tuple(name for name in names if name in TOKENS)
+        return MapCandidate("logistic", names, read, rising, falling, max(PLENTY, FEW * len(names)), tier)
 
+    simple = ("odds", RATE)
+    sets = dict.fromkeys(((*simple, *(n for n in known if n in tokens)), (*simple, *known)))
     return [
         MapCandidate("none", ("share",)),
         MapCandidate("beta", ("share",), fewest=FEW),
-        logistic(("odds", RATE), tier=-1),
-        logistic(("odds", RATE, *known), tier=1),
+        logistic(simple, tier=-1),
+        *(logistic(names, tier=1) for names in sets if names != simple),
     ]
+
+
+def _predict(chosen: ProbabilityMap, features: Features, most: Any = 1.0) -> tuple[Floats, Floats]:
+    """Return the probabilities and the scores of a map, each at most `most`."""
+    if not len(next(iter(features.values()))):
+        return np.zeros(0), np.zeros(0)
+    return np.minimum(chosen.predict(features), most), np.minimum(chosen.scores(features), most)
 
 
 def _of_documents(place: Groups, p: Floats, known: Any, n: int) -> dict[str, Floats]:
@@ -350,6 +416,7 @@ def calibrate_fields(
     risks: Sequence[float] = (),
     document_risks: Sequence[float] = (),
     delta: float = 0.05,
+    by: str | None = None,
     seed: int = 0,
 ) -> FieldCalibration:
     """Learn the probability of fields from labeled documents with samples.
@@ -369,6 +436,8 @@ def calibrate_fields(
         documents. Two in five documents are held out for their thresholds.
     delta : float
         Probability that a risk is exceeded, for fields and for documents.
+    by : str, optional
+        Column whose k values have thresholds of their own, each with `delta` / k.
     seed : int
         Seed of the folds, and of the choice of held-out documents.
 
@@ -392,7 +461,53 @@ def calibrate_fields(
     (('/city',), 0.67)
     """
     rows, cluster = as_rows(rows), inputs.load_cluster_config(cluster or ClusterConfig())
-    schema = schema if isinstance(schema, Schema | None) else parse_schema(schema)
+    schema = _common_schema(rows, schema)
+    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
+    labeled = labeled_fields(rows)
+    every = sorted({pattern_of(path) for row in graded for path in row[FIELDS]})
+    fields = tuple(name for name in every if is_labeled(name, labeled))
+    table = FieldTable.of(graded, fields)
+    check_enough(len(table.paths), of="among the fields of the documents")
+    values = _values_of(rows, by)
+    held_out = np.zeros(len(table.paths), dtype=bool)
+    if risks or document_risks:
+        groups = np.unique(table.features[GROUP], return_inverse=True)[1]
+        held_out = kept_apart(len(table.paths), groups, seed)
+    learned, of_documents = _learn_both(table, graded, fields, held_out, seed)
+    report = _report(table, graded, learned, of_documents, every)
+    for problem in _problems(report):
+        warnings.warn(problem, SemcalWarning, stacklevel=2)
+    promises = {}
+    for value in dict.fromkeys(sorted(values)):
+        of_value, level = values == value, delta / len({*values})
+        promises[str(value)] = Promises(
+            learned.thresholds(risks, level, seed, of_value[table.place]),
+            of_documents.thresholds(document_risks, level, seed, of_value),
+        )
+    of_all = promises[""] if by is None else Promises()
+    return FieldCalibration(
+        schema=schema.json,
+        fields=fields,
+        map=learned.map,
+        document_map=of_documents.map,
+        m=len(rows[0].samples),
+        equivalence=cluster.address,
+        linkage=cluster.linkage,
+        report=report,
+        thresholds=of_all.fields,
+        document_thresholds=of_all.documents,
+        by=by,
+        by_value={} if by is None else promises,
+        answer_kind=answer,
+        sampled_by=_common_origin(rows),
+        open_book=open_book_of(rows),
+        labeled=of_documents.labeled,
+    )
+
+
+def _common_schema(rows: Sequence[Row], given: Any) -> Schema:
+    """Return the schema of all rows, which are checked."""
+    schema: Schema | None = given if isinstance(given, Schema | None) else parse_schema(given)
     check_distinct(row.id for row in rows)
     check_enough(len(rows), of="to calibrate on")
     for row in rows:
@@ -400,68 +515,58 @@ def calibrate_fields(
             check_structured(schema, row)
         except InputError as error:
             raise row.error(str(error)) from None
-    schemas = {parse_schema(row["schema"]).hash: row["schema"] for row in rows if _is_own(row)}
-    if len(schemas) + (schema is not None) > 1 and {*schemas} != {schema and schema.hash}:
+    own = [schema_of(row) for row in rows if not isinstance(row.json.get("schema"), str | None)]
+    if len({one.hash for one in (*own, *([] if schema is None else [schema]))}) > 1:
         raise InputError("'schema' differs between rows. Calibrate the rows of each schema separately")
-    schema = schema or parse_schema(next(iter(schemas.values()), None))
     if len({len(row.samples) for row in rows}) > 1:
         raise InputError("'samples' differ in number between rows. Use the same number for all documents")
-    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
-    labeled = labeled_fields(rows)
-    every = sorted({pattern_of(path) for row in graded for path in row[FIELDS]})
-    fields = tuple(name for name in every if is_labeled(name, labeled))
-    table = FieldTable.of(graded, fields)
-    check_enough(len(table.paths), of="among the fields of the documents")
-    groups, row_groups = table.features[GROUP].astype(np.intp), _groups(graded)
-    held_out = np.zeros(len(table.paths), dtype=bool)
-    if risks or document_risks:
-        held_out = kept_apart(len(table.paths), np.unique(groups, return_inverse=True)[1], seed)
-    of_fields = _learn(table.features, table.correct, _candidates(table.features), groups, held_out, seed)
-    p = of_fields.map.predict(table.features)
-    p[~held_out] = of_fields.out_of_fold  # the map of documents is fitted to honest probabilities
-    of_documents = _learn(
-        _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded)),
-        np.array([float(is_right(row, fields)) for row in graded]),
-        DOCUMENT_MAPS,
-        row_groups,
-        np.isin(np.arange(len(graded)), table.place[held_out]),
-        seed,
-    )
-    names = np.array([pattern_of(path) for path in table.paths])[~held_out]
-    report = {
-        "documents": len(rows),
+    return schema or own[0]
+
+
+def _values_of(rows: Sequence[Row], by: str | None) -> NDArray[np.str_]:
+    """Return the value of the column of each row, "" without a column."""
+    if by is not None and not any(row.has(by) for row in rows):
+        raise InputError(f"{by!r}: no row has this column of 'by'. Pass one of {', '.join(rows[0].json)}")
+    return np.array(["" if by is None else slice_of(row, by) for row in rows])
+
+
+def _learn_both(
+    table: FieldTable, graded: Sequence[Row], fields: Sequence[str], held_out: NDArray[np.bool_], seed: int
+) -> tuple[_Learned, _Learned]:
+    """Learn the map of fields, and the map of documents from the probabilities out of fold."""
+    groups = table.features[GROUP].astype(np.intp)
+    learned = _learn(table.features, table.correct, _candidates(table.features), groups, held_out, seed)
+    p = learned.map.predict(table.features)
+    p[~held_out] = learned.out_of_fold
+    of_documents = _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded))
+    correct = np.array([float(is_right(row, fields)) for row in graded])
+    apart = np.isin(np.arange(len(graded)), table.place[held_out])
+    cap = of_documents["least"]
+    return learned, _learn(of_documents, correct, DOCUMENT_MAPS, _groups(graded), apart, seed, cap)
+
+
+def _report(
+    table: FieldTable, graded: Sequence[Row], learned: _Learned, of_documents: _Learned, every: Sequence[str]
+) -> dict[str, Any]:
+    """Return the numbers of documents, fields and samples, and the figures out of fold."""
+    names = np.array([pattern_of(path) for path in table.paths])[~learned.held_out]
+    known = sorted({pattern_of(path) for path in table.paths})
+    return {
+        "documents": len(graded),
         "held_out_documents": int(of_documents.held_out.sum()),
         "fields": len(names),
         "invalid_samples": sum(row[INVALID] for row in graded),
         "without_valid_sample": sum(row["answer"] is None for row in graded),
-        "unlabeled": [name for name in every if name not in fields],
-        "chosen": of_fields.map.candidate.name,
+        "unlabeled": [name for name in every if name not in known],
+        "chosen": learned.map.candidate.name,
         "candidates": [
-            {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in of_fields.scores
+            {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in learned.scores
         ],
-        "share": of_fields.figures(table.features["share"][~held_out]),
-        "calibrated": of_fields.figures(),
+        "share": learned.figures(table.features["share"][~learned.held_out]),
+        "calibrated": learned.figures(),
         "document": of_documents.figures(),
-        "by_field": {name: of_fields.figures(at=names == name) for name in fields if name in names},
+        "by_field": {name: learned.figures(at=names == name) for name in known if name in names},
     }
-    for problem in _problems(report):
-        warnings.warn(problem, SemcalWarning, stacklevel=2)
-    return FieldCalibration(
-        schema=schema.json,
-        fields=fields,
-        map=of_fields.map,
-        document_map=of_documents.map,
-        m=len(rows[0].samples),
-        equivalence=cluster.address,
-        linkage=cluster.linkage,
-        report=report,
-        thresholds=of_fields.thresholds(risks, delta, seed),
-        document_thresholds=of_documents.thresholds(document_risks, delta, seed),
-        answer_kind=answer,
-        sampled_by=_common_origin(rows),
-        open_book=open_book_of(rows),
-        labeled=of_documents.labeled,
-    )
 
 
 @dataclass(frozen=True)
@@ -475,24 +580,29 @@ class _Learned:
     correct: Floats
     groups: Groups
     held_out: NDArray[np.bool_]
+    cap: Floats  # largest probability of each item
 
     @property
     def labeled(self) -> LabeledAnswers:
         """The fitted items, with probabilities of the map, and out of fold."""
-        p = self.map.predict(part_of(self.features, ~self.held_out))
-        correct = tuple(map(bool, self.correct[~self.held_out]))
+        fitted = ~self.held_out
+        p, _ = _predict(self.map, part_of(self.features, fitted), self.cap[fitted])
+        correct = tuple(map(bool, self.correct[fitted]))
         return LabeledAnswers(tuple(p.tolist()), correct, tuple(self.out_of_fold.tolist()), correct)
 
-    def thresholds(self, risks: Sequence[float], delta: float, seed: int) -> tuple[Threshold, ...]:
-        """Return the threshold of each risk, tested on the held-out items."""
-        if not risks:
-            return ()
+    def thresholds(
+        self, risks: Sequence[float], delta: float, seed: int, at: NDArray[np.bool_]
+    ) -> tuple[Threshold, ...]:
+        """Return the threshold of each risk, tested on the held-out items chosen by `at`."""
+        tested = self.held_out & at
+        if not risks or not tested.any():
+            return tuple(Threshold(None, risk, delta / len(risks), 1, 0, 0, None) for risk in risks)
         return set_thresholds(
-            self.map.scores(part_of(self.features, self.held_out)),
-            self.correct[self.held_out],
+            _predict(self.map, part_of(self.features, tested), self.cap[tested])[1],
+            self.correct[tested],
             risks,
             delta,
-            groups=np.unique(self.groups[self.held_out], return_inverse=True)[1],
+            groups=np.unique(self.groups[tested], return_inverse=True)[1],
             seed=seed,
         )
 
@@ -530,12 +640,15 @@ def _learn(
     groups: Groups,
     held_out: NDArray[np.bool_],
     seed: int,
+    cap: Floats | None = None,
 ) -> _Learned:
     labels = Labelled(part_of(features, ~held_out), correct[~held_out], candidates)
     of_fit = np.unique(groups[~held_out], return_inverse=True)[1]
     choice = choose_map(*labels, groups=of_fit, seed=seed)
     out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
-    return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out)
+    cap = np.ones(len(correct)) if cap is None else cap
+    out = np.minimum(out, cap[~held_out])
+    return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out, cap)
 
 
 def is_right(row: Row, fields: Sequence[str]) -> bool:
@@ -552,10 +665,6 @@ def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:
     names = ("model", "revision", "prompt_hash", "temperature")
     common = {name: {one.get(name) for one in origins} for name in names}
     return {name: value for name, (value, *more) in common.items() if value is not None and not more}
-
-
-def _is_own(row: Row) -> bool:
-    return isinstance(row.json.get("schema"), Mapping)
 
 
 def _problems(report: Json) -> list[str]:

@@ -53,11 +53,6 @@ if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import Sampler
 
-#: Options that calibrations of fields do not have.
-NOT_OF_FIELDS = (
-    *("add", "from_calibration", "feature", "signal", "score", "temperatures", "m_curve"),
-    *("answers_among", "answer_format", "merge_refusals", "show_prompt"),
-)
 #: Columns of stored samples.
 FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
@@ -114,6 +109,13 @@ class CalibrateOptions:
         metavar="R",
         callback=opt.shares,
         help="With --schema: largest share of documents with a wrong field among the accepted documents.",
+    )
+    by: str | None = Option(
+        None,
+        "--by",
+        metavar="COLUMN",
+        help="With --schema: column whose values get thresholds of their own; documents with a value that is "
+        "not in FILE are not accepted.",
     )
     delta: float | None = setting(
         callback=opt.share,
@@ -257,6 +259,17 @@ BESIDE_FROM = {
 }
 
 
+#: Options that are allowed beside --schema with stored samples; those of samples require --model as well.
+BESIDE_SCHEMA = {
+    *("file", "out", "schema", "risk", "document_risk", "by", "delta", "answer", "equivalence", "linkage"),
+    *("cache", "seed", "columns", "limit", "overwrite", "json", "device", "nli_device", "dry_run", "m"),
+}
+OF_DOCUMENT_SAMPLES = {
+    *("model", "recalibrator", "max_new_tokens", "few_shot", "system", "template", "vary", "dtype"),
+    *("fresh", "force", "keep_samples"),
+}
+
+
 @dataclass(frozen=True)
 class Addition:
     """A calibration to learn again, and the labels to add."""
@@ -341,9 +354,11 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
     from semcal.calibration.fields import calibrate_fields
     from semcal.fields.rows import check_structured, check_to_sample
 
-    for name in NOT_OF_FIELDS:
-        if getattr(options, name) and not opt.is_from_file(name):
-            raise UsageError(f"{option_name(name)} does not apply to fields (--schema); omit it")
+    _check_kept(options, BESIDE_SCHEMA | OF_DOCUMENT_SAMPLES, "does not apply to fields (--schema)")
+    if options.model is None:
+        _check_kept(options, BESIDE_SCHEMA, "requires --model, which samples documents")
+    if options.m == AUTO:
+        raise UsageError("--m auto does not apply to fields (--schema); pass a number of samples")
     schema = opt.open_schema(options.schema)
     models = opt.ModelOptions.of(options, server)
     with BadRows() as bad:
@@ -361,6 +376,10 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
         work = None
         if options.model is not None and schema is not None:
             rows, work = _sampled_documents(options, models, schema, rows, bad)
+        elif options.m is not None:
+            if (fewest := min(row.m for row in rows)) < options.m:
+                raise UsageError(f"--m {options.m}: a row has {fewest} samples. Pass at most {fewest}")
+            rows = [row.take(range(options.m)) for row in rows]
         calibration = calibrate_fields(
             rows,
             opt.cluster_config(options, models.open_equivalence()),
@@ -369,25 +388,16 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
             risks=sorted({*(options.risk or ())}),
             document_risks=sorted({*(options.document_risk or ())}),
             delta=0.05 if options.delta is None else options.delta,
+            by=options.by,
             seed=options.seed or 0,
         )
         path = calibration.save_pretrained(options.out)
         if work is not None:
-            write_rows(options.out / SAMPLES, (row.json for row in rows))
+            if options.keep_samples:
+                write_rows(options.out / SAMPLES, (row.json for row in rows))
             work.finish()
         in_words = not options.json and sys.stdout.isatty()
-        promises = {
-            name: [asdict(one) for one in thresholds]
-            for name, thresholds in (
-                ("thresholds", calibration.thresholds),
-                ("document_thresholds", calibration.document_thresholds),
-            )
-        }
-        show(
-            calibration.summary
-            if in_words
-            else dumps({**calibration.report, **promises, "m": calibration.m, "path": str(path)})
-        )
+        show(calibration.summary if in_words else dumps({**calibration.to_report(), "path": str(path)}))
         return bad.exit_code()
 
 
@@ -458,6 +468,11 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
     calibration = opt.open_calibration(str(folder))
+    if calibration.score is not None:
+        raise UsageError(
+            f"--add: {folder} calibrates the score {calibration.score.name!r}, whose rows are not kept; "
+            "calibrate the old rows and the new ones in one file, or pass the new ones with --from"
+        )
     if not (folder / SAMPLES).is_file():
         raise UsageError(
             f"--add: the calibration {folder} has no {SAMPLES} to add labels to; calibrate with --model and "
@@ -511,7 +526,7 @@ def _features_of(calibration: Calibration) -> list[str]:
 
 
 def _check_kept(options: CalibrateOptions, beside: set[str], why: str) -> None:
-    """Raise UsageError for an option that is not allowed `beside` --add or --from."""
+    """Raise UsageError for an option that is not allowed `beside` --add, --from or --schema."""
     for field in fields(options):
         usual = getattr(field.default, "default", None)
         is_kept = field.name in beside or opt.is_from_file(field.name)

@@ -643,7 +643,8 @@ def document_step(
     method, prompt = open_recalibrator(model, options)
     seed, limit = _named(options, "seed", "max_new_tokens")
     config = SamplingConfig(m, seed or 0, 1.0, limit, answer_format="whole")
-    step = SampleStep(Sampling((method,), prompt, config, schema=schema.json), full=True, answer=kind)
+    stated: AnswerKind = "greedy" if kind == "greedy" else "modal"  # a given answer stays in its row
+    step = SampleStep(Sampling((method,), prompt, config, schema=schema.json), full=True, answer=stated)
     return step, {"model": model.revision, "prompt": prompt.hash(model)}
 
 

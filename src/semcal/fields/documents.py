@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,13 @@ def read_document(schema: Schema, text: str | None) -> JsonValue:
 
     The document may stand in a fence or among other text, after reasoning.
     """
+    return locate_document(schema, text)[0]
+
+
+def locate_document(schema: Schema, text: str | None) -> tuple[JsonValue, int]:
+    """Return the document in a generation, as `read_document` does, and its place in the text."""
     answer = None if text is None else split_reasoning(text)[1]
-    if answer is None or not answer.strip():
+    if text is None or answer is None or not answer.strip():
         raise InvalidDocument("/: there is no answer")
     starts = [match.end() for match in islice(_FENCE.finditer(answer), TRIES)]
     starts += [match.start() for match in islice(_BRACKET.finditer(answer), TRIES)]
@@ -51,7 +56,7 @@ def read_document(schema: Schema, text: str | None) -> JsonValue:
             value, stop = _DECODER.raw_decode(answer, start)
             if reason := fault(value):
                 raise InvalidDocument(f"/: the text holds {reason}")
-            return schema.root.read(value)
+            return schema.root.read(value), len(text) - len(answer) + start
         except InvalidDocument as invalid:
             error, end = error or invalid, max(end, stop)
         except (ValueError, RecursionError):
@@ -190,18 +195,21 @@ def _agreed_list(node: Node, lists: Sequence[list[JsonValue]], keys: Keys) -> li
 
 def _slots(element: Node, lists: Sequence[list[JsonValue]], length: int, keys: Keys) -> list[list[JsonValue]]:
     """Align lists of objects to the list of the most frequent length that agrees most with the others."""
-    candidates = [one for one in lists if len(one) == length]
-    agreement = _agreement(element, [item for one in candidates for item in one], keys)
-    blocks = agreement.reshape(len(candidates), length, len(candidates), length)
-    totals = [
-        sum(block[_assignment(block)].sum() for block in blocks[i].transpose(1, 0, 2))
-        for i in range(len(candidates))
-    ]
-    pivot = candidates[int(np.argmax(totals))]
-    slots: list[list[JsonValue]] = [[] for _ in pivot]
-    for matched in aligned(element, pivot, lists, keys):
-        for place, item in matched.items():
-            slots[place].append(item)
+    agreement = _agreement(element, [item for one in lists for item in one], keys)
+    ends = np.cumsum([0, *map(len, lists)])
+    places = [slice(start, end) for start, end in pairwise(ends)]
+    pivots = [at for one, at in zip(lists, places) if len(one) == length]
+    distinct = {agreement[at].tobytes(): at for at in reversed(pivots)}  # equal lists have equal rows
+    matched: list[list[tuple[float, int, int]]] = []
+    most = -1.0
+    for pivot in reversed(distinct.values()):
+        pairs = [_matched(agreement[pivot, at]) for at in places]
+        if (total := sum(agreed for of_list in pairs for agreed, _, _ in of_list)) > most:
+            most, matched = total, pairs
+    slots: list[list[JsonValue]] = [[] for _ in range(length)]
+    for one, of_list in zip(lists, matched):
+        for _, place, index in of_list:
+            slots[place].append(one[index])
     return slots
 
 
@@ -213,20 +221,20 @@ def aligned(
     Elements that agree in no leaf are not matched.
     """
     agreement = _agreement(element, pivot, keys, [item for one in lists for item in one])
-    matched, start = [], 0
-    for one in lists:
-        block = agreement[:, start : start + len(one)]
-        pairs = zip(*_assignment(block))
-        matched.append({int(i): one[int(j)] for i, j in pairs if block[i, j] > 0})
-        start += len(one)
-    return matched
+    ends = np.cumsum([0, *map(len, lists)])
+    return [
+        {place: one[index] for _, place, index in _matched(agreement[:, start : start + len(one)])}
+        for one, start in zip(lists, ends)
+    ]
 
 
-def _assignment(agreement: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows and columns of the matching with the greatest total agreement."""
+def _matched(agreement: NDArray[np.float64]) -> list[tuple[float, int, int]]:
+    """Return agreement, row and column of the pairs with the greatest total, without those of none."""
     from scipy.optimize import linear_sum_assignment  # only now, since few documents hold such lists
 
-    return linear_sum_assignment(-agreement)
+    rows, columns = linear_sum_assignment(-agreement)
+    pairs = zip(agreement[rows, columns].tolist(), rows.tolist(), columns.tolist())
+    return [pair for pair in pairs if pair[0] > 0]
 
 
 def _agreement(
@@ -234,18 +242,22 @@ def _agreement(
 ) -> NDArray[np.float64]:
     """Return the number of equal leaves of each pair of values; shape (len(values), len(others))."""
     codes: dict[Hashable, int] = {}
-    parts = [
-        [
-            Counter(codes.setdefault((leaf.path, keys.of(leaf, item)), len(codes)) for leaf, item in leaves)
-            for leaves in ([*leaves_of(node, value)] for value in side)
+    tables = []
+    for side in (values,) if others is None else (values, others):
+        found = [
+            (row, codes.setdefault((leaf.path, keys.of(leaf, item)), len(codes)))
+            for row, value in enumerate(side)
+            for leaf, item in leaves_of(node, value)
         ]
-        for side in (values, values if others is None else others)
-    ]
-    first, second = (np.zeros((len(side), len(codes))) for side in parts)
-    for table, side in zip((first, second), parts):
-        for row, counts in enumerate(side):
-            table[row, list(counts)] = list(counts.values())
-    return np.array([np.minimum(row, second).sum(1) for row in first]).reshape(len(first), len(second))
+        tables.append((len(side), np.array(found, dtype=np.intp).reshape(-1, 2).T))
+    counts = [np.zeros((size, len(codes))) for size, _ in tables]
+    for table, (_, where) in zip(counts, tables):
+        np.add.at(table, tuple(where), 1.0)
+    first, second = counts[0], counts[-1].T
+    # min(a, b) is the number of t >= 1 with a >= t and b >= t
+    steps = range(1, int(first.max(initial=0)) + 1)
+    equal = ((first >= t).astype(float) @ (second >= t).astype(float) for t in steps)
+    return sum(equal, np.zeros((len(first), second.shape[1])))
 
 
 def without_values(document: JsonValue, paths: Iterable[str]) -> JsonValue:

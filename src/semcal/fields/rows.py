@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, ClassVar
 
 from semcal.errors import InputError, shown
@@ -28,9 +29,10 @@ from semcal.fields.documents import (
     read_reference,
 )
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, parse_schema
+from semcal.fields.token_scores import LeafScores, leaf_scores
 from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.models.equivalence import needs_no_model
-from semcal.rows import AnswerKind, Row
+from semcal.rows import AnswerKind, Row, TokenScores
 from semcal.steps import Step, WorkerState
 from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
@@ -83,6 +85,7 @@ class SampledDocuments:
     m: int
     keys: Keys
     reasons: Sequence[str] = ()  # of invalid samples
+    token_scores: Sequence[LeafScores] = ()  # of the values in samples with known tokens
 
 
 def read_samples(
@@ -93,21 +96,13 @@ def read_samples(
     The equivalence joins strings of up to 20 words of fields that are not in a list; other strings are equal
     if their normal forms are equal.
     """
-    read = []
-    for row in rows:
-        documents, reasons, of_row = [], [], schema_of(row, schema)
-        for text in row.samples:
-            try:
-                documents.append(read_document(of_row, text))
-            except InvalidDocument as error:
-                reasons.append(str(error))
-        read.append((of_row, documents, reasons))
+    read = [_read(row, schema_of(row, schema)) for row in rows]
     joined: list[dict[FieldKey, Any]] = [{} for _ in rows]
     to_compare: list[tuple[int, Node, Row]] = []
-    for number, (_, documents, _) in enumerate(read):
+    for number, one in enumerate(read):
         by_field: dict[str, tuple[Node, dict[Any, JsonValue]]] = {}
-        for document in documents:
-            for node, value in leaves_of(read[number][0].root, document):
+        for document in one.documents:
+            for node, value in leaves_of(one.schema.root, document):
                 by_field.setdefault(node.path, (node, {}))[1].setdefault(node.key(value), value)
         for node, values in by_field.values():
             if node.tolerance:
@@ -124,10 +119,20 @@ def read_samples(
             for members in row.clusters:
                 first = node.key(row.samples[members[0]])
                 joined[number] |= {(node.path, node.key(row.samples[i])): first for i in members}
-    return [
-        SampledDocuments(of_row, documents, len(row.samples), Keys(keys), reasons)
-        for row, (of_row, documents, reasons), keys in zip(rows, read, joined)
-    ]
+    return [replace(one, keys=Keys(keys)) for one, keys in zip(read, joined)]
+
+
+def _read(row: Row, schema: Schema) -> SampledDocuments:
+    documents, reasons, scores = [], [], []
+    for text, tokens in zip(row.samples, row.scored_tokens):
+        try:
+            documents.append(read_document(schema, text))
+        except InvalidDocument as error:
+            reasons.append(str(error))
+            continue
+        if tokens is not None:
+            scores += leaf_scores(schema, documents[-1], *tokens)
+    return SampledDocuments(schema, documents, len(row.samples), Keys(), reasons, scores)
 
 
 def add_fields(
@@ -156,7 +161,10 @@ def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
     else:
         answer = _stated(row, sampled.schema, "greedy" if kind == "greedy" else "answer")
     items = items_of(sampled.schema, answer, sampled.documents, sampled.keys)
-    described = {item.path: _described(item, sampled) for item in items}
+    scores: dict[FieldKey, list[TokenScores]] = {}
+    for node, value, of_value in sampled.token_scores:
+        scores.setdefault((node.path, sampled.keys.of(node, value)), []).append(of_value)
+    described = {item.path: _described(item, sampled, scores) for item in items}
     return row.set(answer=answer, fields=described, **counts)
 
 
@@ -170,8 +178,13 @@ def _stated(row: Row, schema: Schema, key: str) -> JsonValue:
         raise InputError(f"{key!r} is not valid under the schema: {error}. Correct the document") from None
 
 
-def _described(item: Item, sampled: SampledDocuments) -> dict[str, Any]:
-    """Return the block of a field: value, share of all samples, and other values with theirs."""
+def _described(
+    item: Item, sampled: SampledDocuments, scores: Mapping[FieldKey, Sequence[TokenScores]]
+) -> dict[str, Any]:
+    """Return the block of a field: value, share of all samples, and other values with theirs.
+
+    The token scores are means over the samples that state the value.
+    """
     keys = [None if value is ABSENT else sampled.keys.of(item.node, value) for value in item.values]
     own = sampled.keys.of(item.node, item.value)
     counts = Counter(key for key in keys if key not in (None, own))
@@ -182,12 +195,14 @@ def _described(item: Item, sampled: SampledDocuments) -> dict[str, Any]:
         value = next(v for v, other in zip(item.values, keys) if other == key and repr(v) == text)
         others.append({"value": value, "share": count / sampled.m})
     share = sum(key == own for key in keys) / sampled.m
+    of_value = scores.get((item.node.path, own))
     return {
         "value": item.value,
         "probability": None,
         "share": share,
         "accepted": None,
         "alternatives": others,
+        **({} if of_value is None else {"token_scores": [fmean(part) for part in zip(*of_value)]}),
     }
 
 
@@ -209,7 +224,8 @@ def features_of_field(path: str, block: Mapping[str, Any], m: int, context: str 
     - `share` of samples with this value, and `odds`, the logarithm of (k + 1/2) / (m − k + 1/2);
     - `entropy` of the values (nats), and `values`, the logarithm of their number;
     - `verbatim`, whether the value stands in the context as it is written (NaN without a context);
-    - `null`, whether the field is empty, and `depth`, the number of parts of its path.
+    - `null`, whether the field is empty, and `depth`, the number of parts of its path;
+    - `smallest-token` and `mean-token`, the probabilities of the value's tokens (NaN if unknown).
     """
     share = float(block["share"])
     others = [float(other["share"]) for other in block["alternatives"]]
@@ -217,6 +233,7 @@ def features_of_field(path: str, block: Mapping[str, Any], m: int, context: str 
     value, verbatim = block["value"], math.nan
     if context is not None and value is not None:
         verbatim = float(normal_form(str(value)) in context)
+    smallest, mean = block.get("token_scores") or (math.nan, math.nan)
     return {
         "share": share,
         "odds": math.log(share * m + 0.5) - math.log((1 - share) * m + 0.5),
@@ -225,6 +242,8 @@ def features_of_field(path: str, block: Mapping[str, Any], m: int, context: str 
         "verbatim": verbatim,
         "null": float(value is None),
         "depth": float(path.count("/")),
+        "smallest-token": smallest,
+        "mean-token": mean,
     }
 
 

@@ -65,6 +65,8 @@ CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
     "exclusiveMaximum": lambda value, limit: not _is_number(value) or value < limit,
     "multipleOf": lambda value, step: not _is_number(value) or not step or _is_whole(value / step),
 }
+#: The normal forms of values that are compared many times: samples repeat them.
+_form = lru_cache(maxsize=4096)(normal_form)
 _NUMBER = re.compile(r"(-?)[$€£¥₹]?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -242,11 +244,11 @@ class Node:
             try:
                 moment = datetime.fromisoformat(value.strip())
             except ValueError:
-                return "text", normal_form(value)
+                return "text", _form(value)
             utc = moment.astimezone(UTC) if moment.tzinfo else moment
             return "time", utc.isoformat()
         letters = unicodedata.normalize("NFC", value).strip()
-        return "text", letters if self.to_the_letter else normal_form(value) or letters
+        return "text", letters if self.to_the_letter else _form(value) or letters
 
     def leaves(self) -> Iterator[Node]:
         """Yield the leaves of the schema, of all variants."""

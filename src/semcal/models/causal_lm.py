@@ -186,6 +186,8 @@ class CausalLanguageModel:
         for finished, (i, samples) in enumerate(self._decoded(prompts, decoding), 1):
             for r, answers_by_prompt in enumerate(answers):
                 draws = [self._draw(samples, (r, j)) for j in range(decoding.m)]
+                if request.schema is not None:
+                    draws = [replace(one, token_texts=self.format.pieces(one.token_ids)) for one in draws]
                 answers_by_prompt[i] = rescoring.rescored(i, draws, samples, r) if rescoring else draws
             if progress is not None:
                 progress(finished)
@@ -204,6 +206,7 @@ class CausalLanguageModel:
         recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
+        schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - in the prompt
     ) -> list[Generation]:
         """Answer each prompt with the most likely token at every step; among ties the first.
 

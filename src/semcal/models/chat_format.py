@@ -402,6 +402,16 @@ class ChatFormat(ABC):
             tokens.pop()
         return self._decode(tokens)
 
+    def pieces(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Return the text of each sampled token; the last token of a character has the character."""
+        pieces, before = [], ""
+        for count in range(1, len(token_ids) + 1):
+            text = self.text(token_ids[:count])
+            text = before if text.endswith("\ufffd") else text
+            pieces.append(text[len(before) :])
+            before = text
+        return tuple(pieces)
+
     def refusal(self, text: str) -> str | None:
         """Return "" if a generation only continues the reasoning that its prompt opens; else None."""
         return "" if self.opened and split_reasoning(self.opened + text)[1] is None else None

@@ -156,6 +156,9 @@ class FakeLanguageModel:
                 )
                 for by_prompt, recalibrator in zip(answers, recalibrators):
                     draws = self._decode(prompt, recalibrator, u, choose)
+                    if request.schema is not None:
+                        texts = [tuple(self._text([token]) for token in one.token_ids) for one in draws]
+                        draws = [replace(one, token_texts=of) for one, of in zip(draws, texts)]
                     by_prompt.append(self._rescored(prompt, draws, recalibrator, cut) if cut else draws)
         return runs
 
@@ -166,6 +169,7 @@ class FakeLanguageModel:
         recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
+        schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - in the prompt
     ) -> list[Generation]:
         """Answer each prompt with the most likely token at every step."""
         check_at_least_one(max_new_tokens=max_new_tokens)

@@ -125,6 +125,7 @@ class Generation:
     #: Reply of a server without an answer: the text of a refusal, or "" (null content, no text, or only
     #: reasoning); None if the answer has a text.
     refusal: str | None = None
+    token_texts: tuple[str, ...] = ()  # of the sampled tokens, for a request with a schema
 
 
 Answers = Sequence[Sequence[tuple[int, ...]]]
@@ -207,6 +208,7 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
         recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Sequence[AnswerT]:
         """Answer each prompt with the most likely token at every step."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from semcal.arrays import as_option
 from semcal.data.question import Question
@@ -47,6 +47,7 @@ from semcal.workers import Progress
 if TYPE_CHECKING:
     from semcal.models.engine.draw import Truncation
 
+_T = TypeVar("_T")
 #: Maximum questions of a block, and maximum tokens of questions, passages and answers of maximum length. A
 #: model of 10⁸ parameters takes some 20 seconds per block on two processors.
 BLOCK_QUESTIONS, BLOCK_TOKENS = 64, 6144
@@ -270,18 +271,25 @@ class Sampled:
         if not tokens:
             return row.add(draws)
         generations = [draw.generation for draw in self.draws]
-        token_ids = [list(generation.token_ids) for generation in generations]
-        token_log_probs = [list(generation.token_log_probs) for generation in generations]
+        log_probs = [list(generation.token_log_probs) or None for generation in generations]
+        texts = [list(generation.token_texts) or None for generation in generations]
         return row.add(
             Tokens(
                 prompt_token_ids=None if self.variants else list(self.prompt.token_ids) or None,
                 generations=[generation.text for generation in generations],
-                token_ids=token_ids if all(token_ids) else None,
-                token_log_probs=token_log_probs if all(token_log_probs) else None,
+                token_ids=_all_or_none([list(generation.token_ids) for generation in generations]),
+                token_log_probs=log_probs if any(texts) else _all_or_none(log_probs),
                 truncated_to=self.truncated_to,
+                token_texts=texts if any(texts) else None,
             ),
             draws,
         )
+
+
+def _all_or_none(of_samples: Sequence[Sequence[_T] | None]) -> Sequence[Sequence[_T]] | None:
+    """Return the values of all samples; None if they are unknown for one sample."""
+    known = [of_sample for of_sample in of_samples if of_sample]
+    return known if len(known) == len(of_samples) else None
 
 
 def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
@@ -472,7 +480,10 @@ def _state_group(
                 (unread[question.id],) = sampling.asking.answers(reader, answered)
     else:
         limit = sampling.limit(questions[0])
-        greedy = model.greedy(prompts, recalibrator=own, max_new_tokens=limit, progress=progress)
+        limits: Any = {"max_new_tokens": limit, "progress": progress}
+        if sampling.schema is not None:
+            limits["schema"] = sampling.schema
+        greedy = model.greedy(prompts, recalibrator=own, **limits)
         for prompt, generation in zip(prompts, greedy):
             if isinstance(generation, QuestionError):
                 failures[prompt.question_id] = generation

@@ -93,8 +93,8 @@ _A_TURN = 16
 class AnswerRequest:
     """Settings of one request for answers.
 
-    Only `schema` constrains the answers; then log-probabilities are not requested, because they would not
-    reflect the constraint.
+    Only `schema` constrains the answers. Log-probabilities then describe single tokens, and their sum is not
+    the likelihood of the answer under the constraint.
     `at_temperature` requests log-probabilities at T if the server has them on request (llama.cpp); `forced`
     is a token that replaces the sampled token.
     """

@@ -271,7 +271,7 @@ class ServerModel:
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
         samples_by_way = self._draw(request, list(ways), numbers, progress)
-        draws = self._rescored(prompts, samples_by_way, request.cut)
+        draws = self._rescored(prompts, samples_by_way, None if request.schema else request.cut)
         return [[[_m(draws[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
 
     def greedy(
@@ -281,10 +281,11 @@ class ServerModel:
         recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> list[Generation | QuestionError]:
         """Answer each prompt with the most likely token at every step, independent of the temperature."""
         self._way(recalibrator, 0)
-        request = SampleRequest(prompts, [Greedy()], m=1, max_new_tokens=max_new_tokens)
+        request = SampleRequest(prompts, [Greedy()], m=1, max_new_tokens=max_new_tokens, schema=schema)
         ((answers,),) = self.sample(request, progress)
         return [draws if isinstance(draws, QuestionError) else draws[0] for draws in answers]
 
@@ -361,9 +362,12 @@ class ServerModel:
         for i, prompt in enumerate(prompts):
             for way in ways:
                 answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
+                of_way = [request_for(self.profile, prompt, answer) for answer in answers]
                 if schema is not None:
-                    answers = [replace(answer, schema=schema, log_probs=False) for answer in answers]
-                requests += [request_for(self.profile, prompt, answer) for answer in answers]
+                    listed = way.reading not in (None, "of all")  # all alternatives of a document cost much
+                    answers = [replace(answer, schema=schema, log_probs=listed) for answer in answers]
+                    of_way = [without_ids(request_for(self.profile, prompt, answer)) for answer in answers]
+                requests += of_way
                 places += [(i, way, answer.n) for answer in answers]
         requests_each = len(requests) / max(1, len(prompts))
         advance = None if progress is None else lambda count: progress(int(count / requests_each))
@@ -381,7 +385,8 @@ class ServerModel:
             if isinstance(reply, RequestFailed):
                 samples_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
-                so_far += [self._read(choice, way) for choice in reply[:n]]
+                read = [self._read(choice, way) for choice in reply[:n]]
+                so_far += read if schema is None else map(_of_document, read)
                 choices += reply[:n]
         self.replies.add(choices, max_new_tokens)
         return samples_by_way
@@ -531,6 +536,12 @@ class ServerModel:
         if profile.chosen_ids:
             return replace(answer, token_ids=(token.token_id,))
         return replace(answer, alternatives=min(profile.top_log_probs, _SOME))
+
+
+def _of_document(draw: PendingSample) -> PendingSample:
+    """Return a sample under a schema: with texts of tokens, and without a likelihood, which is unknown."""
+    texts = tuple(entry.text for entry in draw.entries)
+    return replace(draw, generation=replace(draw.generation, token_texts=texts, rescored=()))
 
 
 def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
