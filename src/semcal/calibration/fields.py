@@ -43,6 +43,7 @@ from semcal.files import dumps
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.measuring import slice_of
 from semcal.metrics.frequencies import Groups
+from semcal.metrics.overview import dependent_noise_floor
 from semcal.metrics.probability_maps import (
     CATEGORY,
     FEW,
@@ -106,7 +107,8 @@ class FieldCalibration:
     sampled_by : mapping
         The known model and prompt of all samples; samples of others are rejected.
     report : mapping
-        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
+        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field. The noise
+        floor `ace_floor` is for fields that depend on each other within a document.
 
     Notes
     -----
@@ -565,7 +567,8 @@ class _Learned:
         p = (self.out_of_fold if p is None else p)[at]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
-            floor = metrics.noise_floor(p, correct, groups=groups)
+            floor = dependent_noise_floor(p, correct, groups)
+            alone = metrics.noise_floor(p, correct)
             auroc = metrics.auroc(p, correct)
         n, documents = len(correct), int(groups.max()) + 1
         figures = {
@@ -574,6 +577,7 @@ class _Learned:
             "ace": floor.observed,
             "ace_floor": floor.mean,
             "ace_floor_95": floor.quantile_95,
+            "ace_floor_independent": alone.mean,
             "auroc": auroc,
             "gain": metrics.gain(p, correct),
         }
