@@ -44,6 +44,7 @@ from semcal.files import dumps, json_checksum
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.measuring import slice_of
 from semcal.metrics.frequencies import Groups
+from semcal.metrics.overview import dependent_noise_floor
 from semcal.metrics.probability_maps import (
     CATEGORY,
     FEW,
@@ -107,7 +108,8 @@ class FieldCalibration:
     sampled_by : mapping
         The known model and prompt of all samples; samples of others are rejected.
     report : mapping
-        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
+        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field. The noise
+        floor `ace_floor` is for fields that depend on each other within a document.
     open_book : bool or None
         Whether the labeled documents had a context; None if mixed or in messages.
     labeled : LabeledAnswers
@@ -196,6 +198,7 @@ class FieldCalibration:
                 accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
                 path = table.paths[i]
                 blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
+                blocks[path].pop("token_scores", None)  # part of the probability now
                 if not accepted:
                     order.append((-1.0 if probability is None else probability, path))
             is_read = row.json.get("answer") is not None
@@ -613,7 +616,8 @@ class _Learned:
         p = (self.out_of_fold if p is None else p)[at]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
-            floor = metrics.noise_floor(p, correct, groups=groups)
+            floor = dependent_noise_floor(p, correct, groups)
+            alone = metrics.noise_floor(p, correct)
             auroc = metrics.auroc(p, correct)
         n, documents = len(correct), int(groups.max()) + 1
         figures = {
@@ -622,6 +626,7 @@ class _Learned:
             "ace": floor.observed,
             "ace_floor": floor.mean,
             "ace_floor_95": floor.quantile_95,
+            "ace_floor_independent": alone.mean,
             "auroc": auroc,
             "gain": metrics.gain(p, correct),
         }
