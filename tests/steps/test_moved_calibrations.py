@@ -65,13 +65,22 @@ def test_a_move_is_the_penalized_maximum_likelihood_before_cap_and_floor() -> No
 
     def loss(theta: np.ndarray) -> float:
         score = theta[0] + theta[1] * logit(p)
-        return float((np.logaddexp(0, score) - correct * score).sum() + NEAR_ONE * (theta[1] - 1) ** 2 / 2)
+        prior = NEAR_ONE * np.log(theta[1]) ** 2 / 2
+        return float((np.logaddexp(0, score) - correct * score).sum() + prior)
 
     a, b = minimize(loss, [0, 1], tol=1e-12).x
     move = Move.of(p, correct)
     assert (move.intercept, move.slope) == (pytest.approx(a, abs=1e-4), pytest.approx(b, abs=1e-4))
     bare = Move(move.intercept, move.slope)
     assert np.allclose(bare.apply(p), expit(a + b * logit(p)), atol=1e-4)
+
+
+@pytest.mark.parametrize("slope", [0.5, 1.0, 2.0])
+def test_without_labels_that_say_otherwise_a_steep_and_a_flat_move_are_as_likely(slope: float) -> None:
+    p = expit(np.array([-1.0, 1.0] * 20))
+    there = Move.of(p, expit(slope * logit(p))).slope
+    back = Move.of(expit(slope * logit(p)), p).slope
+    assert np.sign(np.log(there)) == -np.sign(np.log(back)) or slope == there == back == 1
 
 
 @given(
