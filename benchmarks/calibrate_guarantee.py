@@ -213,8 +213,8 @@ def _before(world: ExactWorld, scores: np.ndarray, correct: np.ndarray, risk: fl
     """Return the coverage by the test on held-out questions, whose start comes from the others."""
     apart = kept_apart(len(scores), None, seed)
     grid = np.round(1 + scores / len(world.share), 6)  # as probabilities
-    known, place = np.unique(scores[~apart], return_inverse=True)
-    p = np.array([correct[~apart][place == number].mean() for number in range(len(known))])[place]
+    place = np.unique(scores[~apart], return_inverse=True)[1]
+    p = (np.bincount(place, correct[~apart]) / np.bincount(place))[place]
     start = likeliest_start(grid[~apart], 1 - p, int(apart.sum()), risk_limit=risk, delta=DELTA)
     limit = risk_controlled_threshold(
         grid[apart], correct[apart], risk_limit=risk, delta=DELTA, start=start

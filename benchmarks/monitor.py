@@ -132,10 +132,7 @@ REPLY_STREAMS = (
 def risk_watch(stream: Labels) -> int | None:
     """The watch on the risk."""
     watch = PromiseWatch.of(risk=RISK)
-    for outcome in stream.outcomes:
-        watch.update(LabelledReply("", None, 0.5, False, not outcome, False))
-        if watch.alarm:
-            break
+    watch.update(*(LabelledReply("", None, 0.5, False, not outcome, False) for outcome in stream.outcomes))
     return watch.tests["risk"].alarm_at
 
 
@@ -150,10 +147,8 @@ def reply_watch(stream: Labels, *, exact: bool = False, notice: bool = False) ->
     assert stream.labeled is not None
     watch = PromiseWatch.of(None if exact else with_labels(*stream.labeled.T))
     test = watch.tests["calibration"]
-    for outcome, probability in zip(stream.outcomes.tolist(), stream.means.tolist()):
-        watch.update(LabelledReply("", probability, None, False, bool(outcome), False))
-        if test.alarm or (notice and test.notice_at):
-            break
+    labels = zip(stream.means.tolist(), stream.outcomes.tolist())
+    watch.update(*(LabelledReply("", p, None, False, bool(outcome), False) for p, outcome in labels))
     return test.notice_at if notice else test.alarm_at
 
 
@@ -166,17 +161,14 @@ def tolerant_bets(stream: Labels) -> int | None:
     share = stream.labeled[:, 1].mean()
     tolerance = 2 * math.sqrt(share * (1 - share) / len(stream.labeled))
     groups = {name: (EProcess(ABOVE), EProcess(BELOW)) for name in ("all", *BANDS)}
-    for number, (outcome, p) in enumerate(zip(stream.outcomes.tolist(), stream.means.tolist()), 1):
-        for name, (above, below) in groups.items():
-            if is_within(p, *RANGES[name]):
-                above.update(outcome, min(p + tolerance, 1.0))
-                below.update(outcome, max(p - tolerance, 0.0))
-        first, *bands = (
-            np.logaddexp(above.log_e, below.log_e) - math.log(2) for above, below in groups.values()
-        )
-        if (math.exp(first) + np.exp(bands).mean()) / 2 >= 1 / ALPHA:
-            return number
-    return None
+    courses = []
+    for name, (above, below) in groups.items():
+        inside = is_within(stream.means, *RANGES[name])
+        x, p = stream.outcomes[inside], stream.means[inside]
+        log_e = above.update(x, np.minimum(p + tolerance, 1)), below.update(x, np.maximum(p - tolerance, 0))
+        courses.append(np.append(1.0, np.exp(log_e).mean(axis=0))[np.cumsum(inside)])
+    reached = np.flatnonzero((courses[0] + np.mean(courses[1:], axis=0)) / 2 >= 1 / ALPHA)
+    return int(reached[0]) + 1 if len(reached) else None
 
 
 def ville_bets(side: str) -> Tool:
@@ -299,10 +291,7 @@ def question_rows(streams: int) -> Iterator[dict[str, Any]]:
             assert labeled is not None
             watch = PromiseWatch.of(with_labels(*labeled.T))
             if (test := watch.tests.get("questions")) is not None:  # else all have one probability
-                for probability in means[:1000].tolist():
-                    watch.observe(probability)
-                    if test.alarm:
-                        break
+                watch.observe(*means[:1000].tolist())
             alarms.append(None if test is None else test.alarm_at)
         yield row_of("questions", kind.name, "semcal", alarms)
 

@@ -1,16 +1,18 @@
-"""Stored samples of 7B models: thresholds, and a calibration that is moved from TriviaQA to NQ.
+"""Stored samples of larger models: probabilities, thresholds, and calibrations that are moved to other data.
 
-    SEMCAL_DATA=FOLDER python -m benchmarks samples [--splits N]
-    SEMCAL_DATA=FOLDER python -m benchmarks samples --thresholds [--splits N]
+    SEMCAL_DATA=FOLDER python -m benchmarks samples [--table TABLE] [--splits N]
 
-`--thresholds` prints how often a threshold is found and what it answers (benchmarks/_sample_thresholds.py),
-for all labels and for the test on two in five of them.
+TABLE is `labels` (before and after calibration, by number of labels), `draws` (by number of samples),
+`thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and `_sample_thresholds.py` say how the
+first three are made.
 
-The calibration of each model is learned from all its TriviaQA questions. Random NQ questions are labeled, and
-the other NQ questions measure the probabilities that are not moved, moved (`Calibrator.move`) and learned
-from these labels alone. The figures are ACE with its noise floor, and gain, as means over the splits. The
-interval is the 95% interval of the mean ACE of the moved probabilities. Answers are compared by normal form,
-and graded by equal normal forms ("exact") or by all rules ("rules").
+`moved`: the calibration is learned from all questions of one set. Random questions of another set are
+labeled, and its other questions measure the probabilities that are not moved, moved (`Calibrator.move`) and
+learned from these labels alone; and with the slope b that fits all questions ("best slope"), which shows the
+error of the intercept alone. The figures are ACE with its noise floor, and gain, as means over the splits.
+The interval is the 95% interval of the mean ACE of the moved probabilities.
+
+Answers are compared by normal form, and graded by equal normal forms ("exact") or by all rules ("rules").
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ import gzip
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit
 
-from benchmarks import _sample_thresholds, data_folder
+from benchmarks import _sample_maps, _sample_thresholds, data_folder
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import calibrate_rows
@@ -42,21 +47,37 @@ from semcal.rows import Row, RowsAt
 
 MODELS = ("llama2-7b-chat", "mistral-7b-instruct")
 GRADERS = ("exact", "rules")
-#: Labeled questions of the new data, and splits of each number.
-LABELS, SPLITS = (30, 50, 100, 200), 100
-#: Splits of the thresholds.
-THRESHOLD_SPLITS = 1000
-QUICK = {"SPLITS": 2, "THRESHOLD_SPLITS": 2, "LABELS": (50,), "MODELS": ("llama2-7b-chat",)}
+SETS = [f"{model}_{name}" for model in MODELS for name in _sample_thresholds.SETS]
+#: Labeled questions of the new data: of NQ for a calibration of TriviaQA, and of other pairs of sets.
+LABELS, LABELS_OF_PAIRS = (30, 50, 100, 200), (100,)
+#: Splits of moves, and of thresholds.
+SPLITS, THRESHOLD_SPLITS = 20, 200
+FILE_OF_GPT = "gpt35_nq_loglik_T1_notext_a.jsonl.gz"
+QUICK = {
+    "SPLITS": 2,
+    "THRESHOLD_SPLITS": 2,
+    "LABELS": (50,),
+    "MODELS": MODELS[:1],
+    "SETS": SETS[:2],
+    "LABELS_OF_PAIRS": (),
+}
 
 
 @cache
-def measured(name: str) -> RowsAt:
+def measured(name: str, m: int = 10) -> RowsAt:
     """Return the measured rows of a stored set."""
-    with gzip.open(data_folder() / f"{name}_T1_a.jsonl.gz", "rt", encoding="utf-8") as lines:
+    file = FILE_OF_GPT if name == _sample_maps.GPT else f"{name}_T1_a.jsonl.gz"
+    with gzip.open(data_folder() / file, "rt", encoding="utf-8") as lines:
         rows = [Row(json.loads(line)) for line in lines]
+    if name == _sample_maps.GPT:  # likelihoods of whole samples
+        rows = [row.set(log_likelihoods=_per_token(row.json)) for row in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
-        return measure_samples(rows, ClusterConfig(ExactMatch()))
+        return measure_samples(rows, ClusterConfig(ExactMatch()), m=m)
+
+
+def _per_token(row: dict[str, Any]) -> list[float]:
+    return [total / count for total, count in zip(row["log_likelihoods"], row["token_counts"])]
 
 
 def calibrated(name: str, grader: str) -> Calibration:
@@ -73,60 +94,88 @@ def labelled(name: str, grader: str, calibration: Calibration) -> tuple[AnswerFe
     return features, grade_answers(features, rows, rule_grader(grader), "modal")
 
 
-def moved_to_nq(model: str, grader: str, labels: int, splits: int) -> dict[str, Any]:
-    """Return the figures of one model and number of labels, as means over splits."""
-    calibration = calibrated(f"{model}_triviaqa", grader)
-    features, correct = labelled(f"{model}_nq", grader, calibration)
+def of_slope(slope: float, p: np.ndarray, correct: np.ndarray) -> Move:
+    """Return the move with this slope whose mean probability is the accuracy."""
+    scaled, rate = slope * logit(p), (correct.sum() + 0.5) / (len(correct) + 1)
+    return Move(float(brentq(lambda a: float(expit(a + scaled).mean() - rate), -50, 50)), slope)
+
+
+def moved(source: str, target: str, grader: str, labels: int, splits: int) -> dict[str, Any]:
+    """Return the figures of one pair of sets and one number of labels, as means over splits."""
+    calibration = calibrated(source, grader)
+    features, correct = labelled(target, grader, calibration)
     unmoved, _ = calibration.predict(features)
     every = Labelled(features.values, correct, candidates_for(features))
+    slope = Move.of(unmoved, correct).slope
     figures: dict[str, list[float]] = {}
     for split in range(splits):
         is_labeled = np.random.default_rng([split, labels]).permutation(len(correct)) < labels
         few, test = every.part(is_labeled), correct[~is_labeled]
         scratch = choose_map(*few, seed=split).map.predict(part_of(features.values, ~is_labeled))
-        moved = Move.of(unmoved[is_labeled], few.correct).apply(unmoved[~is_labeled])
-        for name, p in {"not moved": unmoved[~is_labeled], "moved": moved, "from scratch": scratch}.items():
+        after = Move.of(unmoved[is_labeled], few.correct).apply(unmoved[~is_labeled])
+        of_best = of_slope(slope, unmoved[is_labeled], few.correct).apply(unmoved[~is_labeled])
+        of_split = {"not moved": unmoved[~is_labeled], "moved": after, "from scratch": scratch}
+        for name, p in (of_split | {"best slope": of_best}).items():
             figures.setdefault(f"ACE {name}", []).append(metrics.ace(p, test))
             figures.setdefault(f"gain {name}", []).append(metrics.gain(p, test))
-        floor = metrics.noise_floor(moved, draws=20, seed=split).mean
+        floor = metrics.noise_floor(after, draws=20, seed=split).mean
         figures.setdefault("noise floor", []).append(floor)
     means = {name: float(np.mean(values)) for name, values in sorted(figures.items())}
     half = 1.96 * float(np.std(figures["ACE moved"], ddof=1)) / splits**0.5
     interval = f"[{means['ACE moved'] - half:.3f}, {means['ACE moved'] + half:.3f}]"
-    return {"model": model, "grader": grader, "labels": labels, **means, "interval of ACE moved": interval}
+    names = {"from": source, "to": target, "grader": grader, "labels": labels}
+    return names | means | {"interval of ACE moved": interval}
 
 
-def graded(name: str, grader: str) -> tuple[AnswerFeatures, np.ndarray]:
-    """Return the features of a set, and which answers are correct (n,)."""
-    rows = measured(name)
+def graded(name: str, grader: str, m: int = 10) -> tuple[AnswerFeatures, np.ndarray]:
+    """Return the features of a set by its first m samples, and which answers are correct (n,)."""
+    rows = measured(name, m)
+    if name == _sample_maps.GPT:
+        further = (_sample_maps.STATED, _sample_maps.ROUGE)
+        return _sample_maps.graded_by_rouge(features_of(rows, further=further))
     features = features_of(rows)
     return features, grade_answers(features, next(iter(rows.values())), rule_grader(grader), "modal")
 
 
-def thresholds(splits: int | None = None) -> list[dict[str, Any]]:
-    """Return one row for each set, grader, number of labels and risk."""
-    return _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS)
+def moves(splits: int | None = None) -> list[dict[str, Any]]:
+    """Return one row for each pair of sets, grader and number of labels."""
+    rows = []
+    for grader, (source, target) in product(GRADERS, permutations(SETS, 2)):
+        is_main = target == source.replace("triviaqa", "nq")
+        for labels in LABELS if is_main else LABELS_OF_PAIRS:
+            rows.append(moved(source, target, grader, labels, splits or SPLITS))
+    return rows
+
+
+def sets() -> list[tuple[str, str]]:
+    """Return each set with its graders."""
+    return [*product(SETS, GRADERS), (_sample_maps.GPT, "ROUGE-L")]
+
+
+#: The tables by name.
+TABLES: dict[str, Callable[[int | None], list[dict[str, Any]]]] = {
+    "labels": lambda splits: _sample_maps.by_labels(graded, sets(), splits),
+    "draws": lambda splits: _sample_maps.by_samples(graded, sets(), splits),
+    "thresholds": lambda splits: _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS),
+    "moved": moves,
+}
 
 
 def results(splits: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of thresholds, and one row for each model, grader and number of labels."""
-    return thresholds(splits) + [
-        moved_to_nq(model, grader, labels, splits or SPLITS)
-        for model in MODELS
-        for grader in GRADERS
-        for labels in LABELS
-    ]
+    """Return the rows of all tables."""
+    return [row for rows_of in TABLES.values() for row in rows_of(splits)]
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Read the command line and print a table."""
+    """Read the command line and print the tables."""
     from benchmarks.__main__ import table
 
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", choices=TABLES)
     parser.add_argument("--splits", type=int)
-    parser.add_argument("--thresholds", action="store_true")
     options = parser.parse_args(arguments)
-    print(table(thresholds(options.splits) if options.thresholds else results(options.splits)))
+    for name in TABLES if options.table is None else [options.table]:
+        print(table(TABLES[name](options.splits)), flush=True)
 
 
 if __name__ == "__main__":

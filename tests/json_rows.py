@@ -156,13 +156,6 @@ def sample_runs(
     return sample.sample_runs(model, questions, made, progress=progress)
 
 
-def scored_without_passages(
-    model: Any, questions: Any, sampled: Any, *, recalibrators: Sequence[Any], asking: PromptConfig
-) -> Any:
-    """`score_without_passages`."""
-    return sample.score_without_passages(model, questions, sampled, sampling_of(recalibrators, asking))
-
-
 def fields_of(sampled: Any) -> dict[str, Any]:
     """What a `Sampled` adds to a row of `semcal sample`."""
     return sampled.add_to(Row({}), tokens=True).to_json()

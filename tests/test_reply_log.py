@@ -61,7 +61,7 @@ def test_labels_stand_in_order_of_arrival_and_probabilities_in_that_of_replies(
         LabelledReply("a", 0.0, 0.5, False, False, False),
         LabelledReply("b", None, 0.5, False, True, False),
     ]
-    assert list(log.probabilities()) == [0.0, 2 / 8, 3 / 8, 4 / 8]
+    assert [p for _, p in log.probabilities()] == [0.0, 2 / 8, 3 / 8, 4 / 8]
 
 
 LABELS = st.lists(

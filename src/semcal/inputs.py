@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -232,10 +233,17 @@ def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
         )
 
 
-def as_sample_rows(samples: object, name: str = "samples", *, scored: bool | None = False) -> list[Row]:
+def as_sample_rows(
+    samples: object,
+    name: str = "samples",
+    *,
+    scored: bool | None = False,
+    of_documents: Callable[[Row], None] | None = None,
+) -> list[Row]:
     """Return rows of samples from a file, dicts or a DataFrame; rows without ids are numbered.
 
-    With `scored` rows need no samples, and None allows rows without samples if no row has some.
+    With `scored` rows need no samples, and None allows rows without samples if no row has some. Rows of
+    structured answers are checked by `of_documents`.
     """
     argument = Argument(samples, name)
     if isinstance(samples, str | Path):
@@ -247,7 +255,10 @@ def as_sample_rows(samples: object, name: str = "samples", *, scored: bool | Non
     lines = [argument.usable(line) for line in rename(source, columns)]
     if scored is None:
         scored = not any("samples" in line.data for line in lines)
-    rows = [_sampled(line, argument, scored=scored) for line in lines]
+    read = (
+        partial(_sampled, scored=scored) if of_documents is None else partial(_document, check=of_documents)
+    )
+    rows = [read(line, argument) for line in lines]
     if not rows:
         raise InputError(f"{shown(str(samples)) if isinstance(samples, str | Path) else name} has no rows")
     named = sum(row.has("id") for row in rows)
@@ -274,6 +285,14 @@ def _sampled(line: JsonLine, argument: Argument, *, scored: bool) -> Row:
     except InputError as error:
         raise argument.error(line.error(str(error))) from None
     return row
+
+
+def _document(line: JsonLine, argument: Argument, *, check: Callable[[Row], None]) -> Row:
+    try:
+        check(Row({"id": "", **line.data}))
+    except InputError as error:
+        raise argument.error(line.error(str(error))) from None
+    return Row(line.data)
 
 
 def listed_cells(json: Json) -> JsonObject:

@@ -32,8 +32,8 @@ from semcal.files import dumps
 
 #: Seconds to wait for another program that has locked the file; until the next success, no other write waits.
 PATIENCE = 1.0
-#: Number of rows per read or copy.
-PAGE = 1000
+#: Number of rows per read or copy, and the cache of such reads in KiB: ids are in random order.
+PAGE, CACHE = 1000, 65_536
 LAYOUT_NUMBER = 2
 
 _TABLES = {
@@ -96,8 +96,9 @@ SELECT labels.number, replies.id, probability, threshold, abstained, correct, re
 FROM labels JOIN replies ON replies.id = labels.id
 WHERE labels.number > :last AND {by} AND {counts} ORDER BY labels.number LIMIT :page
 """
+_N_LABELS = f"SELECT count(*) FROM labels JOIN replies ON replies.id = labels.id WHERE {_BY} AND {_COUNTS}"
 _PROBABILITIES = f"""\
-SELECT number, probability FROM replies
+SELECT number, number, probability FROM replies
 WHERE number > :last AND {_BY} AND probability IS NOT NULL ORDER BY number LIMIT :page
 """
 #: Condition for the labels of a `LabelChoice`.
@@ -194,7 +195,7 @@ class ReplyLog:
     >>> log.label({"a": True, "b": False}), log.label({"a": True})
     ({'a': True}, {'a': False})
     >>> list(log.labelled()), list(log.probabilities())
-    ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
+    ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [(1, 0.9)])
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -258,20 +259,27 @@ class ReplyLog:
         values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
         return Reply(**values)
 
-    def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
-        """Yield the probabilities of these calibrations (default: all), in the order of the replies."""
-        for (probability,) in self._pages(_PROBABILITIES, _of(calibrations)):
-            yield probability
+    def probabilities(
+        self, calibrations: Sequence[str] | None = None, *, after: int = 0
+    ) -> Iterator[tuple[int, float]]:
+        """Yield place and probability of replies of these calibrations (default: all), in order.
+
+        Only replies with a place `after` the given one are used.
+        """
+        yield from self._pages(_PROBABILITIES, _of(calibrations), after)
 
     @property
     def n_routes(self) -> int:
         """The number of models that gave replies."""
         return int(self.rows("SELECT count(DISTINCT route) FROM replies")[0][0])
 
-    def calibrations(self) -> dict[str, int]:
-        """Return the ids of all calibrations of replies, with the numbers of labels that count."""
-        joined = f"replies LEFT JOIN labels ON replies.id = labels.id AND {_COUNTS}"
-        return dict(self.rows(f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"))
+    def calibrations(self) -> list[str]:
+        """Return the ids of all calibrations of replies."""
+        return [name for (name,) in self.rows("SELECT DISTINCT calibration FROM replies ORDER BY 1")]
+
+    def n_labels(self, calibrations: Sequence[str] | None = None) -> int:
+        """Return the number of labels of these calibrations (default: all) that count."""
+        return int(self.rows(_N_LABELS, _of(calibrations))[0][0])
 
     # ---- Labels
 
@@ -327,15 +335,17 @@ class ReplyLog:
         with self._as_store_error(), closing(self._connect()) as database:
             return database.execute(statement, values or {}).fetchall()
 
-    def _pages(self, statement: str, values: Mapping[str, Any], last: int = 0) -> Iterator[tuple[Any, ...]]:
+    def _pages(self, statement: str, values: Mapping[str, Any], last: int = 0) -> Iterator[Any]:
         """Yield rows with a number above `last`, in order, without this number."""
-        while True:
-            page = self.rows(statement, {**values, "last": last, "page": PAGE})
-            for row in page:
-                yield row[1:]
-            if len(page) < PAGE:
-                return
-            last = page[-1][0]
+        with self._as_store_error(), closing(self._connect()) as database:
+            database.execute(f"PRAGMA cache_size = -{CACHE}")
+            while True:
+                page = database.execute(statement, {**values, "last": last, "page": PAGE}).fetchall()
+                for row in page:
+                    yield row[1:]
+                if len(page) < PAGE:
+                    return
+                last = page[-1][0]
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -24,7 +24,7 @@ from semcal.errors import (
     naming_extra,
     shown,
 )
-from semcal.files import JsonObject
+from semcal.files import JsonObject, dumps
 from semcal.grading.grade import as_grader, grade_row, grade_together
 from semcal.inputs import EquivalenceLike, Samples
 from semcal.measures import MEASURES
@@ -39,6 +39,7 @@ from semcal.measuring import (
     wordings,
 )
 from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
+from semcal.models.equivalence import DEFAULT
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import (
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from semcal.calibration.calibration import CalibratedAnswer, Calibration
+    from semcal.calibration.fields import FieldCalibration
     from semcal.calibration.report import LikeAnswers
+    from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.models.protocols import AnyRecalibrator
 
@@ -234,6 +237,10 @@ class Answer:
 
 def explain(answer: Answer) -> str:
     """Return the counts of samples by meaning, and the accuracy of similar labeled answers, as a sentence."""
+    if not answer.meanings and (fields := answer.row.json.get("fields")) is not None:
+        review = answer.row.json.get("review")
+        some = f", review {', '.join(review)}" if review else ""
+        return f"{len(fields)} fields{some}"
     if not answer.meanings:
         return f"the score is {_rounded(answer.score)}{_similar(answer.like)}"
     first, *others = answer.meanings
@@ -551,8 +558,12 @@ class Results(Sequence[Answer]):
         rows = enumerate(zip(self, self._graded_rows))
         return [place for place, (answer, row) in rows if _is_gradable(row, answer)]
 
+    def _assessed(self) -> list[Row]:
+        """Return the rows that metrics are computed from."""
+        return [self._graded_rows[place] for place in self._graded()]
+
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
-        graded = [self._graded_rows[place] for place in self._graded()]
+        graded = self._assessed()
         if not graded:
             verdicts = ", or 'correct' for given answers" if self._kind == "given" else ""
             raise InputError(
@@ -635,7 +646,7 @@ class Results(Sequence[Answer]):
     def __repr__(self) -> str:
         graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"
         if not graded:
-            return f"Results({len(self)} answers, none graded; {by})"
+            return f"{type(self).__name__}({len(self)} answers, none graded; {by})"
         name = self[0].measure
         (scores,) = self._scores(name).values()
         figures = "undefined"
@@ -648,7 +659,7 @@ class Results(Sequence[Answer]):
                     ("gain", metrics.gain(scores.confidence, scores.correct)),
                 )
             )
-        return f"Results({len(self)} answers, {graded} graded; {name}: {figures}; {by})"
+        return f"{type(self).__name__}({len(self)} answers, {graded} graded; {name}: {figures}; {by})"
 
     def _repr_html_(self) -> str:
         answers = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
@@ -663,6 +674,83 @@ class Results(Sequence[Answer]):
                 for name, values in by_measure.items()
             ]
         )
+
+
+class FieldResults(Results):
+    """Structured answers to many questions: each answer is a document, whose `row` has the `fields`.
+
+    `text` is the document as JSON, `confidence` its calibrated probability (None without a calibration), and
+    `abstained` is True if the document is not accepted. `records` and `to_df` have a row for each field, and
+    `metrics` measures the confidence in fields.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        calibration: FieldCalibration | None,
+        *,
+        schema: Schema,
+        cluster: ClusterConfig,
+        kind: AnswerKind,
+    ) -> None:
+        from semcal.fields.rows import grade_fields
+
+        graded = [grade_fields(row, schema) if row.json.get("answers") else row for row in rows]
+        answers = [document_answer(row, calibration, kind) for row in graded]
+        grader = as_grader(None, cluster.judge)
+        super().__init__(answers, {None: graded}, grader=grader, cluster=cluster, kind=kind)
+        self._schema = schema
+
+    @cached_property
+    def _graded_rows(self) -> list[Row]:
+        return list(self.rows_at[None])
+
+    def _graded(self) -> list[int]:
+        documents = (row.json.get("document") or {} for row in self._graded_rows)
+        return [place for place, document in enumerate(documents) if "correct" in document]
+
+    def _assessed(self) -> list[Row]:
+        from semcal.fields.rows import item_rows
+
+        return list(item_rows([self._graded_rows[place] for place in self._graded()]))
+
+    def records(self) -> list[JsonObject]:
+        """Return a short dict for each field: the rows of `to_df`."""
+        keys = ("value", "probability", "share", "accepted", "correct")
+        return [
+            {"id": row.id, "path": path, **{key: block[key] for key in keys if key in block}}
+            for row in self._graded_rows
+            for path, block in row["fields"].items()
+        ]
+
+    def calibrate(self, **options: Any) -> FieldCalibration:  # type: ignore[override]
+        """Learn the probability of fields, by `semcal.calibrate_fields` with its options."""
+        from semcal.calibration.fields import calibrate_fields
+
+        rows = [self._graded_rows[place] for place in self._graded()]
+        return calibrate_fields(rows, self._cluster, self._schema, answer=self._kind, **options)
+
+
+def document_answer(row: Row, calibration: FieldCalibration | None, kind: AnswerKind) -> Answer:
+    """Return a structured answer with its fields, which a calibration has judged."""
+    whole = row.json.get("document") or {}
+    accepted = whole.get("accepted")
+    limit = None if calibration is None else calibration.limits(row)[1]
+    return Answer(
+        id=row.id,
+        question=row.title,
+        text=None if row["answer"] is None else dumps(row["answer"]),
+        confidence=whole.get("probability"),
+        measure="E-SC" if calibration is None else CALIBRATED,
+        abstained=None if accepted is None else not accepted,
+        threshold=None if limit == np.inf else limit,
+        entropy=None,
+        meanings=(),
+        by_measure={},
+        row=row,
+        map=None if calibration is None else calibration.document_map.candidate.name,
+        answer_kind=kind,
+    )
 
 
 def _is_gradable(row: Row, answer: Answer) -> bool:
@@ -706,7 +794,8 @@ def score(
     samples: Samples,
     equivalence: EquivalenceLike | None = None,
     *,
-    calibration: Calibration | str | Path | None = None,
+    calibration: Calibration | FieldCalibration | str | Path | None = None,
+    schema: Any = None,
     measure: str | None = None,
     answer: AnswerKind | None = None,
     grader: Grader | str | None = None,
@@ -726,6 +815,9 @@ def score(
         As in `semcal.calibrate`; by default the embedded model, or the equivalence of the calibration.
     calibration, measure : optional
         As in `semcal.SemanticUQ`.
+    schema : dict or pydantic class, optional
+        JSON Schema of structured answers. With it, or with a calibration of fields, the result has the fields
+        of each document (`semcal.results.FieldResults`).
     answer : {"modal", "greedy", "given"}, optional
         The most frequent meaning, the column `greedy` or, for "given", the column `answer` of each row. The
         default is the kind of the calibration, or "modal". The confidence is the share of samples that mean
@@ -754,6 +846,11 @@ def score(
     >>> results[3]
     Answer('Wellington', confidence=0.9)
     """
+    fields = None if calibration is None else _field_calibration(calibration)
+    if fields is not None or schema is not None:
+        return _score_documents(
+            samples, fields, schema, equivalence, answer, {"measure": measure, "grader": grader, **options}
+        )
     stored = inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     check_options(options, [*options_of(ClusterConfig), "t_alpha", "g_alpha"], of="score")
@@ -805,3 +902,42 @@ def score(
         ),
         kind=kind,
     )
+
+
+def _field_calibration(calibration: object) -> FieldCalibration | None:
+    from semcal.calibration.fields import as_field_calibration
+
+    return as_field_calibration(calibration)
+
+
+def _score_documents(
+    samples: Samples,
+    calibration: FieldCalibration | None,
+    schema: Any,
+    equivalence: EquivalenceLike | None,
+    answer: AnswerKind | None,
+    given: Mapping[str, Any],
+) -> FieldResults:
+    """Return the fields of sampled documents, with probabilities if there is a calibration."""
+    from semcal.calibration.fields import FieldStep, document_rows
+    from semcal.fields.rows import add_fields
+    from semcal.fields.schema import parse_schema
+
+    linkage = given.get("linkage")
+    if unused := [name for name, value in given.items() if value is not None and name != "linkage"]:
+        raise UsageError(f"{unused[0]} does not apply to fields of structured answers. Omit it")
+    if calibration is None:
+        config = ClusterConfig(equivalence or DEFAULT, linkage or "components")
+        cluster, kind = inputs.load_cluster_config(config), as_answer_kind(answer or "modal")
+        rows, parsed = document_rows(samples, schema)
+        found = add_fields(rows, cluster, parsed, kind)
+    else:
+        own = calibration.schema, calibration.equivalence, calibration.linkage, calibration.answer_kind
+        beside = (None if schema is None else parse_schema(schema).json), equivalence, linkage, answer
+        for name, value, learned in zip(("schema", "equivalence", "linkage", "answer"), beside, own):
+            if value not in (None, learned):
+                raise UsageError(f"{name}: the calibration was learned with another one. Omit {name}")
+        rows, parsed = document_rows(samples, calibration.schema)
+        cluster, kind = calibration.cluster, calibration.answer_kind
+        found = FieldStep(calibration, cluster)(rows)
+    return FieldResults(found, calibration, schema=parsed, cluster=cluster, kind=kind)

@@ -44,8 +44,10 @@ STATED = {
 }
 #: Verdicts in the cells of a table.
 VERDICTS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-#: Key of the signals of answers: a list of {answer, signal: number or null}.
+#: Key of the signals of answers: a list of {answer, signal: number, hidden state or null}.
 SIGNALS_KEY = "signals"
+#: Name of the signal that is a hidden state, a list of numbers.
+QUESTION_PROBE = "question-probe"
 #: Key of a row without answers: the reason why a server gave none.
 FAILED = "semcal_error"
 #: Files beside a calibration: its recalibrator, if any, and its samples.
@@ -583,8 +585,11 @@ class Row(Mapping[str, Any]):
             )
         for name, said in (one for item in value for one in item.items() if one[0] != "answer"):
             is_number = isinstance(said, int | float) and not isinstance(said, bool)
-            if said is not None and not (is_number and 0 <= said <= 1):
-                raise InputError(f"signal {name!r} must be a number from 0 to 1, or null, got {shown(said)}")
+            is_valid, kind = is_number and 0 <= said <= 1, "a number from 0 to 1"
+            if name == QUESTION_PROBE:
+                is_valid, kind = _is_state(said), "a list of numbers"
+            if said is not None and not is_valid:
+                raise InputError(f"signal {name!r} must be {kind}, or null, got {shown(said)}")
         of_answer = [item for item in value if item.get("answer") == answer]
         return {name: item[name] for item in of_answer for name in item if name != "answer"}
 
@@ -748,6 +753,11 @@ def _number(value: Any, key: str) -> float | None:
         return parse_float(value)
     except InputError as error:
         raise InputError(f"{key!r}: {error}") from None
+
+
+def _is_state(value: Any) -> bool:
+    is_list = isinstance(value, list) and len(value) > 0
+    return is_list and all(type(item) in (int, float) and math.isfinite(item) for item in value)
 
 
 def _token_scores(value: Any, key: str) -> TokenScores:

@@ -34,33 +34,6 @@ def folder(known: Calibration, tmp_path: Path) -> Path:
     return known.save_pretrained(tmp_path / "calibration").parent
 
 
-def test_a_calibration_sets_everything_and_gives_a_probability(
-    model: str, known: Calibration, folder: Path, tmp_path: Path
-) -> None:
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, rows, _ = semcal("ask", file, "--model", model, "--calibration", folder)
-    _, plain, _ = semcal(
-        "ask",
-        file,
-        "--model",
-        model,
-        "--m",
-        "5",
-        "--config",
-        "sampling.max_new_tokens=2",
-        "--equivalence",
-        "exact",
-    )
-    assert (code, [row["samples"] for row in rows]) == (0, [row["samples"] for row in plain])
-    for row, other in zip(rows, plain):
-        assert row["measure"] == "Calibrated"
-        assert row["confidence"] == pytest.approx(0.1 + 0.6 * other["confidence"])
-        assert row["meanings"][0]["probability"] == row["confidence"]
-        assert row["by_measure"] == other["by_measure"]
-        assert (row["calibration"], "calibration" in other) == (known.id, False)
-        assert (row["answer"], row["abstained"], row["threshold"]) == (other["answer"], None, None)
-
-
 def test_an_answer_that_is_there_already_is_not_replaced_unless_it_is_the_calibration_s(
     model: str, known: Calibration, folder: Path, tmp_path: Path
 ) -> None:
@@ -184,32 +157,6 @@ def lines_of(record: dict, **options: bool) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in pairs}
 
 
-def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -> None:
-    assert ask._page(RECORD).splitlines() == [
-        "answer       Ana",
-        "probability  0.62 that the answer is right",
-        "decision     abstained: 0.617 is below the threshold 0.620",
-        "why          3 of 4 samples say Ana, 1 says nothing.",
-        "",
-        "  meaning         samples  probability",
-        "  Ana                   3         0.62",
-        "  (empty answer)        1         0.01",
-        "",
-        "  4 samples, T = 1.00; semantic entropy 0.50 nats",
-    ]
-    of_verdicts = [RECORD["meanings"][0], {**RECORD["meanings"][1], "probability": None}]
-    lines = ask._page({**RECORD, "meanings": of_verdicts}).splitlines()
-    assert lines[7].split() == ["(empty", "answer)", "1", "–"]
-    plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
-    plain["meanings"] = [{**meaning, "probability": None} for meaning in RECORD["meanings"]]
-    title, *_, last = ask._page(plain, titled=True).splitlines()
-    assert (title, last) == ("Who?", "  4 samples, TS, T = 1.00; semantic entropy 0.50 nats")
-    found = lines_of(plain)
-    assert found["confidence"].startswith("0.62")
-    assert "L-SC" in found["confidence"]
-    assert found["decision"] == "answered: 0.62 reaches the threshold 0.30"
-
-
 def test_a_terminal_shows_that_there_is_no_answer() -> None:
     meanings = [
         {"text": None, "share": 0.75, "probability": 0.0, "samples": [None] * 3},
@@ -268,26 +215,6 @@ ROWS = [
     }
     for i in range(6)
 ]
-
-
-def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: Path) -> None:
-    rows = write(tmp_path / "rows.jsonl", ROWS)
-    by_exact = ("cluster", "--equivalence", "exact")
-    for command in (by_exact, ("measure", "--calibration", folder), ("grade",)):
-        code, out, stderr = semcal(*command, rows)
-        assert code == 0
-        assert stderr.count("measure: the probabilities hold only for rows") == (command[0] == "measure")
-        rows = write(tmp_path / f"{command[0]}.jsonl", out)
-    assert {row["calibration"] for row in out} == {Calibration.from_pretrained(folder).id}
-    assert [row["answer"] for row in out] == ["Bo"] * 3 + ["Ana"] * 3
-    assert [row["answer_correct"] for row in out] == [False] * 3 + [True] * 3
-    assert [row["probability"] for row in out] == pytest.approx([0.7, 0.58, 0.46, 0.46, 0.58, 0.7])
-    code, found, _ = semcal("metrics", rows)
-    calibrated = next(one for one in found if one["measure"] == "Calibrated")
-    base = next(one for one in found if one["measure"] == "E-SC")
-    assert (calibrated["accuracy"], base["accuracy"]) == (0.5, 0.5)
-    assert calibrated["mean_confidence"] == pytest.approx(0.58)
-    assert base["mean_confidence"] == pytest.approx(0.8)
 
 
 def test_answers_to_a_file_keep_its_other_keys_and_can_be_graded(model: str, tmp_path: Path) -> None:

@@ -31,9 +31,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return write(tmp_path / "q.jsonl", QUESTIONS[:30]), write(tmp_path / "v.jsonl", QUESTIONS[30:])
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--solver", "sgd"), ("--method", "Platt"), ("--loss", "SS", "--alpha", "0.5")]
-)
+@pytest.mark.parametrize("options", [(), ("--solver", "sgd")])
 def test_a_fit_is_plotted_on_demand(
     options: tuple[str, ...], model: str, files: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -222,28 +222,32 @@ def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: P
     assert contents(tmp_path / "c")["temperature"] == 0.5
 
 
+@pytest.fixture(scope="module")
+def clustered(labelled: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Rows of three questions, as `sample` and `cluster` write them."""
+    rows = tmp_path_factory.mktemp("clustered") / "rows.jsonl"
+    assert semcal("sample", labelled, *CALL, "--limit", 3, "--out", rows)[0] == 0
+    return semcal("cluster", rows)[1]
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("changed", "message"),
     [
-        ((), ""),
-        (("--temperature", 0.5), "was sampled with --temperature 0.5, and the calibration is of 1.0"),
-        (("--m", 5), "was sampled with --m 5, and the calibration is of 4"),
-        (("--max-new-tokens", 7), "was sampled with --max-new-tokens 7, and the calibration is of 6"),
-        (("--model", "atlas-qwen2"), "was sampled with qwen2_model (revision"),
-        (("bare",), "was sampled with no 'context', and the calibration was learned with one"),
+        ({}, ""),
+        ({"temperature": 0.5}, "was sampled with --temperature 0.5, and the calibration is of 1.0"),
+        ({"m": 5}, "was sampled with --m 5, and the calibration is of 4"),
+        ({"max_new_tokens": 7}, "was sampled with --max-new-tokens 7, and the calibration is of 6"),
+        ({"model": "qwen2_model", "revision": "0"}, "was sampled with qwen2_model (revision"),
+        (None, "was sampled with no 'context', and the calibration was learned with one"),
     ],
 )
 def test_measure_checks_what_sampled_its_rows(
-    labelled: str, alone: Path, tmp_path: Path, options: tuple[Any, ...], message: str
+    clustered: list[dict[str, Any]], alone: Path, tmp_path: Path, changed: dict[str, Any] | None, message: str
 ) -> None:
-    questions = [json.loads(line) for line in Path(labelled).read_text().splitlines()[:3]]
-    if options == ("bare",):
-        questions, options = [{**one, "context": None} for one in questions], ()
-    rows, clustered = tmp_path / "rows.jsonl", tmp_path / "clustered.jsonl"
-    asked = write(tmp_path / "q.jsonl", questions)
-    assert semcal("sample", asked, *CALL, *options, "--out", rows)[0] == 0
-    assert semcal("cluster", rows, "--out", clustered)[0] == 0
-    code, found, err = semcal("measure", clustered, "--calibration", alone)
+    rows = [{**row, "sampled_by": row["sampled_by"] | (changed or {})} for row in clustered]
+    if changed is None:
+        rows = [{**row, "context": None} for row in rows]
+    code, found, err = semcal("measure", write(tmp_path / "rows.jsonl", rows), "--calibration", alone)
     if message:
         assert (code, message in err) == (2, True), err
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import stat
 import subprocess
@@ -130,35 +129,6 @@ def test_a_signal_leaves_nothing_behind_and_says_so(stopped: signal.Signals, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_process_on_one_out_is_refused_until_the_first_has_ended(rows: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    first = started("cluster", "-", "--out", out, "-q")
-    wait_for(lambda: hidden(tmp_path), first)
-    code, _, stderr = semcal("cluster", rows, "--out", out)
-    assert (code, stderr.startswith(f"error: --out {out}: another process")) == (2, True)
-    first.communicate("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
-    assert first.returncode == 0
-    assert len(out.read_text().splitlines()) == 2
-    assert hidden(tmp_path) == []
-
-
-def test_what_a_killed_command_leaves_is_gone_after_the_next_one(rows: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    process = started("cluster", "-", "--out", out, "--workers", "1", "-q")
-    many = "".join(json.dumps(row) + "\n" for row in ROWS * 120)
-    assert process.stdin is not None
-    process.stdin.write(many)
-    process.stdin.flush()
-    wait_for(lambda: [name for name in hidden(tmp_path) if name.endswith(".part")], process)
-    process.kill()
-    process.communicate()
-    assert len(list(tmp_path.glob(".*"))) == 2
-    assert not out.exists()
-    command = [sys.executable, "-m", "semcal", "cluster", rows, "--out", str(out), "-q"]
-    subprocess.run(command, check=True)
-    assert hidden(tmp_path) == []
-
-
 def unprivileged() -> None:
     """Let the permissions of files hold for this process, though root started it."""
     drop, overrides = 24, (1, 2)  # PR_CAPBSET_DROP; CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -189,19 +159,6 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_before_any_work(tmp_path
             f"error: Permission denied: {out}; check the permissions, or choose another place\n",
         )
     assert list(folder.iterdir()) == []
-
-
-def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
-    file = write(tmp_path / "many.jsonl", ROWS * 300)
-    out = tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "semcal", "cluster", file, "--out", str(out), "-q"]
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
-
-    done = subprocess.run(command, preexec_fn=limit, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, f"error: File too large: {out}\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["many.jsonl"]
 
 
 def refused(output: Any, *, overwrite: bool = False) -> str:

@@ -84,15 +84,6 @@ def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
-def test_a_damaged_file_is_named(own_grid: Path, without_figures: None) -> None:
-    path = next(own_grid.glob("samples/*/*/TS_NLL/run1.jsonl"))
-    path.write_text(path.read_text()[:-9])
-    code, rows, complaint = semcal("report", own_grid, "--json")
-    assert (code, rows) == (1, [])
-    assert "TS_NLL/run1.jsonl is damaged" in complaint
-    assert not (own_grid / "results.json").exists()
-
-
 def test_the_page_and_stderr_name_what_is_less_accurate_than_base(
     own_grid: Path, tmp_path: Path, without_figures: None
 ) -> None:

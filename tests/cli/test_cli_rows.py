@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 from invoking import semcal
-from typer.testing import CliRunner
-
-from semcal.cli.app import app
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -39,40 +36,6 @@ ROWS = [
 
 def lines(rows: list) -> str:
     return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-
-
-def test_the_pipe_from_samples_to_metrics() -> None:
-    code, rows, _ = semcal("cluster", "-", "--equivalence", "exact", stdin=lines(ROWS))
-    assert (code, [row["clusters"] for row in rows]) == (0, [[[0, 1], [2], [3]], [[0], [1, 2], [3]]])
-    assert rows[0]["note"] == "kept"
-    code, rows, _ = semcal("measure", "-", stdin=lines(rows))
-    assert (code, rows[0]["confidence"]["E-SC"], rows[1]["log_likelihoods"][3]) == (0, 0.5, "-inf")
-    code, rows, _ = semcal("grade", "-", stdin=lines(rows))
-    assert (code, [row["correct"]["E-SC"] for row in rows]) == (0, [True, False])
-    code, metrics, _ = semcal("metrics", "-", stdin=lines(rows))
-    assert code == 0
-    by_measure = {row["measure"]: row for row in metrics}
-    assert list(by_measure) == ["E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC"]
-    assert (by_measure["E-SC"]["n"], by_measure["E-SC"]["accuracy"]) == (2, 0.5)
-    assert by_measure["E-SC"]["brier"] == pytest.approx(0.25)
-    assert by_measure["E-SC"]["auroc"] == 0.5
-    assert by_measure["E-SC"]["gain"] == pytest.approx(0.25)
-    keys = list(by_measure["E-SC"])
-    assert keys[keys.index("ace") + 1 :][:5] == ["ace_floor", "ace_floor_95", "ace_p", "brier", "gain"]
-    assert by_measure["E-SC"]["ace_floor"] == pytest.approx(0.25, abs=0.03)  # |accuracy of two - .5|
-
-
-def test_bad_rows_are_reported_by_line_and_the_rest_goes_on() -> None:
-    bad = ["{", [1], {"id": 2}, {**ROWS[0], "id": 3, "samples": []}, {**ROWS[0], "samples": [1]}]
-    places = ["line 1", "line 2", "line 3 (id 2)", "line 4 (id 3)", "line 5 (id 1)"]
-    code, rows, stderr = semcal(
-        "cluster", "-", "--equivalence", "exact", stdin=lines([bad[0], *bad[1:], ROWS[1]])
-    )
-    assert (code, len(rows)) == (1, 1)
-    reasons = ["not JSON", "expected a JSON object", "no 'question'", "'samples' is empty", "list of strings"]
-    for place, reason in zip(places, reasons):
-        assert any(line.startswith(f"{place}: ") and reason in line for line in stderr.splitlines())
-    assert "5 bad rows were left out" in stderr
 
 
 def test_rows_without_likelihoods_get_e_sc_and_it_is_said() -> None:
@@ -110,21 +73,6 @@ def test_what_is_undefined_is_null() -> None:
     assert "warning:" in stderr
 
 
-def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "clustered.jsonl"
-    code, rows, _ = semcal("cluster", "-", "--equivalence", "exact", "--out", str(out), stdin=lines(ROWS))
-    assert (code, rows) == (0, [])
-    assert len(out.read_text().splitlines()) == 2
-    assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
-
-
-def test_all_linkages_can_be_named() -> None:
-    for linkage in ("components", "greedy", "complete"):
-        how = ("--equivalence", "exact", "--config", f"cluster.linkage={linkage}")
-        code, rows, _ = semcal("cluster", "-", *how, stdin=lines(ROWS))
-        assert (code, len(rows)) == (0, 2)
-
-
 def test_a_reader_that_stops_early_is_no_error_message(tmp_path: Path) -> None:
     many = tmp_path / "many.jsonl"
     many.write_text(lines([{**ROWS[0], "id": i} for i in range(3000)]))
@@ -132,16 +80,6 @@ def test_a_reader_that_stops_early_is_no_error_message(tmp_path: Path) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert len(done.stdout.splitlines()) == 1
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["demo", "ask", "fit", "sample", "cluster", "measure", "grade", "metrics", "report", "probe", "env"],
-)
-def test_every_command_explains_itself(name: str) -> None:
-    result = CliRunner().invoke(app, [name, "--help"])
-    assert result.exit_code == 0
-    assert len(result.stdout) > 200
 
 
 def test_limit_leaves_the_rest_of_the_file_alone() -> None:

@@ -116,19 +116,6 @@ def test_an_interruption_keeps_what_workers_have_finished(
     assert (code, alone) == (0, out.read_text())
 
 
-@pytest.mark.parametrize("given", ["0", "two"])
-def test_a_number_of_workers_that_is_none_is_wrong_usage(given: str, model: str) -> None:
-    code, _, stderr = semcal("sample", "q.jsonl", "--model", model, "--workers", given)
-    assert code == 2
-    assert "--workers" in stderr
-
-
-def test_a_size_of_memory_that_is_none_is_wrong_usage(model: str, questions: str) -> None:
-    code, _, stderr = semcal("sample", questions, "--model", model, "--config", "model.memory=2 apples")
-    assert code == 2
-    assert "'2 apples' is not a size of memory" in stderr
-
-
 def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questions: str) -> None:
     code, rows, stderr = semcal(
         "sample", questions, "--model", model, "--limit", "2", "--config", "model.memory=1kB"

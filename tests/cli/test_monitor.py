@@ -142,7 +142,7 @@ def test_logs_of_replicas_are_read_as_one_in_order_of_time(
             expected,
         )
     with reading_logs([first, second]) as log:
-        assert list(log.probabilities()) == [row["confidence"] for row in rows]
+        assert [p for _, p in log.probabilities()] == [row["confidence"] for row in rows]
         assert [reply.id for reply in log.labelled()] == [rows[number]["id"] for number in order]
     assert not log.path.exists()
 

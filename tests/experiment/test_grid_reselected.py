@@ -108,18 +108,12 @@ def test_figure_6_shows_what_such_runs_show(reselected: Path, alone: dict[int, P
         assert [row[name]["mean"] for name in CONFIDENCE] == [own[name]["runs"][0] for name in CONFIDENCE]
 
 
-def test_what_is_chosen_at_m_and_its_rows_are_those_of_a_run_without(
-    reselected: Path, data: Path, tmp_path: Path
-) -> None:
-    """Where a candidate is chosen at both, its rows are the same bytes."""
-    without = finished(tmp_path, data, f"sampling.counts={list(COUNTS)}")
-    assert selection(without)["by_draws"] == {}
-    files = {path.relative_to(without) for path in (without / "samples").rglob("*.jsonl")}
-    assert {path.relative_to(reselected) for path in (reselected / "samples").rglob("*.jsonl")} >= files
-    at_m = [path for path in files if ".n" not in path.name]
-    assert at_m
-    for path in at_m:
-        assert (reselected / path).read_bytes() == (without / path).read_bytes()
+def test_what_is_chosen_at_m_has_the_rows_of_a_run_without(reselected: Path, alone: dict[int, Path]) -> None:
+    assert selection(alone[4])["by_draws"] == {}
+    paths = list((alone[4] / "samples").rglob("*.jsonl"))
+    assert paths
+    for path in paths:
+        assert (reselected / path.relative_to(alone[4])).read_bytes() == path.read_bytes()
 
 
 def test_the_forecast_counts_the_validation_draws(data: Path) -> None:

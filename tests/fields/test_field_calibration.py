@@ -109,7 +109,7 @@ def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accep
     assert learned.by_value["easy"].fields[0].threshold is not None
     assert "kind easy" in learned.summary
     row = Row(rows(1, seed=3)[0])
-    seen, unseen, none = learned.predict([row.set(kind="easy"), row.set(kind="new"), row])
+    seen, unseen, none = learned.predict([row.set(kind="easy"), row.set(kind="new", id="1"), row.set(id="2")])
     assert any(block["accepted"] for block in seen["fields"].values())
     for one in (unseen, none):
         assert not any(block["accepted"] for block in one["fields"].values())

@@ -104,6 +104,8 @@ def test_classes_of_pydantic_are_schemas():
     ("rules", "written", "value"),
     [
         ({"type": "number"}, "$1,200.50", 1200.5),
+        ({"type": "number"}, "RM 46.90", 46.9),
+        ({"type": "number"}, "RM46.90", 46.9),
         ({"type": "integer"}, "1200", 1200),
         ({"type": "integer"}, 3.0, 3),
         ({"type": "string", "format": "date"}, "9 November 1989", "1989-11-09"),

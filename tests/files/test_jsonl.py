@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -90,16 +89,6 @@ def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "bom.jsonl"
     path.write_bytes(b"\xef\xbb\xbf\n")
     assert list(read_rows(path)) == []
-
-
-def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_rows(pipe, [{"id": 1}])
-    assert os.read(reader, 100) == b'{"id": 1}\n'
-    os.close(reader)
-    assert pipe.is_fifo()
 
 
 def test_what_an_open_file_holds_already_stays(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom, kstest
+from scipy.stats import binom, kstest, norm
 
 from semcal.metrics import NoiseFloor, ace, ece, noise_floor, smooth_ece, summaries
 from semcal.metrics.frequencies import shared_table
-from semcal.metrics.overview import METRICS, measure_rows
+from semcal.metrics.overview import METRICS, dependent_noise_floor, measure_rows
 
 
 def questions(n: int, seed: int, *, tenths: bool = False) -> np.ndarray:
@@ -136,3 +136,41 @@ def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_wri
     expected = summaries(np.tile(p, (5, 1)), outcomes)["smooth_ece"]
     found = measure_rows(shared_table(p, outcomes), ["smooth_ece"], 15)["smooth_ece"]
     assert found == pytest.approx(expected, abs=1e-12)
+
+
+def dependent_world(seed: int, dependence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Calibrated confidences, and outcomes that depend on each other in 48 groups of 1 to 51 members."""
+    rng = np.random.default_rng(seed)
+    sizes = np.append(rng.integers(1, 12, 47), 51)
+    groups = np.repeat(np.arange(48), sizes)
+    p = 1 / (1 + np.exp(-rng.normal(0, 1.4, len(groups))))
+    noise = np.sqrt(1 - dependence) * rng.normal(size=len(groups))
+    shared = np.sqrt(dependence) * rng.normal(size=48)[groups]
+    return p, (norm.cdf(shared + noise) < p).astype(float), groups
+
+
+@pytest.mark.parametrize("dependence", [0.0, 0.6])
+def test_the_floor_of_dependent_outcomes_is_their_mean_error(dependence: float) -> None:
+    errors, floors, alone = [], [], []
+    for seed in range(60):
+        p, correct, groups = dependent_world(seed, dependence)
+        floor = dependent_noise_floor(p, correct, groups, draws=100)
+        errors.append(floor.observed)
+        floors.append(floor.mean)
+        alone.append(noise_floor(p, draws=100).mean)
+    assert np.mean(errors) == pytest.approx(np.mean(floors), rel=0.07)
+    assert (np.mean(errors) > 1.08 * np.mean(alone)) == (dependence > 0)
+
+
+def test_overconfidence_does_not_raise_the_floor_of_dependent_outcomes() -> None:
+    p, correct, groups = dependent_world(0, 0.0)
+    floor = dependent_noise_floor(p**3, correct, groups)
+    assert floor.mean == pytest.approx(noise_floor(p**3).mean, rel=0.15)
+    assert floor.observed > 3 * floor.mean
+    assert floor.p_value < 0.01
+
+
+def test_outcomes_without_residuals_have_the_floor_of_independent_ones() -> None:
+    p = np.array([0.0, 1.0] * 30)
+    floor = dependent_noise_floor(p, p, np.repeat(np.arange(20), 3))
+    assert (floor.observed, floor.mean) == (0, 0)

@@ -55,13 +55,13 @@ def test_the_error_rate_exceeds_the_limit_no_more_often_than_allowed():
     chance = np.where(values > 0.5, 1 - risk, 1 - risk - 0.002)
     rng = np.random.default_rng(0)
     exceeded = 0
-    for _ in range(600):
+    for _ in range(200):
         place = rng.integers(10, size=300)
         c = rng.uniform(size=300) < chance[place]
         found = risk_controlled_threshold(values[place], c, risk_limit=risk, delta=delta).threshold
         if found is not None:
             exceeded += (1 - chance[values >= found]).mean() > risk + 1e-12
-    assert exceeded / 600 <= delta + 2.5 * math.sqrt(delta * (1 - delta) / 600)
+    assert exceeded / 200 <= delta + 2.5 * math.sqrt(delta * (1 - delta) / 200)
 
 
 def test_no_threshold_is_an_answer():
@@ -154,7 +154,7 @@ def test_the_sentence_has_the_threshold_or_the_questions_that_it_would_take():
 
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_bound_holds_for_questions_that_are_right_and_wrong_together_if_their_groups_are_given(grouped):
-    risk, delta, worlds, rng = 0.1, 0.05, 1000, np.random.default_rng(0)
+    risk, delta, worlds, rng = 0.1, 0.05, 300, np.random.default_rng(0)
     groups = np.repeat(np.arange(60), 5)
     broken = 0
     for seed in range(worlds):
@@ -304,7 +304,7 @@ def test_too_few_labels_and_unknown_scores_give_no_threshold():
 
 def test_the_limit_is_exceeded_no_more_often_than_allowed_whatever_the_risk_is_along_the_score():
     """The share of errors in excess of the limit crosses 0 several times along a score without ties."""
-    risk, delta, worlds, exceeded = 0.2, 0.1, 800, 0
+    risk, delta, worlds, exceeded = 0.2, 0.1, 300, 0
     rng = np.random.default_rng(0)
     for number in range(worlds):
         wave = 10 + number % 30
@@ -330,7 +330,7 @@ def groups_at_the_limit(rng, n_groups, risk):
 
 @pytest.mark.parametrize("n_groups", [40, 120])
 def test_groups_exceed_the_limit_no_more_often_than_allowed(n_groups):
-    worlds, delta, exceeded = 300, 0.1, 0
+    worlds, delta, exceeded = 100, 0.1, 0
     rng = np.random.default_rng(1)
     for number in range(worlds):
         score, correct, groups = groups_at_the_limit(rng, n_groups, 0.2)

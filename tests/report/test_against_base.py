@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from semcal.experiment.report.build import results_markdown
 from semcal.experiment.report.report_tables import less_accurate_in_words, report_tables
 from semcal.experiment.report.summary import headline_table
 from semcal.experiment.report.tables import Table, latex, markdown
@@ -138,7 +137,3 @@ def test_both_the_interval_and_p_have_to_show_a_loss(results) -> None:
     assert not any(
         cell.less_accurate for table in report_tables(results) for row in table.rows for cell in row
     )
-
-
-def test_results_md_names_it(results) -> None:
-    assert "Less accurate than Base: TS for 7 of 7 measures" in results_markdown(results)

@@ -9,7 +9,6 @@ from typing import Any
 
 import made_up_grid as made_up
 import pytest
-from read_page import Page
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import ApplyStep
@@ -18,7 +17,7 @@ from semcal.experiment.grid_settings import Grading
 from semcal.experiment.report.build import remake
 from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.summary import in_words, sentences
+from semcal.experiment.report.summary import sentences
 from semcal.files import dumps
 from semcal.rows import Row
 from semcal.steps import WorkerState
@@ -66,19 +65,6 @@ def results(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
-def test_the_page_and_results_md_open_on_the_sentences(folder: Path, results: dict[str, Any]) -> None:
-    text = (folder / "report.html").read_text()
-    opening = text[: text.index('id="findings"')]
-    assert text.index('id="findings"') < text.index('id="scores"')
-    assert "Base, TS, Calibrated; 2 runs" in opening
-    assert "Calibrated better on " in sentences(results)[2]
-    assert all(sentence in opening for sentence in sentences(results))
-    assert (folder / "results.md").read_text().startswith(sentences(results)[0])
-    page = Page(text)
-    assert not page.open
-    assert {"table-calibrated", "table-calibrated-against"} <= page.tables.keys()
-
-
 def test_the_share_answered_and_that_of_wrong_answers_are_those_of_the_rows(
     folder: Path, results: dict[str, Any]
 ) -> None:
@@ -100,22 +86,6 @@ def test_the_share_answered_and_that_of_wrong_answers_are_those_of_the_rows(
     }
 
 
-def test_a_terminal_gets_the_table_of_calibrated_and_its_warnings(results: dict[str, Any]) -> None:
-    found = copy.deepcopy(results)
-    calibration = found["analyses"]["calibrated"][-1]["calibration"]
-    calibration["warnings"] = ["few labels"]
-    lines = in_words(found)
-    assert lines[3:5] == [f"Calibrated, alpha on {DATASET}: few labels.", ""]
-    methods, accuracy, *_ = (line.split() for line in lines[5:])
-    assert (methods[0], methods[1], methods[-1]) == (DATASET, "Base", "Calibrated")
-    assert accuracy[1] == accuracy[-1]  # the same answers, and so the same accuracy
-    shown = (calibration["threshold"]["threshold"], calibration["answered"], calibration["wrong"])
-    own = [line.split()[-1] for line in lines[-3:]]
-    assert own == [f"{shown[0]:.2f}", f"{shown[1]:.3f}", f"{shown[2]:.3f}"]
-    calibration["threshold"] = None
-    assert in_words(found)[-3].split()[-1] == "–"
-
-
 def test_calibrated_is_not_better_for_nine_wrong_answers(results: dict[str, Any]) -> None:
     def said(wrong: int) -> tuple[str, bool]:
         found = copy.deepcopy(results)
@@ -131,27 +101,6 @@ def test_calibrated_is_not_better_for_nine_wrong_answers(results: dict[str, Any]
     assert "Calibrated better on 0" in said(9)[0]
     assert "Calibrated better on 1" in said(10)[0]
     assert (said(9)[1], said(10)[1]) == (False, True)
-
-
-def test_its_tables_hold_the_figures_and_no_table_of_other_methods_compares_ts_with_it(
-    results: dict[str, Any],
-) -> None:
-    tables = {table.name: table for table in report_tables(results)}
-    rows = {row[2].text: row for row in tables["calibrated"].rows}
-    assert list(rows) == ["Base", "TS", "Calibrated"]
-    assert rows["Base"][3].text == rows["Calibrated"][3].text
-    gain = rows["Calibrated"][-4]
-    own = results["analyses"]["calibrated"][-1]
-    assert gain.value == own["gain"]["mean"]
-    assert gain.interval == tuple(own["gain"]["interval"])
-    against = {row[2].text: row for row in tables["calibrated-against"].rows}
-    assert list(against) == ["Base", "TS"]
-    assert against["Base"][3].text == "+0.000"
-    main = [[cell.text for cell in row] for row in tables["03-main-alpha"].rows]
-    of_own = next(row for row in main if row[1] == "Calibrated")
-    assert of_own[2] == f"{own['ace']['mean']:.3f}"
-    assert set(of_own[3:9]) == {"–"}
-    assert {row["method"] for row in results["analyses"]["paired"]} == {"TS"}
 
 
 def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wrong(folder: Path) -> None:

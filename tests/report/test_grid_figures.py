@@ -84,16 +84,6 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
         assert b"Date" not in content
 
 
-def test_the_same_run_gives_the_same_bytes(
-    run: FinishedRun, made_up_results: Results, tmp_path: Path
-) -> None:
-    def written(place: Path) -> list[bytes]:
-        plan = next(one for one in planned_figures(run, made_up_results) if one.number == "1")
-        return [path.read_bytes() for path in plan.write(plan.drawn(), place)]
-
-    assert written(tmp_path / "a") == written(tmp_path / "b")
-
-
 def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_errors(
     made_up_results: Results,
 ) -> None:

@@ -93,15 +93,6 @@ def test_a_table_of_words_breaks_its_lines() -> None:
     assert r"{lp{0.25\textwidth}}" in text
 
 
-def test_errors_and_intervals_stand_in_tables_of_their_own(grid_folder, grid_results, tmp_path: Path) -> None:
-    write_tables(read_finished(grid_folder), grid_results, tmp_path)
-    (name,) = {path.stem for path in tmp_path.glob("03-main-*1b.tex")}
-    errors, intervals = (tmp_path / f"{name}.tex").read_text().split("\n\n")
-    assert (r"\pm 0." in errors, "~[" in errors) == (True, False)
-    assert rf"\label{{tab:{name}-intervals}}" in intervals
-    assert (r"\pm 0." in intervals, "~[" in intervals) == (False, True)
-
-
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_all_tables_of_a_run_are_typeset_without_an_error(grid_folder, grid_results, tmp_path: Path) -> None:
     """In the two columns of a paper, where none is higher than a page."""

@@ -18,7 +18,6 @@ from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.explorer import explorer_blocks, unpacked
 from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.summary import sentences
 from semcal.files import read_rows, write_rows
 
 Results = dict[str, Any]
@@ -65,33 +64,6 @@ def test_every_table_stands_on_the_page_with_its_numbers(text: str, made_up_resu
     for table in report_tables(made_up_results):
         shown = " ".join(cell for row in tables[f"table-{table.name}"] for cell in row)
         assert all(cell.text in shown for row in table.rows for cell in row)
-
-
-def test_figures_are_drawn_into_the_page_once(text: str) -> None:
-    page = Page(text)
-    assert text.count("<figure>") == 1
-    assert page.tags["svg"] == 2  # figure 0, which opens the page, and figure 1
-    assert "Figure 8" in text
-
-
-def test_the_page_opens_on_three_sentences_and_what_recalibration_changed(
-    text: str, made_up_results: Results
-) -> None:
-    assert "<h1>alpha-1b on made-up-trivia</h1>" in text
-    order = ["findings", "scores", "measures", "explorer", "contrasts", "settings"]
-    places = [text.index(f'<section id="{name}"') for name in order]
-    assert places == sorted(places)
-    opening = text[places[0] : places[1]]
-    assert opening.count("<svg") == 1
-    assert all(sentence in text[: places[0]] for sentence in sentences(made_up_results))
-
-
-def test_codes_are_explained_where_they_stand_and_in_the_glossary(text: str) -> None:
-    assert '<abbr title="Empirical: the share of samples with this meaning.">E-SC</abbr>' in text
-    glossary = text[text.index('id="glossary"') :]
-    for code in ("E-SC", "G-SC", "ACE", "ECE", "TS", "ATS", "Platt", "AUROC", "SE_vanilla"):
-        assert f"<dt>{code}</dt><dd>" in glossary
-    assert 'popovertarget="glossary"' in text
 
 
 def test_the_explorer_holds_every_row_of_the_chosen_candidates(run: FinishedRun) -> None:

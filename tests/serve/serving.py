@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from openai import OpenAI
 
+from semcal.calibration.calibration import Calibration
 from semcal.calibration.watch import PromiseWatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import SampleRequest
@@ -93,6 +95,14 @@ class Running:
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else list(text)
         model = self.service.models[0]
         return self.post("/v1/chat/completions", {"model": model, "messages": messages, **body})
+
+
+def watch_of(log: Path, calibration: Calibration) -> PromiseWatch:
+    """The watch of a server that starts with this log."""
+    watch = PromiseWatch.of(calibration)
+    with closing(ReplyLog(log, read_only=True)) as opened:
+        watch.read(opened, (calibration.id,))
+    return watch
 
 
 @contextmanager

@@ -26,7 +26,6 @@ from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import set_thresholds
 from semcal.calibration.features import candidates_for, features_of
 from semcal.calibration.samples import measure_samples
-from semcal.cli import serve_command
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
@@ -35,7 +34,7 @@ from semcal.reply_log import LAYOUT_NUMBER, Reply, ReplyLog
 from semcal.rows import as_rows
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
-from tests.serve.serving import Running, running
+from tests.serve.serving import Running, running, watch_of
 
 pytestmark = [
     pytest.mark.filterwarnings("always:no (added label|audited reply) .* for the threshold"),
@@ -173,10 +172,10 @@ def test_a_new_calibration_is_watched_from_its_own_labels_on_and_is_added_to_wit
     with running(in_use(old), log=ReplyLog(path), audit=0.5) as server:
         send_labels(server, {q: server.chat(q).json() for q in ASKED[:40]}, wrong=True)
     first = Calibration.from_pretrained(old)
-    assert serve_command._watch(ReplyLog(path), first).alarm
+    assert watch_of(path, first).alarm
     assert command("monitor", path)[0] == 1
     new, _ = add(old, path, folder)
-    watch = serve_command._watch(ReplyLog(path), new)
+    watch = watch_of(path, new)
     assert (watch.alarm, watch.tests["calibration"].n) == (False, 0)
     assert watch.tests["calibration"].alpha == pytest.approx(0.05 * 6 / (4 * math.pi**2))
     code, lines, said = command("monitor", path, "--calibration", folder)
@@ -189,7 +188,7 @@ def test_a_new_calibration_is_watched_from_its_own_labels_on_and_is_added_to_wit
         assert server.post("/v1/semcal/labels", {"id": late, "correct": False}).status_code == 200
         assert watch.tests["calibration"].n == 0
         send_labels(server, replies)
-    n = sum(ReplyLog(path).calibrations().values())
+    n = ReplyLog(path).n_labels()
     assert 0 < watch.tests["calibration"].n < n
     code, _, said = command("monitor", path, "--risk", 0.2)
     assert (code, new.id in said, "--calibration" in said) == (2, True, True)

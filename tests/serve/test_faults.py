@@ -321,7 +321,7 @@ def test_a_clock_that_is_set_back_changes_no_order(tmp_path: Path, monkeypatch: 
     times = [log.reply(reply["id"]).time for reply in replies]
     assert times == sorted(times, reverse=True)
     assert [reply.id for reply in log.labelled()] == [reply["id"] for reply in replies[::-1]]
-    assert list(log.probabilities()) == [reply["semcal"]["confidence"] for reply in replies]
+    assert [p for _, p in log.probabilities()] == [reply["semcal"]["confidence"] for reply in replies]
 
 
 def backwards(hour: Callable[[], int]) -> Callable[[], float]:

@@ -19,14 +19,13 @@ import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, features_of
 from semcal.calibration.watch import PromiseWatch
-from semcal.cli import serve_command
 from semcal.errors import StoreError, UsageError
 from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, Reply, ReplyLog
 from tests.cli.invoking import semcal as command
-from tests.serve.serving import MANY, SANG, TABLE, WHERE, WROTE, running, until, uq_of
+from tests.serve.serving import MANY, SANG, TABLE, WHERE, WROTE, running, until, uq_of, watch_of
 from tests.steps.made_up_calibration import threshold
 
 CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
@@ -135,7 +134,7 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         assert again.status_code == 200
         assert [reply.id for reply in watch.told] == [ids[2], ids[0], ids[1]]
         assert list(log.labelled()) == watch.told
-        assert watch.observed == list(log.probabilities())
+        assert watch.observed == [p for _, p in log.probabilities()]
         metrics = server.get("/metrics").text
         assert 'semcal_labels_total{correct="false"}' in metrics
         assert 'semcal_e_value{watch="risk"} 2.5' in metrics
@@ -274,7 +273,7 @@ def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_re
         shown = dict(re.findall(r'semcal_e_value\{watch="(\w+)"\} (\S+)', server.get("/metrics").text))
     assert {"risk", "calibration"} <= set(shown)
     assert float(shown["risk"]) > 20
-    again = serve_command._watch(ReplyLog(log.path), calibration)
+    again = watch_of(log.path, calibration)
     assert again.alarm
     e_values = {name: test.e_value for name, test in again.tests.items()}
     assert {name: pytest.approx(float(value)) for name, value in shown.items()} == e_values

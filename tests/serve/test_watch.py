@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from scipy.stats import binom, norm
 from benchmarks.monitor import with_labels
 from semcal.calibration.calibration import Calibration, Threshold
 from semcal.calibration.watch import ALPHA, COMPARED, PromiseWatch
-from semcal.cli.monitor import _take
+from semcal.cli.monitor import take_rows
 from semcal.errors import UsageError
 from semcal.files import dumps
 from semcal.metrics import sequential
@@ -52,10 +51,7 @@ def reply_of(correct: bool, probability: float | None = 0.9, **values: Any) -> L
 
 def alarm_at(name: str, watch: PromiseWatch, stream: Any) -> int | None:
     """When labels raise an alarm of a watch; it ends there."""
-    for correct, probability in stream:
-        watch.update(reply_of(bool(correct), probability))
-        if watch.tests[name].alarm:
-            break
+    watch.update(*(reply_of(bool(correct), probability) for correct, probability in stream))
     return watch.tests[name].alarm_at
 
 
@@ -69,8 +65,8 @@ def test_in_log_space_the_capital_is_the_sum_of_all_starts_products(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sequential, "EVERY", 7)
         process = EProcess(odds)
-        for outcome, mean in pairs:
-            process.update(outcome, mean)
+        for some in (pairs[:5], pairs[5:]):
+            process.update(*np.array(some, float).reshape(-1, 2).T)
     starts = range(0, max(1, len(pairs)), 7)
     capital = 1.0
     for number, start in enumerate(starts, 1):
@@ -91,8 +87,7 @@ def test_a_fine_grid_of_odds_is_the_mixture_of_ville() -> None:
     q = (np.arange(size) + 0.5) / size
     process = EProcess(tuple((q / (1 - q) * (1 - promised) / promised).tolist()))
     wrong = (np.random.default_rng(3).random(90) < 0.2) * 1.0
-    for outcome in wrong:
-        process.update(float(outcome), promised)
+    process.update(wrong, np.full(len(wrong), promised))
     part = 6 / math.pi**2  # of the first start
     expected = ville.BernoulliTest(promised).fit(wrong).e_values_[-1]
     assert (math.exp(process.log_e) - (1 - part)) / part == pytest.approx(expected, rel=1e-4)
@@ -101,8 +96,7 @@ def test_a_fine_grid_of_odds_is_the_mixture_of_ville() -> None:
 def test_groups_are_combined_as_ville_combines_e_values() -> None:
     ville = pytest.importorskip("ville")
     watch = PromiseWatch.of()
-    for p, c in zip(*np.random.default_rng(4).random((2, 80))):
-        watch.update(reply_of(c < p - 0.2, float(p)))
+    watch.update(*(reply_of(c < p - 0.2, float(p)) for p, c in np.random.default_rng(4).random((2, 80)).T))
     test = watch.tests["calibration"]
     e_values = [math.exp(process.log_e) for process in test.groups.values()]
     assert len(set(e_values)) == len(e_values) == 6
@@ -113,8 +107,7 @@ def test_groups_are_combined_as_ville_combines_e_values() -> None:
 @pytest.mark.parametrize("probability", [0.0, 1.0, 5e-324, 0.5])
 def test_an_e_value_is_always_a_positive_number(probability: float, correct: bool) -> None:
     watch = PromiseWatch.of(risk=0.1)
-    for _ in range(3000):
-        watch.update(reply_of(correct, probability))
+    watch.update(*[reply_of(correct, probability)] * 3000)
     for test in watch.tests.values():
         assert 0 < test.e_value < math.inf
         assert math.isfinite(test.log_e)
@@ -122,8 +115,7 @@ def test_an_e_value_is_always_a_positive_number(probability: float, correct: boo
     assert watch.tests["risk"].alarm == (not correct)
     assert sum(share for _, share, _, _ in COMPARED.values()) == pytest.approx(1)
     compared = PromiseWatch.of(with_labels(np.full(2000, 0.999), np.ones(2000)))
-    for _ in range(500):
-        compared.update(reply_of(False, 0.999))
+    compared.update(*[reply_of(False, 0.999)] * 500)
     assert math.isfinite(compared.tests["calibration"].e_value)
     assert compared.alarm
 
@@ -146,8 +138,9 @@ def test_at_the_promised_risk_few_streams_raise_an_alarm_and_at_twice_of_it_near
 def test_a_band_that_is_off_is_seen_though_the_mean_is_right() -> None:
     rng = np.random.default_rng(9)
     watch = PromiseWatch.of()
-    for p in rng.uniform(0.6, 1, 2000):
-        watch.update(reply_of(rng.random() < (p - 0.15 if p >= 0.8 else p + 0.15), float(p)))
+    p = rng.uniform(0.6, 1, 2000)
+    right = rng.random(2000) < np.where(p >= 0.8, p - 0.15, p + 0.15)
+    watch.update(*map(reply_of, right.tolist(), p.tolist()))
     test = watch.tests["calibration"]
     assert test.alarm
     assert test.strongest in ("0.6 to 0.8", "0.8 to 1")
@@ -241,8 +234,7 @@ def test_a_comparison_is_the_largest_b_value_of_the_difference_of_two_means(
 
 def test_a_notice_comes_before_the_alarm_and_both_stay_when_the_evidence_falls() -> None:
     watch = PromiseWatch.of(risk=0.1)
-    for number in range(600):
-        watch.update(reply_of(number > 30, None))
+    watch.update(*(reply_of(number > 30, None) for number in range(600)))
     test = watch.tests["risk"]
     assert watch.alarm
     assert test.alarm
@@ -266,11 +258,13 @@ def test_questions_that_come_again_raise_no_more_alarms() -> None:
         p = rng.beta(4, 2, numbers.max() + 1)
         right = rng.random(len(p)) < p
         for counted in alarms:
-            watch, labeled = PromiseWatch.of(), Counter[str]()
-            for number in numbers.tolist():
-                row = {"id": "r", "question": str(number), "answer": "a", "confidence": float(p[number])}
-                before = labeled if counted == "counted once" else Counter[str]()
-                _take(Row(row | {"correct": bool(right[number])}), watch, None, before, audited=False)
+            watch, rows = PromiseWatch.of(), []
+            for place, number in enumerate(numbers.tolist()):
+                question = str(number if counted == "counted once" else place)
+                row = {"id": "r", "question": question, "answer": "a", "confidence": float(p[number])}
+                rows.append(Row(row | {"correct": bool(right[number])}))
+            n_again = take_rows(rows, watch, None)
+            assert n_again == (n - len(set(numbers)) if counted == "counted once" else 0)
             alarms[counted] += watch.alarm
     assert alarms["counted once"] <= binom.ppf(0.999, 100, ALPHA)
     assert alarms["counted each time"] > alarms["counted once"]
@@ -281,8 +275,7 @@ def test_questions_that_come_again_raise_no_more_alarms() -> None:
 
 def test_without_answered_replies_the_risk_stays_as_it_was() -> None:
     watch = PromiseWatch.of(risk=0.1)
-    for correct in (True, False) * 50:
-        watch.update(reply_of(correct, 0.5, abstained=True))
+    watch.update(*(reply_of(correct, 0.5, abstained=True) for correct in (True, False) * 50))
     assert (watch.tests["risk"].n, watch.tests["calibration"].n) == (0, 100)
     assert watch.tests["risk"].e_value == pytest.approx(1)
     watch.update(reply_of(False, None, threshold=None))  # not covered
@@ -332,8 +325,7 @@ def with_scores(p: Any) -> Calibration:
 
 def warned(calibration: Calibration, stream: Any) -> SequentialTest:
     watch = PromiseWatch.of(calibration)
-    for probability in stream:
-        watch.observe(float(probability))
+    watch.observe(*map(float, stream))
     assert not watch.alarm
     return watch.tests["questions"]
 

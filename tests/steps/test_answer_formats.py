@@ -134,11 +134,3 @@ def test_stored_rows_without_a_format_count_as_whole_and_several_formats_are_ref
         semcal.score(
             [rows[0] | {"answer_format": "auto"}, *rows[1:]], equivalence="exact", progress=False
         ).calibrate()
-
-
-def test_an_unknown_format_ends_with_code_2(tmp_path: Path) -> None:
-    file = write(tmp_path / "questions.jsonl", [{"id": "q", "question": "Who?"}])
-    for name in ("ask", "sample"):
-        code, _, stderr = command(name, file, "--model", "atlas", "--answer-format", "json:town")
-        assert code == 2
-        assert "--answer-format" in stderr

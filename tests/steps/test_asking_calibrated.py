@@ -21,7 +21,7 @@ from semcal.calibration.calibration import Calibration
 from semcal.calibration.compatibility import what_cannot_be_checked
 from semcal.data.question import Question
 from semcal.demo.paths import nli_model_dir
-from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
+from semcal.errors import SemcalWarning, StoreError, UsageError
 from semcal.models.engine.draw import Truncation
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
@@ -248,10 +248,3 @@ def test_an_unknown_likelihood_takes_the_mean_of_the_fit() -> None:
     ]
     found = [one.probability for one in calibration(map=OF_THE_LIKELIHOOD).apply({1.0: rows})]
     assert found == pytest.approx([1 / (1 + math.exp(u)) for u in (0.5, 1.0, 1.0)])
-
-
-def test_no_question_is_refused(model, known) -> None:
-    with pytest.raises(InputError, match="questions is empty"):
-        semcal.SemanticUQ(model, calibration=known).ask_many([])
-    with pytest.raises(InputError, match="occurs twice"):
-        semcal.SemanticUQ(model, calibration=known).ask_many([Question("1", ONE)] * 2)

@@ -22,7 +22,7 @@ from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import calibrate, set_thresholds
 from semcal.calibration.features import candidates_for
 from semcal.data.question import Question
-from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError
 from semcal.hub_names import CALIBRATION
 from semcal.inputs import load_equivalence
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
@@ -121,7 +121,7 @@ def test_a_tie_is_told_in_the_row_and_in_the_answer_and_settled_by_the_row_s_own
     assert row["top_cluster"] == {"E-SC": 3}
 
 
-def at_two_temperatures(n: int, likelihoods: bool = True) -> list[dict[str, Any]]:
+def at_two_temperatures(n: int) -> list[dict[str, Any]]:
     """Rows of a small model: at T = 1 the draws are noise, at .5 they agree on what is right more often."""
     rng = np.random.default_rng(0)
     rows = []
@@ -131,9 +131,7 @@ def at_two_temperatures(n: int, likelihoods: bool = True) -> list[dict[str, Any]
         cold = ["Ana" if rng.random() < 0.8 * knows else f"Bo {rng.integers(500)}" for _ in range(10)]
         row = {"id": f"q{number}", "question": f"Who built mill {number}?", "answers": ["Ana"]}
         row |= {"samples": warm + cold, "temperatures": [1.0] * 10 + [0.5] * 10}
-        if likelihoods:
-            row["log_likelihoods"] = [float(-rng.exponential() - 1) for _ in range(20)]
-        rows.append(row)
+        rows.append({**row, "log_likelihoods": [float(-rng.exponential() - 1) for _ in range(20)]})
     return rows
 
 
@@ -257,17 +255,11 @@ def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> 
     assert abs(p.mean() - right.mean()) < 0.1 < abs(share.mean() - right.mean())
 
 
-def test_accuracy_and_answers_are_those_of_base_whatever_the_map() -> None:
-    rows = samples(200)
-    found = learned(200)
-    for answer, row in zip(found.apply({None: measured(rows)}), measured(rows)):
+def test_answers_are_those_of_base_and_probabilities_of_meanings_add_up_to_at_most_one() -> None:
+    rows = measured(samples(200))
+    for answer, row in zip(learned(200).apply({None: rows}), rows):
         assert answer.meaning == row["top_cluster"]["E-SC"]
         assert len(row["clusters"][answer.meaning]) == max(map(len, row["clusters"]))
-
-
-def test_probabilities_of_all_meanings_add_up_to_at_most_one() -> None:
-    rows = measured(samples(200))
-    for answer in learned(200).apply({None: rows}):
         assert answer.probabilities[answer.meaning] == answer.probability
         assert min(answer.probabilities) >= 0
         assert sum(answer.probabilities) <= 1 + 1e-12
@@ -402,14 +394,6 @@ def test_another_number_of_draws_is_refused_by_name() -> None:
 def test_without_likelihoods_only_what_can_be_counted_is_a_feature() -> None:
     found = features_of({None: measured(samples(5, likelihoods=False))})
     assert set(found.values) == {"E-SC", "entropy", "meanings"}
-
-
-def test_a_row_without_likelihoods_is_given_the_mean_of_the_fit() -> None:
-    rows = samples(300)
-    found = learned(300)
-    one = {**rows[0], "log_likelihoods": None}
-    (answer,) = found.apply({None: measured([one])})
-    assert 0 < answer.probability < 1
 
 
 def test_draws_at_several_temperatures_are_split_with_those_at_one_first() -> None:
@@ -629,12 +613,6 @@ def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -
     for kind, expected in ((opened, True), (labelled, False), (mixed, None)):
         found = calibrate(model, kind, equivalence=FakeEquivalence(), temperatures=(1.0,))
         assert found.open_book is expected
-
-
-def test_one_draw_is_refused() -> None:
-    model, labelled = questions(20)
-    with pytest.raises(UsageError, match=r"^m = 1: "):
-        calibrate(model, labelled, equivalence=FakeEquivalence(), m=1)
 
 
 def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> None:

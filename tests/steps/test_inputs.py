@@ -268,6 +268,8 @@ WRONG_CALLS = {
         lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"),
         "m is 'ten'; expected a positive whole number",
     ),
+    "one draw": (lambda: semcal.calibrate(MODEL, FIVE, m=1), "^m = 1: "),
+    "a linkage that is none": (lambda: semcal.SemanticUQ(MODEL, linkage="average"), "linkage"),
     "half a draw": (
         lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5),
         "m is 2.5; expected a positive whole",

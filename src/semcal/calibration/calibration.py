@@ -27,6 +27,7 @@ from semcal.calibration.features import (
     features_of,
     order_by,
 )
+from semcal.calibration.question_probe import QuestionProbe
 from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
 from semcal.calibration.score_column import ScoreColumn, score_features, scored_row
 from semcal.calibration.signals import check_signals
@@ -53,6 +54,7 @@ from semcal.recalibration.files import (
 )
 from semcal.rows import (
     NO_ANSWER,
+    QUESTION_PROBE,
     RECALIBRATOR,
     SAMPLES,
     STATED,
@@ -220,6 +222,7 @@ class _Contents:
     ordering: str | None = None
     score: ScoreColumn | None = None
     moves: tuple[Move, ...] = ()
+    probe: QuestionProbe | None = None
 
     @property
     def base(self) -> str:
@@ -238,6 +241,7 @@ class _Contents:
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         read = [*self.map.features, *([self.ordering] if self.ordering else [])]
         unknown = [name for name in read if name not in names]
+        unknown += [QUESTION_PROBE] if QUESTION_PROBE in read and self.probe is None else []
         tried = [candidate.name for candidate in self.report.candidates]
         if (self.m == 0) != (self.score is not None):
             raise InputError(f"m is {self.m}, and the score is {shown(self.score)}")
@@ -298,6 +302,8 @@ class Calibration(_Contents):
         The column of the rows that is calibrated; None if samples are.
     moves : tuple of Move
         Changes of the probability of the map, each for other data (`Calibrator.move`).
+    probe : QuestionProbe or None
+        The probe of questions, if the map reads it.
     provenance : Provenance or None
         Model, prompt and data; None if the samples came from a file.
     samples_sha256 : str or None
@@ -358,6 +364,7 @@ class Calibration(_Contents):
                 **({"ancestors": self.ancestors} if self.ancestors else {}),
                 **({} if self.score is None else {"score": asdict(self.score)}),
                 **({"moves": [*map(asdict, self.moves)]} if self.moves else {}),
+                **({} if self.probe is None else {"probe": asdict(self.probe)}),
             }
         )[:ID_LETTERS]
 
@@ -477,8 +484,10 @@ class Calibration(_Contents):
                     f"question {row.id!r} has {len(row.samples)} samples, expected {self.m} as in the "
                     f"calibration. Sample with --m {self.m}, or calibrate again"
                 )
-        check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
-        return features_of(rows_at, self.answer_kind, self.requested), rows_at[first]
+        answered = answered_rows(rows_at, self.answer_kind) if self.signals else []
+        check_signals(self.signals, answered)
+        features = features_of(rows_at, self.answer_kind, self.requested)
+        return features if self.probe is None else self.probe.add_to(features, answered), rows_at[first]
 
     @property
     def all_thresholds(self) -> tuple[Threshold, ...]:
@@ -546,7 +555,7 @@ class Calibration(_Contents):
         contents = {**asdict(bare), "labeled": vars(self.labeled)}
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
-        left_out = "thresholds columns signals ancestors merge_refusals score ordering moves"
+        left_out = "thresholds columns signals ancestors merge_refusals score ordering moves probe"
         for name in left_out.split():
             if not contents[name]:
                 del contents[name]

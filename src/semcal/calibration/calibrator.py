@@ -41,6 +41,7 @@ from semcal.calibration.problems import (
     what_to_do_first,
 )
 from semcal.calibration.production import ProductionLabels, usable_features
+from semcal.calibration.question_probe import QuestionProbe, learn_probe
 from semcal.calibration.samples import (
     NOWHERE,
     SamplesOrigin,
@@ -106,6 +107,7 @@ from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import fitted_or_none
 from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import (
+    QUESTION_PROBE,
     AnswerKind,
     Row,
     RowsAt,
@@ -640,6 +642,10 @@ def calibrate_rows(
     has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
     check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
     grader_name, grader_revision = grader_record(grader)
+    probes: list[QuestionProbe | None] = [None] * len(features_at)
+    if QUESTION_PROBE in config.signals:
+        for k, of_answers in enumerate(zip(features_at, answers_at, correct_at)):
+            probes[k], features_at[k] = learn_probe(*of_answers, ~held_out & has_answer, groups, seed)
     if added is not None:
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
@@ -700,6 +706,7 @@ def calibrate_rows(
         open_book=None if origin.provenance is None else open_book_of(labeled),
         labeled=learned.labeled,
         score=score,
+        probe=probes[place] if QUESTION_PROBE in learned.map.features else None,
     )
     if not config.risks:
         return calibration

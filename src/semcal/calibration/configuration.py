@@ -31,7 +31,7 @@ class CalibrationConfig:
     features : sequence of str
         Numeric columns of the rows as further features: "NAME", or "NAME:falling" if larger values never
         raise the probability.
-    signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
+    signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores", "question-probe"}
         Statements of the model about its answer as further features (`semcal.calibration.signals`).
     risks : float or sequence of float
         Largest allowed shares of wrong answers among the answers above a threshold. Fewer than 1,000 labeled

@@ -6,9 +6,9 @@ All fields share one map. Fields of one document stay in one fold, and are teste
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -42,8 +42,10 @@ from semcal.fields.rows import (
 from semcal.fields.schema import Schema, parse_schema
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import FIELD_CALIBRATION
+from semcal.inputs import Samples
 from semcal.measuring import slice_of
 from semcal.metrics.frequencies import Groups
+from semcal.metrics.overview import dependent_noise_floor
 from semcal.metrics.probability_maps import (
     CATEGORY,
     FEW,
@@ -62,7 +64,7 @@ from semcal.metrics.probability_maps import (
 from semcal.models.clustering import ClusterConfig
 from semcal.recalibration.files import not_finite, read_contents, write_contents
 from semcal.recalibration.records import check_enough
-from semcal.rows import AnswerKind, Json, Row, as_rows, check_distinct
+from semcal.rows import AnswerKind, Json, Row
 from semcal.steps import Step
 
 #: Features of fields whose larger values never raise, and never lower, the probability.
@@ -107,7 +109,8 @@ class FieldCalibration:
     sampled_by : mapping
         The known model and prompt of all samples; samples of others are rejected.
     report : mapping
-        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field.
+        Numbers of documents and fields, candidates, and figures, out of fold, overall and by field. The noise
+        floor `ace_floor` is for fields that depend on each other within a document.
     open_book : bool or None
         Whether the labeled documents had a context; None if mixed or in messages.
     labeled : LabeledAnswers
@@ -169,10 +172,14 @@ class FieldCalibration:
         """The schema with its tree of fields."""
         return parse_schema(self.schema)
 
-    def predict(self, rows: Iterable[Row | Json]) -> list[Row]:
+    @property
+    def cluster(self) -> ClusterConfig:
+        """The settings that compare strings, with their equivalence loaded."""
+        return inputs.load_cluster_config(ClusterConfig(self.equivalence, self.linkage))
+
+    def predict(self, rows: Samples) -> list[Row]:
         """Return rows of samples with `answer`, `fields`, `document` and `review`."""
-        cluster = inputs.load_cluster_config(ClusterConfig(self.equivalence, self.linkage))
-        return FieldStep(self, cluster)(as_rows(rows))
+        return FieldStep(self, self.cluster)(document_rows(rows, self.schema)[0])
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
         """Add probabilities to rows with `fields`, and `document` and `review`.
@@ -189,13 +196,14 @@ class FieldCalibration:
         p_document, document_scores = _predict(self.document_map, of_documents, of_documents["least"])
         applied = []
         for number, row in enumerate(rows):
-            limit, document_limit = self._limits(row)
+            limit, document_limit = self.limits(row)
             blocks, order = dict(row.json.get(FIELDS) or {}), []
             for i in np.flatnonzero(table.place == number).tolist():
                 probability = float(p[i]) if known[i] else None
                 accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
                 path = table.paths[i]
                 blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
+                blocks[path].pop("token_scores", None)  # part of the probability now
                 if not accepted:
                     order.append((-1.0 if probability is None else probability, path))
             is_read = row.json.get("answer") is not None
@@ -221,7 +229,7 @@ class FieldCalibration:
                 f"was learned with {self.m}. Sample {self.m} documents"
             )
 
-    def _limits(self, row: Row) -> tuple[float | None, float | None]:
+    def limits(self, row: Row) -> tuple[float | None, float | None]:
         """Return the least scores of an accepted field and of an accepted document, None without a risk."""
         if self.by is None:
             return _limit(self.thresholds), _limit(self.document_thresholds)
@@ -293,6 +301,13 @@ class FieldCalibration:
 
 
 _CONTENTS = TypeAdapter(FieldCalibration)
+
+
+def as_field_calibration(calibration: object) -> FieldCalibration | None:
+    """Return a calibration of fields, or the one in a directory; None for other calibrations."""
+    if isinstance(calibration, str | Path) and (Path(calibration) / FIELD_CALIBRATION.file).is_file():
+        return FieldCalibration.from_pretrained(calibration)
+    return calibration if isinstance(calibration, FieldCalibration) else None
 
 
 @dataclass(frozen=True)
@@ -408,7 +423,7 @@ def _of_documents(place: Groups, p: Floats, known: Any, n: int) -> dict[str, Flo
 
 
 def calibrate_fields(
-    rows: Iterable[Row | Json],
+    rows: Samples,
     cluster: ClusterConfig | None = None,
     schema: Any = None,
     *,
@@ -423,7 +438,7 @@ def calibrate_fields(
 
     Parameters
     ----------
-    rows : iterable of dict or Row
+    rows : file, DataFrame or dicts
         Rows with `id`, `samples` (texts), `answers` (the reference document) and `context`.
     cluster : ClusterConfig, optional
         The settings that compare strings.
@@ -460,8 +475,9 @@ def calibrate_fields(
     >>> calibration.fields, round(calibration.report["share"]["accuracy"], 2)
     (('/city',), 0.67)
     """
-    rows, cluster = as_rows(rows), inputs.load_cluster_config(cluster or ClusterConfig())
-    schema = _common_schema(rows, schema)
+    cluster = inputs.load_cluster_config(cluster or ClusterConfig())
+    rows, schema = document_rows(rows, schema)
+    check_enough(len(rows), of="to calibrate on")
     graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
     labeled = labeled_fields(rows)
     every = sorted({pattern_of(path) for row in graded for path in row[FIELDS]})
@@ -505,22 +521,16 @@ def calibrate_fields(
     )
 
 
-def _common_schema(rows: Sequence[Row], given: Any) -> Schema:
-    """Return the schema of all rows, which are checked."""
+def document_rows(rows: Samples, given: Any = None) -> tuple[list[Row], Schema]:
+    """Return checked rows of structured answers and their schema: the given one, or that of the rows."""
     schema: Schema | None = given if isinstance(given, Schema | None) else parse_schema(given)
-    check_distinct(row.id for row in rows)
-    check_enough(len(rows), of="to calibrate on")
-    for row in rows:
-        try:
-            check_structured(schema, row)
-        except InputError as error:
-            raise row.error(str(error)) from None
-    own = [schema_of(row) for row in rows if not isinstance(row.json.get("schema"), str | None)]
+    read = inputs.as_sample_rows(rows, "rows", of_documents=partial(check_structured, schema))
+    own = [schema_of(row) for row in read if not isinstance(row.json.get("schema"), str | None)]
     if len({one.hash for one in (*own, *([] if schema is None else [schema]))}) > 1:
         raise InputError("'schema' differs between rows. Calibrate the rows of each schema separately")
-    if len({len(row.samples) for row in rows}) > 1:
+    if len({len(row.samples) for row in read}) > 1:
         raise InputError("'samples' differ in number between rows. Use the same number for all documents")
-    return schema or own[0]
+    return read, schema or own[0]
 
 
 def _values_of(rows: Sequence[Row], by: str | None) -> NDArray[np.str_]:
@@ -613,7 +623,8 @@ class _Learned:
         p = (self.out_of_fold if p is None else p)[at]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
-            floor = metrics.noise_floor(p, correct, groups=groups)
+            floor = dependent_noise_floor(p, correct, groups)
+            alone = metrics.noise_floor(p, correct)
             auroc = metrics.auroc(p, correct)
         n, documents = len(correct), int(groups.max()) + 1
         figures = {
@@ -622,6 +633,7 @@ class _Learned:
             "ace": floor.observed,
             "ace_floor": floor.mean,
             "ace_floor_95": floor.quantile_95,
+            "ace_floor_independent": alone.mean,
             "auroc": auroc,
             "gain": metrics.gain(p, correct),
         }

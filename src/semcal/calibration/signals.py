@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
-from typing import ClassVar, cast
+from typing import ClassVar, TypeAlias, cast
 
 from semcal.calibration.features import MOST_LACKING, AnsweredRow, Feature, answered_rows
 from semcal.data.question import Turn
@@ -21,7 +21,7 @@ from semcal.measuring import representative
 from semcal.models.prompting import PromptConfig, common_prefix
 from semcal.models.protocols import LanguageModel, ListsTokens, Prompt, Sampler, SampleRequest
 from semcal.registry import Catalogue, check_name
-from semcal.rows import AnswerKind, Row, RowsAt
+from semcal.rows import QUESTION_PROBE, AnswerKind, Row, RowsAt
 from semcal.steps import Stage, Step, WorkerState, run_stages
 from semcal.store import Store
 from semcal.workers import Progress, SerialExecutor
@@ -34,6 +34,8 @@ STATED_NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\.?")
 #: Number of questions whose values are stored together.
 BLOCK = 64
 NONE_OF_THESE = "none of these"
+#: Share of the layers before the hidden state of a question.
+DEPTH = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Assessment:
 
 Ask = Callable[[Sampler, Sequence[Assessment]], list[float | None]]
 """Return the value of each answer, in [0, 1]; None for a failure."""
+Value: TypeAlias = "float | list[float] | None"
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,18 @@ class Signal:
 
     name: str
     features: tuple[Feature, ...]
-    ask: Ask | None = None  # None: read from the samples
+    #: Returns the values; None for values that are read from the samples.
+    ask: Callable[[Sampler, Sequence[Assessment]], Sequence[Value]] | None = None
     reads_letters: bool = False  # needs log-probabilities of the first token of an answer
+    reads_states: bool = False  # needs hidden states, which only local models have
 
     def check(self, model: Sampler) -> None:
         """Raise UsageError if the model cannot provide the signal."""
+        if self.reads_states and not model.capabilities.states:
+            raise UsageError(
+                f"--signal {self.name}: {model.name} is a server, which provides no hidden states. Load the "
+                "checkpoint with --model DIR, or use --signal verbalised"
+            )
         if self.reads_letters and not model.capabilities.next_tokens:
             raise UsageError(
                 f"--signal {self.name}: {model.name} does not provide log-probabilities of option letters. "
@@ -228,6 +238,16 @@ def parse_stated(text: str) -> float | None:
     return number if "." in stated[1] and not stated[2] and number <= 1 else number / 100
 
 
+def read_states(model: Sampler, assessments: Sequence[Assessment]) -> list[list[float] | None]:
+    """Return the hidden state of each question; None if the prompt is too long."""
+    reader = cast("LanguageModel", model)
+    prompts = [Prompt(item.row.id, model.encode(item.turns), item.turns) for item in assessments]
+    long = {error.question_id for error in reader.invalid_prompts(prompts, [[()]] * len(prompts))}
+    fitting = [prompt for prompt in prompts if prompt.question_id not in long]
+    states = dict(zip((prompt.question_id for prompt in fitting), reader.prompt_states(fitting, DEPTH)))
+    return [states.get(prompt.question_id) for prompt in prompts]
+
+
 def register_signal(name: str, ask: Ask, *, reads_letters: bool = False) -> None:
     """Register a signal of one feature: the value, in [0, 1], that `ask` returns for each answer.
 
@@ -244,6 +264,15 @@ def register_signal(name: str, ask: Ask, *, reads_letters: bool = False) -> None
 register_signal("self-assessment", ask_self_assessment, reads_letters=True)
 register_signal("p-true", ask_p_true, reads_letters=True)
 register_signal("verbalised", ask_verbalised)
+#: The calibration computes the value from the state (`semcal.calibration.question_probe`).
+SIGNALS.register(
+    Signal(
+        QUESTION_PROBE,
+        (Feature(QUESTION_PROBE, lambda _: None, is_share=True),),
+        read_states,
+        reads_states=True,
+    )
+)
 SIGNALS.register(
     Signal(
         "token-scores",
@@ -311,7 +340,7 @@ def add_signals(
         return rows
     step = SignalStep(tuple(signal.name for signal in asked), prompt)
     stage = Stage((step,), {"model": model.revision, "prompt": prompt.hash(model)} if keep else {})
-    values: dict[tuple[str, str], Mapping[str, float | None]] = {}
+    values: dict[tuple[str, str], Mapping[str, Value]] = {}
     added = dict(rows)
     for t in [next(iter(rows))] if temperatures is None else temperatures:
         answered = answered_rows({t: rows[t], **rows}, kind)

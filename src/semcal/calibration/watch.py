@@ -7,7 +7,6 @@ watch compares new labels with these labels.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -41,6 +40,10 @@ RANGES = {"all": (0.0, 1.0), **BANDS, **{name: (low, high) for name, (*_, low, h
 MOST_OBSERVED = 5000
 #: Minimum number of labeled answers in a bin of the watch on questions; there are at most 20 bins.
 LIKE, MOST_LIKE = 10, 20
+#: Number of random numbers that are made together.
+STEPS = 1000
+#: Number of replies or labels of a log that are added together.
+BATCH = 10_000
 WatchName = Literal["risk", "calibration", "questions"]
 
 
@@ -98,6 +101,7 @@ class PromiseWatch:
     risks: tuple[tuple[float, float], ...] = ()
     edges: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    last_reply: int = 0  # place of the last reply with a probability that was read from the log
     last_label: int = 0  # place of the last read label in the log
     n_strikes: int = 0  # number of earlier strikes in the log
     begun: dict[WatchName, SequentialTest] = field(default_factory=dict)  # tests before any outcome
@@ -146,48 +150,58 @@ class PromiseWatch:
         bins = edges.tolist(), counts.tolist()
         return cls(tests, risk, tuple(risks.items()), *bins, begun=deepcopy(tests))
 
-    def update(self, reply: LabelledReply) -> None:
-        """Add the label of a reply, in order of arrival."""
-        p, correct = reply.probability, float(reply.correct)
-        if not reply.abstained and (risk := self._risk_of(reply)) is not None:
-            self.tests["risk"].update({"answered": 1 - correct}, risk)
-        if p is not None:
-            test = self.tests["calibration"]
-            test.update({name: correct for name in test.groups if is_within(p, *RANGES[name])}, p)
+    def update(self, *replies: LabelledReply) -> None:
+        """Add the labels of replies, in order of arrival."""
+        correct = np.array([reply.correct for reply in replies], float)
+        risks = np.array([self._risk_of(reply) for reply in replies], float)
+        if (promised := ~np.isnan(risks)).any():
+            self.tests["risk"].update({"answered": 1 - correct[promised]}, risks[promised])
+        p = np.array([reply.probability for reply in replies], float)
+        p, correct = p[known := ~np.isnan(p)], correct[known]
+        test = self.tests["calibration"]
+        test.update({name: np.where(is_within(p, *RANGES[name]), correct, np.nan) for name in test.groups}, p)
 
     def _risk_of(self, reply: LabelledReply) -> float | None:
-        """Return the promised risk of a reply, if it was answered, None without a promise."""
+        """Return the promised risk of a reply, None without a promise or if it abstained."""
+        if reply.abstained:
+            return None
         if self.risk is not None:
             covered = reply.probability is not None or reply.threshold is not None
             return self.risk if covered else None
         return next((risk for threshold, risk in self.risks if threshold == reply.threshold), None)
 
-    def observe(self, probability: float) -> None:
-        """Add the probability of a reply, labeled or not.
+    def observe(self, *probabilities: float) -> None:
+        """Add the probabilities of replies, labeled or not.
 
-        Its p value among earlier probabilities, including the calibration's, is uniform and independent if
-        all are exchangeable; random numbers break ties.
+        The p value of a probability among earlier ones, including the calibration's, is uniform and
+        independent if all are exchangeable; random numbers break ties.
         """
-        if "questions" not in self.tests:
+        if "questions" not in self.tests or not probabilities:
             return
-        rounded = float(np.round(probability, DECIMALS))
-        test, place = self.tests["questions"], bisect_right(self.edges, rounded)
-        self.counts[place] += 1
-        u = float(uniforms(0, "questions", m=1, steps=1, first=test.n)[0, 0])
-        p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)
-        test.update({"level": p_value, "spread": abs(2 * p_value - 1)}, 0.5)
+        test, at = self.tests["questions"], np.arange(len(probabilities))
+        places = np.searchsorted(self.edges, np.round(probabilities, DECIMALS), "right")
+        counts = self.counts + np.cumsum(places[:, None] == np.arange(len(self.counts)), axis=0)  # (N, bins)
+        self.counts = counts[-1].tolist()
+        first, skipped = divmod(test.n, STEPS)
+        m = 1 + (skipped + len(at)) // STEPS
+        u = uniforms(0, "questions", m=m, steps=STEPS, first=first).ravel()[skipped : skipped + len(at)]
+        up_to, same = np.cumsum(counts, axis=1), counts[at, places]
+        p_values = (up_to[at, places] - (1 - u) * same) / up_to[:, -1]
+        test.update({"level": p_values, "spread": abs(2 * p_values - 1)}, np.full(len(at), 0.5))
 
     def leave_out_questions(self) -> None:
         """Remove the test of questions: with a fallback, probabilities of abstained replies are missing."""
         self.tests.pop("questions", None)
 
     def read(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
-        """Add replies by these calibrations from a log, and their labels (or audited labels)."""
+        """Add new replies by these calibrations from a log, and their labels (or audited labels)."""
         if log.n_routes > 1:
             self.leave_out_questions()
-        for probability in log.probabilities(calibrations):
-            self.observe(probability)
-        self.n_strikes = log.n_strikes
+        replies = log.probabilities(calibrations, after=self.last_reply)
+        while batch := list(islice(replies, BATCH)):
+            numbers, probabilities = zip(*batch)
+            self.observe(*probabilities)
+            self.last_reply = numbers[-1]
         self.read_labels(log, calibrations, audited=audited)
 
     def read_labels(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
@@ -199,9 +213,10 @@ class PromiseWatch:
         if n_strikes != self.n_strikes:
             labeled: list[WatchName] = [name for name in self.tests if name != "questions"]
             watch = replace(self, tests={name: deepcopy(self.begun[name]) for name in labeled}, last_label=0)
-        for reply in log.labelled(calibrations, audited=audited, after=watch.last_label):
-            watch.update(reply)
-            watch.last_label = reply.number
+        labelled = log.labelled(calibrations, audited=audited, after=watch.last_label)
+        while replies := list(islice(labelled, BATCH)):
+            watch.update(*replies)
+            watch.last_label = replies[-1].number
         if watch is not self:
             self.last_label, self.n_strikes = watch.last_label, n_strikes
             for name, test in watch.tests.items():
@@ -249,6 +264,5 @@ class PromiseWatch:
 def find_shift(calibration: Calibration, probabilities: Iterable[float | None]) -> str | None:
     """Return the advice of `PromiseWatch.shift` for the first probabilities of a file, or None."""
     watch = PromiseWatch.of(calibration)
-    for probability in islice((p for p in probabilities if p is not None), MOST_OBSERVED):
-        watch.observe(probability)
+    watch.observe(*islice((p for p in probabilities if p is not None), MOST_OBSERVED))
     return watch.shift

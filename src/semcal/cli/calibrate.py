@@ -165,7 +165,7 @@ class CalibrateOptions:
         "--signal",
         metavar="NAME",
         help="Judgment of the model on its answer that is used as a feature: self-assessment, p-true, "
-        "verbalised or token-scores; may be repeated.",
+        "verbalised, token-scores or question-probe; may be repeated.",
     )
     recalibrator: str | None = opt.RARE_RECALIBRATOR
     temperatures: list[float] | None = setting(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from semcal.cli.row_streams import BadRows, good_rows, open_rows
 from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
-from semcal.reply_log import LabelChoice, LabelledReply, LoggedLabel, ReplyLog, reading_logs
+from semcal.reply_log import PAGE, LabelChoice, LabelledReply, LoggedLabel, ReplyLog, reading_logs
 from semcal.rows import Row
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def command(
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_any_calibration(calibration)
     watch = PromiseWatch.of(learnt, risk=risk, alpha=alpha)
-    for test in watch.tests.values():
+    for test in watch.tests.values() if plot is not None else ():
         test.kept = math.inf
     with BadRows() as bad:
         if all(file != "-" and is_database(Path(file)) for file in files):
@@ -87,12 +88,11 @@ def command(
                 f"{other}: several files must all be logs of semcal serve. Pass a single file of rows."
             )
         else:
-            limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
             scored = learnt if isinstance(learnt, Calibration) and learnt.score is not None else None
             rows = good_rows(_open(files[0], columns, scored), bad)
-            for row in rows if scored is None else _measured(rows, scored):
-                _take(row, watch, limit, labeled, audited=audited)
-            if again := labeled.total() - len(labeled):
+            measured = rows if scored is None else _measured(rows, scored)
+            limit = None if learnt is None else learnt.limit
+            if again := take_rows(measured, watch, limit, audited=audited):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
     alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
@@ -124,37 +124,46 @@ def _read_logs(
     if calibration is None:
         info("monitor: without --calibration DIR probabilities count as exact, and no promised risk is known")
     with reading_logs(paths) as log:
-        labels = log.calibrations()
-        ids = tuple(labels) if calibration is None else (calibration.id,)
+        names = log.calibrations()
+        ids = tuple(names) if calibration is None else (calibration.id,)
         if len(ids) > 1 and calibration is None:
             raise UsageError(
                 f"{' and '.join(map(str, paths))} has replies by the calibrations {', '.join(ids)}, each "
                 "with its own promise; pass one of them (--calibration)"
             )
-        if others := sum(count for name, count in labels.items() if name not in ids):
-            info(f"monitor: {others} labels are of replies by other calibrations, and do not count")
+        others = [name for name in names if name not in ids]
+        if others and (n_others := log.n_labels(others)):
+            info(f"monitor: {n_others} labels are of replies by other calibrations, and do not count")
         watch.read(log, ids, audited=audited)
 
 
-def _take(
-    row: Row, watch: PromiseWatch, limit: float | None, labeled: Counter[str], *, audited: bool
-) -> None:
-    """Take a row of a file; without a threshold in the row, `limit` decided.
+def take_rows(rows: Iterable[Row], watch: PromiseWatch, limit: float | None, *, audited: bool = False) -> int:
+    """Add rows of a file to the watch; `limit` is the threshold of rows without one.
 
-    For equal question, context and answer, the first label counts; `labeled` holds earlier ones.
+    For equal question, context and answer, the first label counts. Return the number of later labels.
     """
-    values, marked = row.json, bool(row.json.get("audited"))
-    probability, threshold = _number(values["confidence"]), _number(values.get("threshold", limit))
-    if probability is not None:
-        watch.observe(probability)
-    if values.get("correct") is not None and (marked or not audited):
-        content = [values.get(name) for name in ("question", "messages", "context", "answer")]
-        if content[3] is not None and (content[0] or content[1]):
-            labeled[subject := dumps(content)] += 1
-            if labeled[subject] > 1:
-                return
-        answered = (probability, threshold, bool(values.get("abstained")))
-        watch.update(LabelledReply(str(values.get("id")), *answered, bool(values["correct"]), marked))
+    left, labeled = iter(rows), Counter[str]()
+    while batch := list(islice(left, PAGE)):
+        values = [row.json for row in batch]
+        watch.observe(*(float(row["confidence"]) for row in values if row["confidence"] is not None))
+        labels = (row for row in values if row.get("correct") is not None)
+        used = (row for row in labels if row.get("audited") or not audited)
+        watch.update(*(_reply(row, limit) for row in used if _is_first(row, labeled)))
+    return labeled.total() - len(labeled)
+
+
+def _is_first(row: Mapping[str, Any], labeled: Counter[str]) -> bool:
+    """Count the label of a row; return whether no earlier label is of equal question, context and answer."""
+    content = [row.get(name) for name in ("question", "messages", "context", "answer")]
+    if content[3] is None or not (content[0] or content[1]):
+        return True
+    labeled[subject := dumps(content)] += 1
+    return labeled[subject] == 1
+
+
+def _reply(row: Mapping[str, Any], limit: float | None) -> LabelledReply:
+    answered = (_number(row["confidence"]), _number(row.get("threshold", limit)), bool(row.get("abstained")))
+    return LabelledReply(str(row.get("id")), *answered, bool(row["correct"]), bool(row.get("audited")))
 
 
 def _number(value: Any) -> float | None:

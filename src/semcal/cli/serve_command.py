@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -162,6 +163,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """
     try:
         from semcal.serve.endpoints import HttpServer, listening
+        from semcal.serve.watch_file import store_watch
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
@@ -169,7 +171,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         raise MissingExtraError(package, "serve", "semcal serve") from error
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
-        service = _service(options, server, settings)
+        service, as_read = _service(options, server, settings)
         host, port = bound.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
@@ -184,6 +186,8 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
         sys.stderr.flush()
         os._exit(0)  # without the questions in work
+    if as_read is not None and service.label_log is not None:
+        store_watch(as_read, service.calibration, service.label_log.path)
     info("serve: stopped; all requests are answered")
     return 0
 
@@ -199,8 +203,10 @@ def _settings(options: ServeOptions) -> ServeSettings:
     return ServeSettings(**chosen, answers=not options.no_answers, keys=keys, label_keys=label_keys)
 
 
-def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
-    """Return the model with its calibration."""
+def _service(
+    options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings
+) -> tuple[Service, PromiseWatch | None]:
+    """Return the model with its calibration, and the watch as it has read the log."""
     from semcal.calibration.calibration import Calibration
     from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
@@ -221,17 +227,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "--model and --calibration require each other, since a calibration holds for one model. Run "
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
-    if options.log is None and (options.audit or options.label_log):
-        option = "--audit" if options.audit else "--label-log"
-        raise UsageError(f"{option} requires a log of replies; pass --log FILE")
-    if options.log and options.label_log and options.log.resolve() == options.label_log.resolve():
-        raise UsageError(
-            f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
-        )
-    log = None if options.log is None else ReplyLog(options.log)
-    label_log = None if options.label_log is None else ReplyLog(options.label_log)
-    if log is not None and label_log is not None:  # which may lack rows of this log
-        label_log.take_over(log.path)
+    log, label_log, watch = _logs(options, calibration)
     own = ("few_shot", "system", "template", "max_new_tokens")
     prompt = {name: getattr(options, name) for name in own}
     uq: AnswerSource
@@ -247,9 +243,9 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    watch = None if log is None else _watch(label_log or log, calibration)
+    as_read = deepcopy(watch)
     fallback, examples = _fallback(options, server), _examples(options.calibration)
-    return Service(
+    service = Service(
         *(uq, settings),
         names=names,
         fallback=fallback,
@@ -258,6 +254,35 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         watch=watch,
         examples=examples,
     )
+    return service, as_read
+
+
+def _logs(
+    options: ServeOptions, calibration: Calibration | FieldCalibration
+) -> tuple[ReplyLog | None, ReplyLog | None, PromiseWatch | None]:
+    """Return the open logs, and the watch with the labels of the calibration's own replies."""
+    from semcal.serve.watch_file import load_watch
+
+    if options.log is None:
+        if options.audit or options.label_log:
+            option = "--audit" if options.audit else "--label-log"
+            raise UsageError(f"{option} requires a log of replies; pass --log FILE")
+        return None, None, None
+    if options.label_log and options.log.resolve() == options.label_log.resolve():
+        raise UsageError(
+            f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
+        )
+    watch = load_watch(calibration, options.label_log or options.log)
+    log = ReplyLog(options.log)
+    label_log = None if options.label_log is None else ReplyLog(options.label_log)
+    if label_log is not None:
+        label_log.take_over(log.path)  # it may lack rows of this log
+    watch.read(label_log or log, (calibration.id,))
+    if watch.shift is not None:
+        info(f"serve: {watch.shift}")
+    if watch.alarm:
+        info(f"serve: the labels in {(label_log or log).path} raise an alarm; docs/alarm.md lists remedies")
+    return log, label_log, watch
 
 
 def _of_documents(
@@ -331,19 +356,6 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     calibration = opt.open_calibration(options.fallback_calibration)
     second = replace(options, model=options.fallback, equivalence=None, answer_format=None)
     return _with_calibration(second, server, calibration, options.model)
-
-
-def _watch(log: ReplyLog, calibration: Calibration | FieldCalibration) -> PromiseWatch:
-    """Return the watch on the promise, with the labels in the log of the calibration's own replies."""
-    from semcal.calibration.watch import PromiseWatch
-
-    watch = PromiseWatch.of(calibration)
-    watch.read(log, (calibration.id,))
-    if watch.shift is not None:
-        info(f"serve: {watch.shift}")
-    if watch.alarm:
-        info(f"serve: the labels in {log.path} raise an alarm; docs/alarm.md lists remedies")
-    return watch
 
 
 @contextmanager

@@ -149,6 +149,8 @@ class Argument:
 
 
 def _cell(value: Any) -> Any:
+    if (schema_of := getattr(value, "model_json_schema", None)) is not None:  # pydantic
+        return schema_of() if isinstance(value, type) else value.model_dump(mode="json")
     missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     return None if missing else json_value(value)
 

@@ -67,7 +67,7 @@ CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 #: The normal forms of values that are compared many times: samples repeat them.
 _form = lru_cache(maxsize=4096)(normal_form)
-_NUMBER = re.compile(r"(-?)[$€£¥₹]?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
+_NUMBER = re.compile(r"(-?)(?:[$€£¥₹]|[a-z]{2,3} ?)?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -201,7 +201,8 @@ class Node:
     def _read_leaf(self, value: JsonValue, place: str) -> JsonValue:
         if isinstance(value, str):
             if "string" not in self.types and {"number", "integer"} & {*self.types}:
-                value = _number(value)
+                number = _number(value)
+                value = value if number is None else number
             elif self.rules.get("format") == "date" and _DATE.fullmatch(form := normal_form(value)):
                 value = form
         found = {str: "string", bool: "boolean", int: "number", float: "number"}.get(type(value))

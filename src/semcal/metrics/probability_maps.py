@@ -33,8 +33,9 @@ SUPPORT, DECIMALS = 10, 9
 SLIGHT = 0.02
 #: Weight of half the squared norm of the slopes, added to the summed log loss.
 RIDGE = 3.0
-#: Weight of half the squared distance of the slope of a move from 1: a normal prior with deviation 0.5.
-NEAR_ONE = 4.0
+#: Weight of half the squared logarithm of the slope b of a move: a normal prior with deviation 0.5. Slopes b
+#: and 1/b are equally likely, since a move back has the slope 1/b. The logarithm is at most `STEEP`.
+NEAR_ONE, STEEP = 4.0, 5.0
 #: Probabilities are kept from 0 and 1 by this before their logit is taken.
 INSIDE = 1e-9
 #: Newton's method stops if no slope of the loss is above `FLAT`, or after `STEPS` steps.
@@ -78,39 +79,49 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
     """
     mean, scale = values.mean(0), values.std(0)
     scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
-    slopes, intercept = _fit_slopes((values - mean) / scale, correct, directions, RIDGE, at=0.0)
+    slopes, intercept = fit_slopes((values - mean) / scale, correct, directions, RIDGE)
     return slopes / scale, np.array([intercept - (slopes / scale) @ mean])
 
 
-def _fit_slopes(
-    values: Floats, correct: Floats, directions: Floats, ridge: float, *, at: float
-) -> tuple[Floats, float]:
-    """Fit slopes (F,), whose prior is centered `at` a value, and an intercept without a prior."""
-    right = correct.sum()
-    if right in (0, len(correct)):  # no finite intercept fits outcomes of one kind
-        correct = np.full(len(correct), (right + 1) / (len(correct) + 2))
+def fit_slopes(values: Floats, correct: Floats, directions: Floats, ridge: float) -> tuple[Floats, float]:
+    """Fit slopes (F,) of values (N, F) with this weight of half their squared norm, and an intercept."""
     x = np.column_stack([values, np.ones(len(values))])
-    weights = np.append(np.full(values.shape[1], ridge), 0.0)
+    correct, weights = _of_both_kinds(correct), np.append(np.full(len(directions), ridge), 0.0)
 
     def loss(theta: Floats) -> tuple[float, Floats, Floats]:
-        score, away = x @ theta, theta - at
-        q = _expit(score)
-        value = (np.logaddexp(0, score) - correct * score).sum() + (weights * away**2).sum() / 2
-        curvature = (x.T * (q * (1 - q))) @ x + np.diag(weights)
-        return float(value), (q - correct) @ x + weights * away, curvature
+        return _log_loss(x @ theta, x, theta, correct, weights)
 
-    center = _logit(correct.mean()) - at * values.mean(axis=0).sum()  # elsewhere the loss may be flat
-    start = np.append(np.full(len(directions), at), center)
+    start = np.append(np.zeros(len(directions)), _logit(correct.mean()))  # elsewhere the loss may be flat
     low = np.append(np.where(directions > 0, 0.0, -np.inf), -np.inf)
     high = np.append(np.where(directions < 0, 0.0, np.inf), np.inf)
     theta = _least(loss, start, low, high)
     return theta[:-1], float(theta[-1])
 
 
+def _of_both_kinds(correct: Floats) -> Floats:
+    """Return the outcomes, or a constant for outcomes of one kind, which no finite intercept fits."""
+    right, n = correct.sum(), len(correct)
+    return np.full(n, (right + 1) / (n + 2)) if right in (0, n) else correct
+
+
+def _log_loss(
+    score: Floats, slopes: Floats, theta: Floats, correct: Floats, weights: Floats
+) -> tuple[float, Floats, Floats]:
+    """Penalized log loss of scores (N,), its gradient, and its expected curvature.
+
+    `slopes` (N, F) are the derivatives of the scores by the parameters (F,), and `weights` (F,) those of half
+    the squares of the parameters.
+    """
+    q = expit(score)
+    value = (np.logaddexp(0, score) - correct * score).sum() + (weights * theta**2).sum() / 2
+    curvature = (slopes.T * (q * (1 - q))) @ slopes + np.diag(weights)
+    return float(value), (q - correct) @ slopes + weights * theta, curvature
+
+
 def _least(
     loss: Callable[[Floats], tuple[float, Floats, Floats]], theta: Floats, low: Floats, high: Floats
 ) -> Floats:
-    """Minimize a strictly convex loss within bounds, given its gradient and curvature.
+    """Minimize a loss within bounds, given its gradient and a positive curvature.
 
     Projected Newton steps (Bertsekas 1982, doi:10.1137/0320018) are halved until the loss falls. L-BFGS-B
     takes ten times as long, and 0.4 s to import.
@@ -133,7 +144,7 @@ def _least(
     return theta
 
 
-def _expit(x: Floats) -> Floats:
+def expit(x: Floats) -> Floats:
     """1 / (1 + exp(-x)), without `scipy.special`, which takes 0.3 s to import."""
     e = np.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, e, 1.0) / (1 + e))
@@ -144,7 +155,7 @@ def _logit(p: Floats) -> Floats:
 
 
 def _predict_logistic(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
-    return _expit(values @ parameters["slopes"] + parameters["intercept"])
+    return expit(values @ parameters["slopes"] + parameters["intercept"])
 
 
 def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
@@ -374,8 +385,8 @@ class ProbabilityMap:
 class Move:
     """A change of probabilities for new data: logit p becomes a + b logit p, within cap and floor.
 
-    The labels of the new data fit the intercept a and the slope b ≥ 0 by penalized maximum likelihood, with a
-    normal prior of b at 1 (Cox 1958, Two further applications of a model for binary regression, Biometrika
+    The labels of the new data fit the intercept a and the slope b > 0 by penalized maximum likelihood, with a
+    normal prior of ln b at 0 (Cox 1958, Two further applications of a model for binary regression, Biometrika
     45).
     """
 
@@ -386,13 +397,21 @@ class Move:
     @classmethod
     def of(cls, p: Floats, correct: Floats) -> Move:
         """Fit the move of probabilities (N,) to outcomes (N,)."""
-        (slope,), intercept = _fit_slopes(_inner_logit(p)[:, None], correct, np.ones(1), NEAR_ONE, at=1.0)
-        bare = cls(intercept, float(slope))
+        x, outcomes, bound = _inner_logit(p), _of_both_kinds(correct), np.array([STEEP, np.inf])
+
+        def loss(theta: Floats) -> tuple[float, Floats, Floats]:
+            scaled = np.exp(theta[0]) * x
+            slopes = np.column_stack([scaled, np.ones(len(x))])
+            return _log_loss(scaled + theta[1], slopes, theta, outcomes, np.array([NEAR_ONE, 0.0]))
+
+        start = np.array([0.0, float(_logit(outcomes.mean()) - x.mean())])
+        log_slope, intercept = _least(loss, start, -bound, bound)
+        bare = cls(float(intercept), float(np.exp(log_slope)))
         return replace(bare, support=Support.of(bare.apply(p), correct))
 
     def apply(self, p: Floats) -> Floats:
         """Return the moved probabilities (N,)."""
-        moved = _expit(self.intercept + self.slope * _inner_logit(p))
+        moved = expit(self.intercept + self.slope * _inner_logit(p))
         return moved if self.support is None else self.support.clip(moved)
 
 
@@ -535,7 +554,7 @@ def predict_out_of_fold(
     """
     correct = labelled[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
-    for number, (fitted, held_out) in enumerate(_parts(correct, groups, seed)):
+    for number, (fitted, held_out) in enumerate(fold_masks(correct, groups, seed)):
         part = [kind_labelled.part(fitted) for kind_labelled in labelled]
         of_part = None if groups is None else groups[fitted]
         kind, choices = choose_answers(part, groups=of_part, seed=seed + number, repeats=1)
@@ -547,15 +566,15 @@ def predict_out_of_fold(
 def move_out_of_fold(p: Floats, correct: Floats, *, groups: Groups | None = None, seed: int = 0) -> Floats:
     """Return probabilities (N,) moved by the labels of the other folds of :func:`predict_out_of_fold`."""
     moved = np.empty(len(p))
-    for fitted, held_out in _parts(correct, groups, seed):
+    for fitted, held_out in fold_masks(correct, groups, seed):
         moved[held_out] = Move.of(p[fitted], correct[fitted]).apply(p[held_out])
     return moved
 
 
-def _parts(
+def fold_masks(
     correct: Floats, groups: Groups | None, seed: int
 ) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Return the masks of fitted and held-out questions of each fold; both are all with too few groups."""
+    """Return the masks of fitted and held-out questions of each fold; all of them with too few groups."""
     if _units(correct, groups) < FOLDS:
         every = np.ones(len(correct), bool)
         return [(every, every)]

@@ -10,8 +10,12 @@ of Lan and Wittes 1988, doi:10.2307/2531870.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import erfc
 
 from semcal.arrays import Floats
 
@@ -47,8 +51,7 @@ class EProcess:
     Examples
     --------
     >>> process = EProcess(ABOVE)
-    >>> for _ in range(10):
-    ...     process.update(1.0, 0.5)
+    >>> log_e = process.update(np.ones(10), np.full(10, 0.5))
     >>> round(process.log_e, 2)
     2.57
     """
@@ -65,27 +68,34 @@ class EProcess:
             self.log_stakes = [-math.inf] * len(self.odds)
             self._start()
 
-    def update(self, outcome: float, mean: float) -> None:
-        """Settle the bets on an outcome with its stated mean."""
-        if self.n and self.n % EVERY == 0:
-            self._start()
-        self.n += 1
-        self.outcome_sum += outcome
-        self.mean_sum += mean
-        for place, odds in enumerate(self.odds):
-            gain = odds - 1
-            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * mean)
+    def update(self, outcomes: ArrayLike, means: ArrayLike) -> Floats:
+        """Settle the bets on outcomes (N,) with their stated means; return `log_e` after each of them."""
+        x, p = np.atleast_1d(outcomes, means)
+        gains = np.array(self.odds)[:, None] - 1
+        log_stakes, log_reserves = np.log1p(gains * x) - np.log1p(gains * p), np.empty(len(x))
+        first = 0
+        while first < len(x):
+            if self.n and self.n % EVERY == 0:
+                self._start()
+            part = slice(first, first := min(first + EVERY - self.n % EVERY, len(x)))
+            log_stakes[:, part.start] += self.log_stakes
+            self.log_stakes = np.cumsum(log_stakes[:, part], axis=1, out=log_stakes[:, part])[:, -1].tolist()
+            log_reserves[part] = math.log(self.reserve)
+            self.n += part.stop - part.start
+        self.outcome_sum = float(_running_sum(self.outcome_sum, x)[-1])
+        self.mean_sum = float(_running_sum(self.mean_sum, p)[-1])
+        log_e: Floats = np.logaddexp.reduce([log_reserves, *log_stakes])
+        return log_e
 
     def _start(self) -> None:
         part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
         self.reserve -= part
-        share = math.log(part / len(self.odds))
-        self.log_stakes = [_log_sum((stake, share)) for stake in self.log_stakes]
+        self.log_stakes = np.logaddexp(self.log_stakes, math.log(part / len(self.odds))).tolist()
 
     @property
     def log_e(self) -> float:
         """The logarithm of the e-value (the capital)."""
-        return _log_sum((math.log(self.reserve), *self.log_stakes))
+        return float(np.logaddexp.reduce([math.log(self.reserve), *self.log_stakes]))
 
 
 @dataclass
@@ -115,27 +125,33 @@ class LabelComparison:
         variance = (float((p * (1 - p)).sum()) + ADDED_VARIANCE) / len(p) ** 2
         return cls(side, share, float((p - correct).mean()), variance)
 
-    def update(self, outcome: float, mean: float) -> None:
-        """Add an outcome and its probability."""
-        self.n += 1
-        self.outcome_sum += outcome
-        self.mean_sum += mean
-        self.variance_sum += mean * (1 - mean)
-        excess = self.side * ((self.mean_sum - self.outcome_sum) / self.n - self.excess)
-        value = excess * math.sqrt(self.variance) / (self.variance + self.variance_sum / self.n**2)
-        self.largest = max(self.largest, value)
+    def update(self, outcomes: ArrayLike, means: ArrayLike) -> Floats:
+        """Add outcomes (N,) and their probabilities; return `log_e` after each of them."""
+        x, p = np.atleast_1d(outcomes, means)
+        n = np.arange(self.n + 1, self.n + len(x) + 1)
+        outcome_sums, mean_sums = _running_sum(self.outcome_sum, x), _running_sum(self.mean_sum, p)
+        variance_sums = _running_sum(self.variance_sum, p * (1 - p))
+        excess = self.side * ((mean_sums - outcome_sums)[1:] / n - self.excess)
+        values = excess * math.sqrt(self.variance) / (self.variance + variance_sums[1:] / n**2)
+        largest = np.maximum.accumulate(np.append(self.largest, values))
+        self.n += len(x)
+        self.outcome_sum, self.mean_sum = float(outcome_sums[-1]), float(mean_sums[-1])
+        self.variance_sum, self.largest = float(variance_sums[-1]), float(largest[-1])
+        return self._log_e(largest[1:])
+
+    def _log_e(self, largest: ArrayLike) -> Floats:
+        p_values = np.maximum(erfc(np.asarray(largest) / math.sqrt(2)), math.exp(-LARGEST)) / self.share
+        return np.maximum(0.0, -np.log(p_values))
 
     @property
     def log_e(self) -> float:
         """The logarithm of 1 / p-value, which is valid at any time."""
-        p_value = max(math.erfc(self.largest / math.sqrt(2)), math.exp(-LARGEST)) / self.share
-        return max(0.0, -math.log(p_value))
+        return float(self._log_e(self.largest))
 
 
-def _log_sum(logarithms: Sequence[float]) -> float:
-    """Logarithm of a sum with at least one positive part."""
-    largest = max(logarithms)
-    return largest + math.log(math.fsum(math.exp(part - largest) for part in logarithms))
+def _running_sum(start: float, values: Floats) -> Floats:
+    """Return the sums (N + 1,) before and after each value (N,), added one by one as in smaller batches."""
+    return np.cumsum(np.append(start, values))
 
 
 @dataclass
@@ -157,20 +173,39 @@ class SequentialTest:
     every: int = 1
     kept: float = KEPT
 
-    def update(self, outcomes: Mapping[str, float], mean: float) -> None:
-        """Add the outcome to each of its groups."""
-        self.n += 1
-        for group, outcome in outcomes.items():
-            self.groups[group].update(outcome, mean)
-        log_e = self.log_e
-        if self.alarm_at is None and log_e >= -math.log(self.alpha):
-            self.alarm_at = self.n
-        if self.notice_at is None and log_e >= -math.log(NOTICE * self.alpha):
-            self.notice_at = self.n
-        if self.n % self.every == 0:
-            self.course.append(log_e)
-        if len(self.course) == self.kept:
-            self.course, self.every = self.course[1::2], 2 * self.every
+    def update(self, outcomes: Mapping[str, ArrayLike], means: ArrayLike) -> None:
+        """Add outcomes (N,) with their stated means to each of their groups; NaN if not in the group."""
+        means = np.atleast_1d(means)
+        log_e = []
+        for name, group in self.groups.items():
+            of_group, start = np.atleast_1d(outcomes.get(name, np.full(len(means), np.nan))), group.log_e
+            inside = ~np.isnan(of_group)
+            after = group.update(of_group[inside], means[inside])
+            log_e.append(np.append(start, after)[np.cumsum(inside)])
+        together = self._together(np.array(log_e))
+        if self.alarm_at is None:
+            self.alarm_at = self._first(together, self.alpha)
+        if self.notice_at is None:
+            self.notice_at = self._first(together, NOTICE * self.alpha)
+        for value in together.tolist():
+            self.n += 1
+            if self.n % self.every == 0:
+                self.course.append(value)
+            if len(self.course) == self.kept:
+                self.course, self.every = self.course[1::2], 2 * self.every
+
+    def _first(self, log_e: Floats, level: float) -> int | None:
+        """Return the number of the first new outcome with an e-value of 1 / `level`, None without one."""
+        reached = np.flatnonzero(log_e >= -math.log(level))
+        return self.n + 1 + int(reached[0]) if len(reached) else None
+
+    def _together(self, log_e: Floats) -> Floats:
+        """Return the logarithm of the e-value (N,) from those of all groups (G, N)."""
+        together: Floats = log_e.max(axis=0)
+        if len(log_e) > 1 and not isinstance(next(iter(self.groups.values())), LabelComparison):
+            of_bands = np.logaddexp.reduce(log_e[1:]) - math.log(len(log_e) - 1)
+            together = np.logaddexp(log_e[0], of_bands) - math.log(2)
+        return together
 
     @property
     def alarm(self) -> bool:
@@ -185,12 +220,7 @@ class SequentialTest:
     @property
     def log_e(self) -> float:
         """The logarithm of the e-value."""
-        first, *bands = (process.log_e for process in self.groups.values())
-        if not bands:
-            return first
-        if isinstance(next(iter(self.groups.values())), LabelComparison):
-            return max(first, *bands)
-        return _log_sum([first, *(log_e - math.log(len(bands)) for log_e in bands)]) - math.log(2)
+        return float(self._together(np.array([[group.log_e] for group in self.groups.values()]))[0])
 
     @property
     def e_value(self) -> float:

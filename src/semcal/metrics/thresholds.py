@@ -423,7 +423,7 @@ def _bet_on_groups(
         best = np.clip(-mean / (square + 1e-12), 0.02 / largest, 0.95 / largest)[:, first - 1 :]
         stakes = np.minimum(STAKES[:, None, None] * best, 0.97 / largest)
         capital = np.log1p(-stakes * losses[:, first:]).sum(2)
-        mean_capital = scipy.special.logsumexp(capital, axis=0) - math.log(len(STAKES))
+        mean_capital = np.logaddexp.reduce(capital, axis=0) - math.log(len(STAKES))
         return np.asarray(mean_capital >= -math.log(promise.delta))
 
     passes = rejects(np.full(len(grid), promise.risk))

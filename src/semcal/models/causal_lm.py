@@ -325,6 +325,14 @@ class CausalLanguageModel:
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
         return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
 
+    def prompt_states(self, prompts: Sequence[Prompt], depth: float) -> list[list[float]]:
+        """Return the hidden state of the last token of each prompt after a share `depth` of the layers.
+
+        The numbers have four significant digits. Each prompt runs alone.
+        """
+        states = (self.network.state_within(prompt.token_ids, depth) for prompt in prompts)
+        return [[float(f"{number:.4g}") for number in state.tolist()] for state in states]
+
     def logits(self, states: Tensor) -> Tensor:
         """Compute logits (N, V), float32, of last hidden states (N, d) with the head of the model.
 

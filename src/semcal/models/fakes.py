@@ -265,6 +265,10 @@ class FakeLanguageModel:
             torch.from_numpy(np.concatenate(states)), lengths, answers, prefix=prefix
         )
 
+    def prompt_states(self, prompts: Sequence[Prompt], depth: float) -> list[list[float]]:  # noqa: ARG002
+        """Return the logits of the first token of each answer, which are the states."""
+        return [self._state(self._question(prompt), ()).tolist() for prompt in prompts]
+
     def logits(self, states: Tensor) -> Tensor:
         """Return the states (N, V), which are the logits."""
         return states.float()

@@ -309,6 +309,9 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     ) -> FitFeatures:
         """Return last hidden states of positions that predict tokens of given answers, or of all tokens."""
 
+    def prompt_states(self, prompts: Sequence[Prompt], depth: float) -> list[list[float]]:
+        """Return the hidden state of the last token of each prompt after a share `depth` of the layers."""
+
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Compute logits (N, V), float32, of last hidden states (N, d)."""
 

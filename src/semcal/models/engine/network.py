@@ -662,6 +662,14 @@ class Network:
         return states
 
     @torch.no_grad()
+    def state_within(self, token_ids: Sequence[int], depth: float) -> Tensor:
+        """Return the hidden state (d,), float32, of the last token after a share `depth` of the layers."""
+        tokens = torch.tensor([token_ids], device=self.device)
+        output = self.model.base_model(input_ids=tokens, output_hidden_states=True, use_cache=False)
+        state: Tensor = output.hidden_states[round(depth * (len(output.hidden_states) - 1))][0, -1]
+        return state.float().cpu()
+
+    @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
         """Compute logits (N, V), float32, of states (N, d)."""
         rows, parts = self.rows_at_a_time, list[Tensor]()

@@ -1,0 +1,106 @@
+"""Probabilities on stored samples: before and after calibration, by labels and by samples of a question.
+
+`samples` prints these rows. Random questions of a set are labeled, and the map that they choose is used on
+the other questions. All figures are means over the splits; "95% floor" is the 95th percentile of the ACE of a
+calibrated model. GPT-3.5 has no texts: equal likelihoods mean equal answers, and ROUGE-L from 0.5 on means a
+correct one. "all" adds the likelihood of the answer and the confidence that the model states in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from semcal import metrics
+from semcal.calibration.features import AnsweredRow, AnswerFeatures, Feature, candidates_for
+from semcal.metrics.probability_maps import Labelled, choose_map, part_of
+
+LABELS, SPLITS, LABELS_OF_DRAWS, DRAWS = (100, 250, 500), 20, 250, (3, 5, 10)
+GPT = "gpt35_nq"
+#: Least ROUGE-L of a correct answer.
+CORRECT = 0.5
+COUNTED = ("E-SC", "entropy", "meanings")
+Graded = Callable[[str, str, int], tuple[AnswerFeatures, np.ndarray]]
+
+
+def _of_answer(key: str) -> Callable[[AnsweredRow], float | None]:
+    """Return the reader of a list of the row, at the sample that is the answer."""
+
+    def read(it: AnsweredRow) -> float | None:
+        return None if it.text is None else float(it.row[key][it.row.samples.index(it.text)])
+
+    return read
+
+
+#: Features of GPT-3.5's answers: the confidence that the model states, and the agreement with the references.
+STATED = Feature("verbalised", _of_answer("verbalised"), is_share=True)
+ROUGE = Feature("rouge", _of_answer("rouge"))
+
+
+def counted(features: AnswerFeatures) -> AnswerFeatures:
+    """Return the features that need no likelihoods and no stated confidence."""
+    return replace(features, values={name: features.values[name] for name in COUNTED}, further=())
+
+
+def graded_by_rouge(features: AnswerFeatures) -> tuple[AnswerFeatures, np.ndarray]:
+    """Return features with `ROUGE` as those that a map may read, and which answers are correct (n,)."""
+    values = dict(features.values)
+    correct = (values.pop("rouge") >= CORRECT).astype(float)
+    return replace(features, values=values, further=(STATED,)), correct
+
+
+def after_map(
+    features: AnswerFeatures, correct: np.ndarray, labels: int, splits: int | None = None
+) -> dict[str, float]:
+    """Return the figures of the share and of the calibrated probability, as means over the splits."""
+    every = Labelled(features.values, correct, candidates_for(features))
+    found: dict[str, list[float]] = {}
+    for split in range(splits or SPLITS):
+        is_labeled = np.random.default_rng([split, labels]).permutation(len(correct)) < labels
+        chosen = choose_map(*every.part(is_labeled), seed=split).map
+        test, tested = part_of(features.values, ~is_labeled), correct[~is_labeled]
+        for name, p in {"before": test["E-SC"], "after": chosen.predict(test)}.items():
+            floor = metrics.noise_floor(p, draws=100, seed=split)
+            figures = {
+                "mean confidence": p.mean(),
+                "ACE": metrics.ace(p, tested),
+                "95% floor": floor.quantile_95,
+                "AUROC": metrics.auroc(p, tested),
+                "gain": metrics.gain(p, tested),
+            }
+            for figure, value in figures.items():
+                found.setdefault(f"{figure} {name}", []).append(float(value))
+    return {name: float(np.mean(values)) for name, values in sorted(found.items())}
+
+
+def by_labels(
+    graded: Graded, names: Sequence[tuple[str, str]], splits: int | None = None
+) -> list[dict[str, Any]]:
+    """Return one row for each set with its grader, and each number of labels."""
+    rows = []
+    for (name, grader), labels in product(names, LABELS):
+        features, correct = graded(name, grader, 10)
+        figures = after_map(features, correct, labels, splits)
+        row = {"set": name, "grader": grader, "n": len(correct), "labels": labels}
+        rows.append(row | {"accuracy": float(correct.mean())} | figures)
+    return rows
+
+
+def by_samples(
+    graded: Graded, names: Sequence[tuple[str, str]], splits: int | None = None
+) -> list[dict[str, Any]]:
+    """Return one row for each set with its grader, its features, and each number of samples."""
+    rows = []
+    for (name, grader), m in product(names, DRAWS):
+        features, correct = graded(name, grader, m)
+        variants = {"counted": counted(features)} | ({"all": features} if name == GPT else {})
+        for variant, chosen in variants.items():
+            figures = after_map(chosen, correct, LABELS_OF_DRAWS, splits)
+            row = {"set": name, "grader": grader, "features": variant, "samples": m}
+            kept = ("ACE after", "AUROC after", "gain after")
+            rows.append(row | {"accuracy": float(correct.mean())} | {key: figures[key] for key in kept})
+    return rows
