@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai import pydantic_function_tool
 from pydantic import BaseModel
 from pydantic import Field as PydanticField
 
 from semcal.errors import InputError
-from semcal.fields.schema import KEYWORDS, MOST_LEAVES, InvalidDocument, Node, parse_schema
+from semcal.fields.schema import KEYWORDS, MOST_LEAVES, MOST_LEVELS, InvalidDocument, Node, parse_schema
 
 
 def schema(**properties):
@@ -35,6 +36,7 @@ def leaf(**rules) -> Node:
         ({"not": {}}, "#/properties/a"),
         ({"type": "tuple"}, "#/properties/a"),
         ({"pattern": "("}, "#/properties/a"),
+        ({"pattern": f"a{{{10**20}}}"}, "#/properties/a"),
         ({"minItems": "2"}, "#/properties/a"),
         (3, "#/properties/a"),
     ],
@@ -216,3 +218,58 @@ def test_any_value_is_read_or_refused(properties, value, data):
     with suppress(InvalidDocument):
         read = parsed.root.read(value)
         assert parsed.root.key(read) == parsed.root.key(parsed.root.read(read))
+
+
+# ---- Equal schemas
+
+
+class Part(BaseModel):
+    name: str
+    price: float = PydanticField(default=0.0, ge=0)
+
+
+class Bill(BaseModel):
+    """A bill."""
+
+    vendor: str = PydanticField(description="The sender")
+    main: Part = PydanticField(description="The largest part")
+    note: str | None = None
+    parts: list[Part] = []
+    codes: dict[str, int] = {}
+
+
+def test_the_schema_of_a_class_equals_the_form_that_the_official_client_sends():
+    own, sent = parse_schema(Bill), pydantic_function_tool(Bill)["function"]["parameters"]
+    assert own.hash != parse_schema(sent).hash
+    assert own.strict_hash == parse_schema(sent).strict_hash
+
+
+def test_equal_schemas_differ_in_order_references_and_notes_only():
+    part = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    own = schema(a=part, b={**part, "description": "The second"})
+    below = {"$ref": "#/$defs/part"}
+    same = {
+        "$defs": {"part": {**part, "title": "Part"}},
+        "properties": {"b": {**below, "description": "The second"}, "a": {**below, "default": {"n": 1}}},
+        "type": "object",
+        "description": "Two parts",
+    }
+    assert parse_schema(same).hash == own.hash
+    for name, changed in (("type", "number"), ("minimum", 0), ("description", "A number")):
+        other = {**part, "properties": {"n": {"type": "integer", name: changed}}}
+        found = schema(a=other, b={**part, "description": "The second"})
+        assert found.strict_hash != own.strict_hash, name
+    loose = {**part, "required": []}
+    found = schema(a=loose, b={**part, "description": "The second"})
+    assert (found.hash == own.hash, found.strict_hash == own.strict_hash) == (False, True)
+
+
+def test_values_and_schemas_that_are_nested_too_deeply_are_refused():
+    for depth in (300, 450):
+        deep = json.loads('{"type": "array", "items": ' * depth + "{}" + "}" * depth)
+        with suppress(InputError):  # a stack that is nearly full refuses earlier
+            assert schema(a=deep).strict_hash
+    value = json.loads("[" * MOST_LEVELS + "]" * MOST_LEVELS)
+    assert leaf().read(value) == value
+    with pytest.raises(InvalidDocument, match="levels"):
+        leaf().read([value])

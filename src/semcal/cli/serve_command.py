@@ -158,8 +158,9 @@ class ServeOptions:
 def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """Answer chat completions of OpenAI's clients, with the probability that an answer is right.
 
-    The object semcal in the reply holds the probability and the decision to abstain. Requests that the
-    calibration does not cover are rejected. Without --model, the embedded Atlas model answers.
+    The object semcal in the reply holds the probability and the decision to abstain. With a calibration of
+    fields, answers are documents with its schema. Requests that the calibration does not cover are rejected.
+    Without --model, the embedded Atlas model answers.
     """
     try:
         from semcal.serve.endpoints import HttpServer, listening

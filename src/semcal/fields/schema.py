@@ -566,10 +566,10 @@ def _are_distinct(values: list[JsonValue]) -> bool:
 def _is_deep(value: JsonValue) -> bool:
     """Return whether lists and objects stand in each other on more than `MOST_LEVELS` levels."""
     level = [value]
-    for _ in range(MOST_LEVELS + 1):
-        inner = [one.values() if isinstance(one, Mapping) else one for one in level]
+    for _ in range(MOST_LEVELS):
+        inner = (one.values() if isinstance(one, Mapping) else one for one in level)
         level = [part for one in inner if not isinstance(one, str | int | float | None) for part in one]
-    return bool(level)
+    return any(isinstance(one, Mapping | list) for one in level)
 
 
 def _equal(first: JsonValue, second: JsonValue) -> bool:
