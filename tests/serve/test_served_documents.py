@@ -318,6 +318,8 @@ def test_labels_by_reference_reach_the_log_the_watch_and_the_monitor(tmp_path: P
     folder = calibration().save_pretrained(tmp_path / "forms").parent
     code, lines, said = command("monitor", path, "--calibration", folder)
     assert code == 0, said
+    code, _, said = command("calibrate", folder, "--add", path, "--out", tmp_path / "again")
+    assert (code, "--add" in said) == (2, True)
     assert {line["watch"]: line.get("labels") for line in lines} == {
         "risk": 1,
         "calibration": 2,

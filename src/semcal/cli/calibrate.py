@@ -309,6 +309,10 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         _check_kept(options, BESIDE_FROM, "cannot change when --from moves a calibration")
     if options.schema is not None or _is_structured(options.file):
         return _calibrate_fields(options, server)
+    if options.add and opt.holds_field_calibration(options.file):
+        raise UsageError(
+            "--add: labels of a log do not extend a calibration of fields; pass labeled documents (--schema)"
+        )
     options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
