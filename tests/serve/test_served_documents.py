@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,10 @@ def test_a_calibration_of_single_answers_has_no_fields(tmp_path: Path) -> None:
         check = checks.post(CHECK, {"question": WROTE, "answer": {"name": "Ana"}})
         assert (check.status_code, check.json()["error"]["param"]) == (400, "answer")
     with pytest.raises(UsageError, match="--fallback"), running(source(), fallback=uq_of()):
+        pass
+    by_vendor = source()
+    by_vendor.calibration = replace(by_vendor.calibration, by="vendor")
+    with pytest.raises(UsageError, match="vendor"), running(by_vendor):
         pass
 
 

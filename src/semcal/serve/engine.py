@@ -363,12 +363,14 @@ class Tier:
 
     def __init__(self, uq: AnswerSource, route: str, *, queue: int) -> None:
         assert uq.calibration is not None
-        read = uq.calibration.columns if isinstance(uq.calibration, Calibration) else ()
-        if read and uq.calibration.score is None:
-            columns = ", ".join(column.name for column in read)
+        if isinstance(uq.calibration, Calibration):
+            option, columns = "--feature", [column.name for column in uq.calibration.columns]
+        else:
+            option, columns = "--by", [uq.calibration.by] if uq.calibration.by else []
+        if columns and uq.calibration.score is None:
             raise UsageError(
-                f"the calibration needs the columns {columns}, which requests do not have. Calibrate without "
-                "--feature."
+                f"the calibration needs the columns {', '.join(columns)}, which requests do not have. "
+                f"Calibrate without {option}."
             )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
         self.coverage = Coverage(uq.calibration, uq.sampling)

@@ -123,6 +123,7 @@ class FieldBlock(_Content):
     share: float
     accepted: bool | None  # None without a threshold
     alternatives: list[OtherValue]
+    token_scores: list[float] = []  # smallest and mean probability of the tokens of the value, if known
 
 
 class DocumentBlock(_Content):

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -247,7 +248,7 @@ class Coverage:
     calibration: Calibration | FieldCalibration
     sampling: Sampling
 
-    @property
+    @cached_property
     def schema(self) -> Schema | None:
         """The schema of the answers if they are documents."""
         return self.calibration.parsed if isinstance(self.calibration, FieldCalibration) else None
