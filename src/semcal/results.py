@@ -692,13 +692,16 @@ class FieldResults(Results):
         schema: Schema,
         cluster: ClusterConfig,
         kind: AnswerKind,
+        failures: Mapping[str, QuestionError] | None = None,
     ) -> None:
         from semcal.fields.rows import grade_fields
 
         graded = [grade_fields(row, schema) if row.json.get("answers") else row for row in rows]
         answers = [document_answer(row, calibration, kind) for row in graded]
         grader = as_grader(None, cluster.judge)
-        super().__init__(answers, {None: graded}, grader=grader, cluster=cluster, kind=kind)
+        super().__init__(
+            answers, {None: graded}, grader=grader, cluster=cluster, kind=kind, failures=failures
+        )
         self._schema = schema
 
     @cached_property

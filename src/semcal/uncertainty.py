@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -19,6 +20,7 @@ from semcal.calibration.compatibility import (
     check_model,
     equivalence_of,
 )
+from semcal.calibration.fields import FieldCalibration, FieldStep, as_field_calibration
 from semcal.calibration.signals import add_signals, signals_named
 from semcal.configuration import (
     ClusterKeywords,
@@ -28,14 +30,17 @@ from semcal.configuration import (
     configured,
     options_of,
 )
-from semcal.data.arguments import Questions, as_questions
+from semcal.data.arguments import Questions, as_cell, as_questions
 from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.fields.rows import check_to_sample
+from semcal.fields.sampling import STRUCTURED_TOKENS, document_step, system_message
 from semcal.grading.grade import as_grader
 from semcal.inputs import ModelLike
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_at
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import count_invalid
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import check_likelihoods
@@ -50,7 +55,7 @@ from semcal.models.sample import (
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
-from semcal.results import Answer, Results, answers_of
+from semcal.results import Answer, FieldResults, Results, answers_of
 from semcal.rows import (
     FAILED,
     AnswerKind,
@@ -92,7 +97,7 @@ class UQKeywords(PromptKeywords, SamplingKeywords, ClusterKeywords, total=False)
 class AskKeywords(UQKeywords, total=False):
     """Options of `ask_many` and `check`: all keywords of `SemanticUQ`."""
 
-    calibration: Calibration | str | Path | None
+    calibration: Calibration | FieldCalibration | str | Path | None
     recalibrator: RecalibratorLike | None
     prompt: PromptConfig | None
     sampling: SamplingConfig | None
@@ -165,7 +170,7 @@ class SemanticUQ:
         self,
         model: ModelLike,
         *,
-        calibration: Calibration | str | Path | None = None,
+        calibration: Calibration | FieldCalibration | str | Path | None = None,
         recalibrator: RecalibratorLike | None = None,
         prompt: PromptConfig | None = None,
         sampling: SamplingConfig | None = None,
@@ -390,13 +395,15 @@ def ask_many(
     >>> ask_many(model, [{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}])
     Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'default')
     """
+    if (fields := as_field_calibration(options.get("calibration"))) is not None:
+        return _ask_documents(model, questions, None, fields, progress, dict(options))
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 
 
 def check(
     model: ModelLike,
     questions: Questions,
-    answers: Sequence[str],
+    answers: Sequence[Any],
     *,
     progress: ShowProgress = True,
     **options: Unpack[AskKeywords],
@@ -408,7 +415,8 @@ def check(
     model : Sampler, str or Path
         The model whose samples are compared with each answer, as in `semcal.ask_many`.
     questions, answers : sequences of equal length
-        Questions as in `semcal.ask_many`, and one answer text for each question.
+        Questions as in `semcal.ask_many`, and one answer text for each question; with a calibration of
+        fields, one document for each question: an object, its JSON, or an object of a pydantic class.
     **options
         Keywords of `semcal.SemanticUQ`: a `calibration` that was learned with ``answer="given"``,
         `equivalence`, `m`, …
@@ -422,7 +430,52 @@ def check(
     Answer('Ana', confidence=0.9); 9 of 10 samples say Ana, 1 says Bo
     Answer('Cy', confidence=0); none of 10 samples says Cy, 9 say Ana, 1 says Bo
     """
+    if (fields := as_field_calibration(options.get("calibration"))) is not None:
+        return _ask_documents(model, questions, answers, fields, progress, dict(options))
     return SemanticUQ(model, **options).check_many(questions, answers, progress=progress)
+
+
+def _ask_documents(
+    model: ModelLike,
+    questions: Any,
+    answers: Sequence[Any] | None,
+    calibration: FieldCalibration,
+    progress: ShowProgress,
+    options: dict[str, Any],
+) -> FieldResults:
+    """Sample documents for each question, and judge their fields, or those of given documents."""
+    options = {name: value for name, value in options.items() if value is not None and name != "calibration"}
+    check_options(options, [*options_of(PromptConfig), "prompt", "seed", "max_new_tokens"], of="fields")
+    schema, sampler = calibration.parsed, inputs.as_model(model)
+    if isinstance(questions, Sequence) and not isinstance(questions, str):
+        questions = [{"question": one} if isinstance(one, str) else one for one in questions]
+    rows = inputs.as_sample_rows(questions, "questions", of_documents=partial(check_to_sample, schema))
+    if answers is not None:
+        if calibration.answer_kind != "given" or len(answers) != len(rows):
+            raise UsageError(
+                f"answers: {len(answers)} answers to {len(rows)} questions, and a calibration of "
+                f"{calibration.answer_kind} answers. Pass one for each question, and calibrate given answers"
+            )
+        rows = [row.set(answer=as_cell(answer)) for row, answer in zip(rows, answers)]
+    seed, limit = options.pop("seed", 0), options.pop("max_new_tokens", STRUCTURED_TOKENS)
+    if not {"prompt", "system", "template"} & options.keys():
+        options["system"] = system_message(sampler, schema)
+    prompt = configured(PromptConfig, options.pop("prompt", None), options)
+    config = SamplingConfig(calibration.m, seed, 1.0, limit, answer_format="whole")
+    step = document_step(schema, config, calibration.answer_kind, Temperature(1.0), prompt)
+    with shown_progress(progress, "ask", len(rows)) as update:
+        sampled = step(rows, WorkerState(sampler, None), update or (lambda _: None))
+    failures = failures_of(sampled)
+    warn_of_failures(failures, len(rows))
+    found = FieldStep(calibration, calibration.cluster)([row for row in sampled if row.failure is None])
+    return FieldResults(
+        found,
+        calibration,
+        schema=schema,
+        cluster=calibration.cluster,
+        kind=calibration.answer_kind,
+        failures=failures,
+    )
 
 
 def _with_context(

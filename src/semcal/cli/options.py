@@ -33,7 +33,7 @@ from semcal.cli.config_file import (
 )
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
-from semcal.files import dumps, read_object
+from semcal.files import read_object
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
@@ -67,9 +67,6 @@ ATLAS = "atlas"
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
-#: The system message for structured answers, and the usual limit of their tokens.
-STRUCTURED = "Answer with one JSON object that is valid under the schema, and with nothing else."
-STRUCTURED_TOKENS = 512
 #: The placeholder of an option's value in help, by its type.
 _PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
@@ -625,10 +622,11 @@ def structured_options(options: _Options, model: Sampler, schema: Schema | None)
     """
     if schema is None:
         return options
+    from semcal.fields.sampling import STRUCTURED_TOKENS, system_message
+
     system, template, limit = _named(options, "system", "template", "max_new_tokens")
     if system is None and template is None:
-        is_local = model.capabilities.answers_a_request is None
-        system = STRUCTURED + (f" The schema is:\n{dumps(dict(schema.json))}" if is_local else "")
+        system = system_message(model, schema)
     changed = {"answer_format": "whole", "max_new_tokens": limit or STRUCTURED_TOKENS, "system": system}
     return replace(options, **changed)
 
@@ -637,14 +635,14 @@ def document_step(
     options: _Options, model: Sampler, schema: Schema, m: int, kind: AnswerKind
 ) -> tuple[SampleStep, dict[str, Any]]:
     """Return the step that samples documents, and the model and the prompt that its rows depend on."""
-    from semcal.models.sample import SampleStep, Sampling, SamplingConfig
+    from semcal.fields import sampling
+    from semcal.models.sample import SamplingConfig
 
     options = structured_options(options, model, schema)
     method, prompt = open_recalibrator(model, options)
     seed, limit = _named(options, "seed", "max_new_tokens")
     config = SamplingConfig(m, seed or 0, 1.0, limit, answer_format="whole")
-    stated: AnswerKind = "greedy" if kind == "greedy" else "modal"  # a given answer stays in its row
-    step = SampleStep(Sampling((method,), prompt, config, schema=schema.json), full=True, answer=stated)
+    step = sampling.document_step(schema, config, kind, method, prompt)
     return step, {"model": model.revision, "prompt": prompt.hash(model)}
 
 

@@ -123,7 +123,7 @@ class Argument:
                     'Give dicts such as {"question": "Who?", …}.'
                 )
             try:
-                cells = {str(key): _cell(value) for key, value in item.items()}
+                cells = {str(key): as_cell(value) for key, value in item.items()}
             except TypeError as error:
                 raise InputError(f"{self.at(place)}: {error}. Leave it out, or give its text.") from None
             except RecursionError:
@@ -148,7 +148,8 @@ class Argument:
         return InputError(f"{self.at(error.line - 1)}{named}: {error.reason}")
 
 
-def _cell(value: Any) -> Any:
+def as_cell(value: Any) -> Any:
+    """Return a value as it stands in a file; a class of pydantic is its schema. TypeError if impossible."""
     if (schema_of := getattr(value, "model_json_schema", None)) is not None:  # pydantic
         return schema_of() if isinstance(value, type) else value.model_dump(mode="json")
     missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
