@@ -42,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says something about the machine, not about the code. Examples are the same in
 # each run, so that none fails by chance; `pytest --hypothesis-profile=random` tries others.
 settings.register_profile("random", deadline=None)
-settings.register_profile("semcal", deadline=None, derandomize=True, database=None)
+settings.register_profile("semcal", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("semcal")
 
 
