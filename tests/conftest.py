@@ -43,7 +43,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # each run, so that none fails by chance; `pytest --hypothesis-profile=random` tries others.
 BUSY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("random", **BUSY)
-settings.register_profile("semcal", **BUSY, derandomize=True, database=None)
+settings.register_profile("semcal", **BUSY, derandomize=True, database=None, max_examples=50)
 settings.load_profile("semcal")
 
 
