@@ -32,7 +32,7 @@ from benchmarks.__main__ import table
 from semcal.calibration.calibration import Calibration, LabeledAnswers
 from semcal.calibration.watch import ALPHA, BANDS, RANGES, PromiseWatch, is_within
 from semcal.metrics.probability_maps import MapCandidate, choose_map
-from semcal.metrics.sequential import ABOVE, BOTH, EProcess
+from semcal.metrics.thresholds import ABOVE, BOTH, EProcess
 from semcal.reply_log import LabelledReply
 
 RISK, STREAMS = 0.1, 1000

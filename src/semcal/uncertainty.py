@@ -20,19 +20,19 @@ from semcal.calibration.compatibility import (
     equivalence_of,
 )
 from semcal.calibration.signals import add_signals, signals_named
-from semcal.configuration import (
+from semcal.data.datasets import Questions, as_questions
+from semcal.data.question import Question
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.grading.grade import as_grader
+from semcal.inputs import (
     ClusterKeywords,
+    ModelLike,
     PromptKeywords,
     SamplingKeywords,
     check_options,
     configured,
     options_of,
 )
-from semcal.data.arguments import Questions, as_questions
-from semcal.data.question import Question
-from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.grading.grade import as_grader
-from semcal.inputs import ModelLike
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_at

@@ -15,7 +15,7 @@ from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.report import LikeAnswers
 from semcal.calibration.watch import PromiseWatch
 from semcal.cli import serve_command
-from semcal.metrics.sequential import KEPT
+from semcal.metrics.thresholds import KEPT
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, ReplyLog
 from semcal.serve.configuration import hashed

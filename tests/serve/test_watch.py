@@ -21,9 +21,9 @@ from semcal.calibration.watch import ALPHA, COMPARED, PromiseWatch
 from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps
-from semcal.metrics import sequential
+from semcal.metrics import thresholds
 from semcal.metrics.probability_maps import MapCandidate
-from semcal.metrics.sequential import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
+from semcal.metrics.thresholds import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
 from semcal.reply_log import LabelledReply
 from semcal.rows import Row
 
@@ -67,7 +67,7 @@ def test_in_log_space_the_capital_is_the_sum_of_all_starts_products(
     pairs: list[tuple[float, float]], odds: tuple[float, ...]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequential, "EVERY", 7)
+        patch.setattr(thresholds, "EVERY", 7)
         process = EProcess(odds)
         for outcome, mean in pairs:
             process.update(outcome, mean)

@@ -14,8 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import semcal
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.features import ColumnFeature, candidates_for
-from semcal.calibration.score_column import ScoreColumn, score_features
+from semcal.calibration.features import ColumnFeature, ScoreColumn, candidates_for, score_features
 from semcal.calibration.watch import PromiseWatch
 from semcal.errors import InputError, UsageError
 from semcal.metrics.probability_maps import ProbabilityMap

@@ -25,7 +25,7 @@ from semcal.rows import Row
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.watch import PromiseWatch
-    from semcal.metrics.sequential import SequentialTest
+    from semcal.metrics.thresholds import SequentialTest
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 

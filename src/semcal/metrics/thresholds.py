@@ -1,9 +1,10 @@
-"""Thresholds with a guarantee: the error rate of the answers is at most r with probability 1 - δ."""
+"""Thresholds with a guarantee (an error rate of at most r with probability 1 - δ), and sequential tests."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, Protocol
 
@@ -487,3 +488,198 @@ def _strictest_first(thresholds: ArrayLike) -> Floats:
     if not len(grid) or np.isnan(grid).any():
         raise UsageError(f"thresholds are {grid}. Give at least one number, and no NaN.")
     return grid
+
+
+# ---- Sequential tests of promises by betting (Ville's inequality) ------------------------------------------
+# While a promise holds, a fair bet multiplies its stake by a factor of mean 1. The capital of bets against
+# the promise then reaches 1/α with probability at most α, at any time (Ville 1939). Sources: for means of
+# bounded outcomes Waudby-Smith and Ramdas 2024, doi:10.1093/jrsssb/qkad009; for p-values of exchangeable data
+# Vovk, Gammerman and Shafer 2022, doi:10.1007/978-3-031-06649-8, chapter 8; for a difference of two means the
+# B-value of Lan and Wittes 1988, doi:10.2307/2531870.
+
+#: Odds ratios of bets that the mean is too low; two-sided bets also use their inverses.
+ABOVE = (1.5, 2.5)
+BOTH = (*ABOVE, *(1 / odds for odds in ABOVE))
+#: Odds ratios of bets on p-values.
+OF_P_VALUES = (3.0, 9.0, 1 / 3, 1 / 9)
+#: Number of outcomes between two starts of the bets.
+EVERY = 100
+#: Added to the variance of a calibration's labels, so that a few correct labels do not seem certain.
+ADDED_VARIANCE = 2.0
+#: A notice is given at this multiple of the level of the alarm.
+NOTICE = 4.0
+#: Maximum number of stored e-values; a full list keeps every second value.
+KEPT = 400
+#: Maximum logarithm of an e-value in results.
+LARGEST = 700.0
+
+
+@dataclass
+class EProcess:
+    """The capital of bets that outcomes exceed their stated means, or fall below them with odds below 1.
+
+    A bet multiplies its stake by 1 + λ (x − p). Here x in [0, 1] is the outcome, p its stated mean, and
+    λ = (r − 1) / (1 + (r − 1) p) for the odds ratio r: the likelihood ratio of outcomes 0 and 1, positive and
+    finite for any p. If p is the conditional mean, the mean capital stays 1. If no r is below 1, the mean
+    capital is at most 1 for a larger p, too.
+
+    Early losses would hide a late change. Bets therefore start again every `EVERY` outcomes: the k-th start
+    uses 6 / (π² k²) of a capital of 1, and the rest stays in reserve.
+
+    Examples
+    --------
+    >>> process = EProcess(ABOVE)
+    >>> for _ in range(10):
+    ...     process.update(1.0, 0.5)
+    >>> round(process.log_e, 2)
+    2.57
+    """
+
+    odds: tuple[float, ...]
+    n: int = 0
+    reserve: float = 1.0
+    outcome_sum: float = 0.0
+    mean_sum: float = 0.0
+    log_stakes: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.log_stakes:
+            self.log_stakes = [-math.inf] * len(self.odds)
+            self._start()
+
+    def update(self, outcome: float, mean: float) -> None:
+        """Settle the bets on an outcome with its stated mean."""
+        if self.n and self.n % EVERY == 0:
+            self._start()
+        self.n += 1
+        self.outcome_sum += outcome
+        self.mean_sum += mean
+        for place, odds in enumerate(self.odds):
+            gain = odds - 1
+            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * mean)
+
+    def _start(self) -> None:
+        part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
+        self.reserve -= part
+        share = math.log(part / len(self.odds))
+        self.log_stakes = [_log_sum((stake, share)) for stake in self.log_stakes]
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the e-value (the capital)."""
+        return _log_sum((math.log(self.reserve), *self.log_stakes))
+
+
+@dataclass
+class LabelComparison:
+    """One-sided test of the error of probabilities against its value on a calibration's labels.
+
+    Let d be the mean of p − y over the n answers of the fit, and D the mean over N later labels. Their
+    variances are V = (Σ p (1 − p) + `ADDED_VARIANCE`) / n² and W = Σ p (1 − p) / N². The B-value
+    (D − d) √V / (V + W) is the change of the error in standard errors √V. Without a change, the B-value is a
+    Brownian motion from time 0 to V / (V + W) < 1, whose maximum exceeds b with probability at most
+    2 (1 − Φ(b)) (reflection principle). `share` is the share of the level for this test.
+    """
+
+    side: int  # 1: probabilities are too high, -1: too low
+    share: float
+    excess: float  # d
+    variance: float  # V
+    n: int = 0
+    outcome_sum: float = 0.0
+    mean_sum: float = 0.0
+    variance_sum: float = 0.0
+    largest: float = 0.0  # B-value so far
+
+    @classmethod
+    def with_labels(cls, side: int, share: float, p: Floats, correct: Floats) -> LabelComparison:
+        """Return the comparison with labeled answers, their probabilities (N,) and correctness (N,)."""
+        variance = (float((p * (1 - p)).sum()) + ADDED_VARIANCE) / len(p) ** 2
+        return cls(side, share, float((p - correct).mean()), variance)
+
+    def update(self, outcome: float, mean: float) -> None:
+        """Add an outcome and its probability."""
+        self.n += 1
+        self.outcome_sum += outcome
+        self.mean_sum += mean
+        self.variance_sum += mean * (1 - mean)
+        excess = self.side * ((self.mean_sum - self.outcome_sum) / self.n - self.excess)
+        value = excess * math.sqrt(self.variance) / (self.variance + self.variance_sum / self.n**2)
+        self.largest = max(self.largest, value)
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of 1 / p-value, which is valid at any time."""
+        p_value = max(math.erfc(self.largest / math.sqrt(2)), math.exp(-LARGEST)) / self.share
+        return max(0.0, -math.log(p_value))
+
+
+def _log_sum(logarithms: Sequence[float]) -> float:
+    """Logarithm of a sum with at least one positive part."""
+    largest = max(logarithms)
+    return largest + math.log(math.fsum(math.exp(part - largest) for part in logarithms))
+
+
+@dataclass
+class SequentialTest:
+    """Test of one promise after each outcome, in several groups of outcomes.
+
+    The e-value of bets is the weighted mean over groups: the first has half the weight, and the others share
+    the rest. The e-value of comparisons with labels is the largest. The alarm is raised at 1/α and a notice
+    at 1 / (`NOTICE` α); both stay. `course` holds fewer than `kept` values of `log_e`, one after every
+    `every` outcomes.
+    """
+
+    groups: dict[str, EProcess | LabelComparison]
+    alpha: float
+    n: int = 0
+    alarm_at: int | None = None  # number of the outcome that raised the alarm
+    notice_at: int | None = None
+    course: list[float] = field(default_factory=list)
+    every: int = 1
+    kept: float = KEPT
+
+    def update(self, outcomes: Mapping[str, float], mean: float) -> None:
+        """Add the outcome to each of its groups."""
+        self.n += 1
+        for group, outcome in outcomes.items():
+            self.groups[group].update(outcome, mean)
+        log_e = self.log_e
+        if self.alarm_at is None and log_e >= -math.log(self.alpha):
+            self.alarm_at = self.n
+        if self.notice_at is None and log_e >= -math.log(NOTICE * self.alpha):
+            self.notice_at = self.n
+        if self.n % self.every == 0:
+            self.course.append(log_e)
+        if len(self.course) == self.kept:
+            self.course, self.every = self.course[1::2], 2 * self.every
+
+    @property
+    def alarm(self) -> bool:
+        """True if the promise is refuted."""
+        return self.alarm_at is not None
+
+    @property
+    def notice(self) -> bool:
+        """True if there is evidence against the promise."""
+        return self.notice_at is not None
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the e-value."""
+        first, *bands = (process.log_e for process in self.groups.values())
+        if not bands:
+            return first
+        if isinstance(next(iter(self.groups.values())), LabelComparison):
+            return max(first, *bands)
+        return _log_sum([first, *(log_e - math.log(len(bands)) for log_e in bands)]) - math.log(2)
+
+    @property
+    def e_value(self) -> float:
+        """The e-value (the capital of the bets, or 1 / p-value), which is finite."""
+        return math.exp(min(self.log_e, LARGEST))
+
+    @property
+    def strongest(self) -> str:
+        """The group with the most evidence."""
+        return max(self.groups, key=lambda group: self.groups[group].log_e)
