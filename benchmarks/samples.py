@@ -33,9 +33,8 @@ from scipy.special import expit, logit
 
 from benchmarks import _sample_maps, _sample_thresholds, data_folder
 from semcal import metrics
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, CalibrationConfig, grade_answers
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.configuration import CalibrationConfig, grade_answers
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning

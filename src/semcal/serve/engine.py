@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.score_column import scored_row
+from semcal.calibration.features import scored_row
 from semcal.data.question import Question
 from semcal.data.template import Template
 from semcal.errors import InputError, QuestionError, ServerError, UsageError
