@@ -38,7 +38,7 @@ from semcal.models.sample import Sampling, SamplingConfig
 from semcal.results import Answer, Results, score, scored_answers
 from semcal.rows import AnswerKind, Row
 from semcal.serve.answered import AnswerOutcome
-from semcal.serve.documents import DocumentResults, DocumentSource
+from semcal.serve.documents import DocumentSource
 from semcal.serve.replies import ApiError
 from semcal.serve.requests import Coverage
 from semcal.servers.client import ServerClient
@@ -200,13 +200,13 @@ class Asker:
         text = answer.text or ""
         return text if isinstance(self._uq, DocumentSource) else form_by(self._uq.equivalence)(text)
 
-    def _results(self, jobs: Sequence[AnswerJob]) -> Results | DocumentResults:
+    def _results(self, jobs: Sequence[AnswerJob]) -> Results:
         first = jobs[0]
         row = {**first.question.row(), **(first.samples or {})}
         if isinstance(self._uq, DocumentSource):
             if first.samples is None:
                 return self._uq.answer_all([job.question for job in jobs], kind=first.kind)
-            return DocumentResults(self._uq.read([Row(row)]), {})
+            return self._uq.read([Row(row)])
         if first.samples is None:
             questions = [job.question for job in jobs]
             return self._uq.answer_all(questions, progress=False, kind=first.kind)
