@@ -871,7 +871,7 @@ def threshold_lines(calibration: Calibration) -> list[str]:
 def report_lines(report: CalibrationReport) -> list[str]:
     """Return the figures before and after calibration, out of fold."""
     base = report.base_in_words.removeprefix("the ")
-    at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
+    at_one = {} if report.base_at_one in (None, report.base) else {"share at T = 1": report.base_at_one}
     columns = {base: report.base, **at_one, "calibrated": report.calibrated}
     if report.moved is not None:
         columns = {base: report.base, "not moved": report.moved.unmoved, "moved": report.calibrated}
