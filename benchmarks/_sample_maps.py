@@ -1,9 +1,11 @@
 """Probabilities on stored samples: before and after calibration, by labels and by samples of a question.
 
 `samples` prints these rows. Random questions of a set are labeled, and the map that they choose is used on
-the other questions. All figures are means over the splits; "95% floor" is the 95th percentile of the ACE of a
-calibrated model. GPT-3.5 has no texts: equal likelihoods mean equal answers, and ROUGE-L from 0.5 on means a
-correct one. "all" adds the likelihood of the answer and the confidence that the model states in it.
+the other questions. All figures are means over the splits. "95% floor" is the 95th percentile of the ACE of a
+calibrated model, and "answered" the largest share of the surest answers with at most so many errors.
+
+GPT-3.5 has no texts: equal likelihoods mean equal answers, and ROUGE-L from 0.5 on means a correct one. "all"
+adds the likelihood of the answer and the confidence that the model states in it.
 """
 
 from __future__ import annotations
@@ -21,8 +23,17 @@ from semcal.metrics.probability_maps import Labelled, choose_map, part_of
 
 LABELS, SPLITS, LABELS_OF_DRAWS, DRAWS = (100, 250, 500), 20, 250, (3, 5, 10)
 GPT = "gpt35_nq"
+TITLES = {
+    "llama2-7b-chat_triviaqa": "Llama-2-7B-chat, TriviaQA",
+    "llama2-7b-chat_nq": "Llama-2-7B-chat, NQ",
+    "mistral-7b-instruct_triviaqa": "Mistral-7B-Instruct, TriviaQA",
+    "mistral-7b-instruct_nq": "Mistral-7B-Instruct, NQ",
+    GPT: "GPT-3.5, NQ",
+}
 #: Least ROUGE-L of a correct answer.
 CORRECT = 0.5
+#: Shares of wrong answers at which the share of given answers is measured.
+ERRORS = (0.2, 0.1)
 COUNTED = ("E-SC", "entropy", "meanings")
 Graded = Callable[[str, str, int], tuple[AnswerFeatures, np.ndarray]]
 
@@ -53,6 +64,13 @@ def graded_by_rouge(features: AnswerFeatures) -> tuple[AnswerFeatures, np.ndarra
     return replace(features, values=values, further=(STATED,)), correct
 
 
+def answered(p: np.ndarray, correct: np.ndarray, errors: float) -> float:
+    """Return the largest multiple of 5% of the answers, the surest first, with at most this error rate."""
+    rates = np.arange(19) / 20
+    accuracy = np.array(metrics.selective_accuracy(p, correct, rejection=rates).accuracy)
+    return float((1 - rates)[accuracy >= 1 - errors].max(initial=0))
+
+
 def after_map(
     features: AnswerFeatures, correct: np.ndarray, labels: int, splits: int | None = None
 ) -> dict[str, float]:
@@ -71,6 +89,7 @@ def after_map(
                 "95% floor": floor.quantile_95,
                 "AUROC": metrics.auroc(p, tested),
                 "gain": metrics.gain(p, tested),
+                **{f"answered at {errors:.0%} errors": answered(p, tested, errors) for errors in ERRORS},
             }
             for figure, value in figures.items():
                 found.setdefault(f"{figure} {name}", []).append(float(value))
@@ -104,3 +123,23 @@ def by_samples(
             kept = ("ACE after", "AUROC after", "gain after")
             rows.append(row | {"accuracy": float(correct.mean())} | {key: figures[key] for key in kept})
     return rows
+
+
+def plot(rows: Sequence[dict[str, Any]], path: str) -> None:
+    """Plot gain and ACE by number of labels, 0 for the share, of the rows of `by_labels`."""
+    from matplotlib import pyplot as plt
+
+    figure, (gain, ace) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    names = dict.fromkeys(row["set"] for row in rows)
+    for name in names:
+        of_set = [row for row in rows if row["set"] == name and row["grader"] != "exact"]
+        labels = [0, *(row["labels"] for row in of_set)]
+        for axes, key in ((gain, "gain"), (ace, "ACE")):
+            values = [of_set[0][f"{key} before"], *(row[f"{key} after"] for row in of_set)]
+            axes.plot(labels, values, marker="o", label=TITLES.get(name, name))
+    floors = [float(np.mean([row["95% floor after"] for row in rows if row["labels"] == n])) for n in LABELS]
+    ace.plot(LABELS, floors, color="gray", linestyle=":", label="95% noise floor, mean")
+    for axes, title in ((gain, "Gain (larger is better)"), (ace, "ACE (smaller is better)")):
+        axes.set(title=title, xlabel="labeled questions (0: share of samples)", xticks=(0, *LABELS))
+    figure.legend(*ace.get_legend_handles_labels(), loc="outside right center", frameon=False)
+    figure.savefig(path, dpi=110)

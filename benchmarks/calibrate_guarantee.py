@@ -2,7 +2,7 @@
 
     python -m benchmarks.calibrate_guarantee [WORLDS]
 
-Each world has a difficulty, an overconfidence and a use of the likelihood of its own. 500 labelled questions,
+Each world has a difficulty, an overconfidence and a use of the likelihood of its own. 500 labeled questions,
 ten draws each: 300 for the map, with the choice among all maps, and 200 for the threshold at δ = .05. The
 error rate among the answered is then taken on 20 000 new questions. A guarantee that holds is broken in at
 most 5 % of the worlds, give or take what chance allows (the interval is Clopper and Pearson's).

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import NotRun, data_folder
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.files import write_rows

@@ -1,6 +1,6 @@
 """Stored samples of larger models: probabilities, thresholds, and calibrations that are moved to other data.
 
-    SEMCAL_DATA=FOLDER python -m benchmarks samples [--table TABLE] [--splits N]
+    SEMCAL_DATA=FOLDER python -m benchmarks samples [--table TABLE] [--splits N] [--figure FILE]
 
 TABLE is `labels` (before and after calibration, by number of labels), `draws` (by number of samples),
 `thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and `_sample_thresholds.py` say how the
@@ -33,9 +33,8 @@ from scipy.special import expit, logit
 
 from benchmarks import _sample_maps, _sample_thresholds, data_folder
 from semcal import metrics
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, CalibrationConfig, grade_answers
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.configuration import CalibrationConfig, grade_answers
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
@@ -80,6 +79,7 @@ def _per_token(row: dict[str, Any]) -> list[float]:
     return [total / count for total, count in zip(row["log_likelihoods"], row["token_counts"])]
 
 
+@cache
 def calibrated(name: str, grader: str) -> Calibration:
     """Return the calibration that is learned from all questions of a set."""
     with warnings.catch_warnings():
@@ -173,9 +173,12 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", choices=TABLES)
     parser.add_argument("--splits", type=int)
+    parser.add_argument("--figure", help="with --table labels: the file of a plot")
     options = parser.parse_args(arguments)
     for name in TABLES if options.table is None else [options.table]:
-        print(table(TABLES[name](options.splits)), flush=True)
+        print(table(rows := TABLES[name](options.splits)), flush=True)
+        if name == "labels" and options.figure:
+            _sample_maps.plot(rows, options.figure)
 
 
 if __name__ == "__main__":

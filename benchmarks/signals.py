@@ -24,9 +24,8 @@ from benchmarks import NotRun
 from benchmarks._damage import semcal
 from semcal import metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, CalibrationConfig, requested_features
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.configuration import CalibrationConfig, requested_features
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals

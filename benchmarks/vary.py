@@ -26,8 +26,8 @@ import numpy as np
 from benchmarks import not_run
 from benchmarks.__main__ import table
 from semcal import load_equivalence, load_model
+from semcal.calibration.calibration import CalibrationConfig
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.demo import real

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 import typer.testing
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
@@ -41,8 +41,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How long an example takes says something about the machine, not about the code. Examples are the same in
 # each run, so that none fails by chance; `pytest --hypothesis-profile=random` tries others.
-settings.register_profile("random", deadline=None)
-settings.register_profile("semcal", deadline=None, derandomize=True, database=None)
+BUSY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("random", **BUSY)
+settings.register_profile("semcal", **BUSY, derandomize=True, database=None, max_examples=50)
 settings.load_profile("semcal")
 
 

@@ -1,35 +1,26 @@
 """Print the table of README.md: real models before and after calibration.
 
-    python -m tools.readme_table
+    SEMCAL_DATA=FOLDER python -m tools.readme_table
 
-The first row is of the example set of the package, out of fold. The others are of the test questions of the
-runs in docs/real-results. A share of answered questions is the largest multiple of 5% at which the most
-probable answers keep the errors.
+The first row is of the example set of the package, out of fold. The others are the rows of 250 labels and all
+rules of `python -m benchmarks samples --table labels`. A share of answered questions is the largest multiple
+of 5% at which the most probable answers keep the errors.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import semcal
+from benchmarks import _sample_maps, samples
 
-RUNS = Path(__file__).parents[1] / "docs" / "real-results"
 HEAD = (
     "| model and questions | accuracy | confidence before | after | answered at 20% errors | at 10% errors |",
     "| --- | ---: | ---: | ---: | ---: | ---: |",
 )
-#: The rows after the first: the folder of the run, its data set, and the name in the table.
-SHOWN = (
-    ("real-qwen-1.5b-squad", "SQuAD", "Qwen2.5-Coder-1.5B, SQuAD"),
-    ("real-qwen-0.5b-squad", "SQuAD", "Qwen2.5-Coder-0.5B, SQuAD"),
-    ("real-qwen-1.5b-triviaqa", "TriviaQA", "Qwen2.5-Coder-1.5B, TriviaQA"),
-    ("real-smollm2", "SQuAD", "SmolLM2-135M, SQuAD"),
-)
+LABELS = 250
 
 
 class Figures(NamedTuple):
@@ -39,68 +30,38 @@ class Figures(NamedTuple):
     accuracy: float
     before: float
     after: float
-    rejection: Sequence[float]
-    accuracies: Sequence[float]  # of the answers that remain at each rate of rejection
+    answered: tuple[float, ...]  # at each of `_sample_maps.ERRORS`
 
 
 def example_set() -> Figures:
     """Return the figures of the example set."""
     results = semcal.score("real", progress=False)
     labeled = results.calibrate().labeled
-    assert labeled is not None
-    rates = np.arange(19) / 20
-    curve = semcal.metrics.selective_accuracy(
-        labeled.out_of_fold, labeled.correct_out_of_fold, rejection=rates
-    )
-    before = results.metrics()["E-SC"]
-    after = float(np.mean(labeled.out_of_fold))
-    return Figures(
-        "Qwen2.5-Coder-1.5B, example set",
-        before["accuracy"],
-        before["mean_confidence"],
-        after,
-        list(rates),
-        list(curve.accuracy),
-    )
+    before, p = results.metrics()["E-SC"], np.array(labeled.out_of_fold)
+    correct = np.array(labeled.correct_out_of_fold, dtype=float)
+    kept = tuple(_sample_maps.answered(p, correct, errors) for errors in _sample_maps.ERRORS)
+    means = before["accuracy"], before["mean_confidence"], float(p.mean())
+    return Figures("Qwen2.5-Coder-1.5B, example set", *means, kept)
 
 
-def of_run(folder: str, dataset: str, name: str) -> Figures:
-    """Return the figures of one data set of a stored run."""
-    analyses = json.loads((RUNS / folder / "results.json").read_text(encoding="utf-8"))["analyses"]
-    base, after = (
-        _entry(analyses["calibrated"], dataset, "Base"),
-        _entry(analyses["calibrated"], dataset, "Calibrated"),
-    )
-    curve = _entry(analyses["selective"], dataset, "Calibrated")
-    means = (
-        after["accuracy"]["mean"],
-        base["mean_confidence"]["mean"],
-        after["mean_confidence"]["mean"],
-    )
-    return Figures(name, *means, curve["rejection"], curve["accuracy"])
-
-
-def _entry(entries: Iterable[dict[str, Any]], dataset: str, method: str) -> dict[str, Any]:
-    return next(
-        one for one in entries if (one["dataset"], one["method"], one["measure"]) == (dataset, method, "E-SC")
-    )
+def of_samples(name: str) -> Figures:
+    """Return the figures of a stored set, graded by all rules."""
+    features, correct = samples.graded(name, "rules")
+    after = _sample_maps.after_map(features, correct, LABELS)
+    kept = tuple(after[f"answered at {errors:.0%} errors after"] for errors in _sample_maps.ERRORS)
+    means = float(correct.mean()), after["mean confidence before"], after["mean confidence after"]
+    return Figures(_sample_maps.TITLES[name], *means, kept)
 
 
 def row(figures: Figures) -> str:
     """Format one row as Markdown."""
-    kept = [coverage(figures, errors) for errors in (0.2, 0.1)]
-    values = [figures.accuracy, figures.before, figures.after, *kept]
-    return f"| {figures.name} | {' | '.join('none' if one is None else f'{one:.0%}' for one in values)} |"
-
-
-def coverage(figures: Figures, errors: float) -> float | None:
-    """Return the largest share of answered questions with at most this share of errors."""
-    points = zip(figures.rejection, figures.accuracies, strict=True)
-    return max((1 - rate for rate, accuracy in points if accuracy >= 1 - errors), default=None)
+    values = [f"{share:.0%}" for share in (figures.accuracy, figures.before, figures.after)]
+    kept = [f"{share:.0%}" if share else "none" for share in figures.answered]
+    return f"| {figures.name} | {' | '.join(values + kept)} |"
 
 
 def main() -> None:
-    rows = [row(example_set()), *(row(of_run(*shown)) for shown in SHOWN)]
+    rows = [row(example_set()), *(row(of_samples(name)) for name in _sample_maps.TITLES)]
     print("\n".join([*HEAD, *rows]))
 
 

@@ -13,12 +13,11 @@ from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
-    from semcal.calibration.calibration import Calibration
+    from semcal.calibration.calibration import Calibration, CalibrationConfig
     from semcal.calibration.calibrator import Calibrator, calibrate
-    from semcal.calibration.configuration import CalibrationConfig
     from semcal.calibration.fields import FieldCalibration, calibrate_fields
     from semcal.calibration.scores import ScoreCalibrator
-    from semcal.data.arguments import Questions
+    from semcal.data.datasets import Questions
     from semcal.data.question import Question
     from semcal.inputs import EquivalenceLike, ModelLike, Samples, load_equivalence
     from semcal.measures import confidence
@@ -37,7 +36,7 @@ __version__ = "0.1.0"
 _ADDRESSES = {
     "Answer": "results",
     "Calibration": "calibration.calibration",
-    "CalibrationConfig": "calibration.configuration",
+    "CalibrationConfig": "calibration.calibration",
     "Calibrator": "calibration.calibrator",
     "ClusterConfig": "models.clustering",
     "EquivalenceLike": "inputs",
@@ -46,7 +45,7 @@ _ADDRESSES = {
     "ModelLike": "inputs",
     "PromptConfig": "models.prompting",
     "Question": "data.question",
-    "Questions": "data.arguments",
+    "Questions": "data.datasets",
     "RecalibratorLike": "recalibration.fit",
     "Results": "results",
     "Samples": "inputs",

@@ -178,7 +178,6 @@ _clean = cache(remove_leftovers)
 
 
 def _new_part(path: Path) -> tuple[Path, FileLock]:
-    """Make a folder beside `path`, and take its lock."""
     while True:
         folder = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
         folder.mkdir()
@@ -415,7 +414,6 @@ def _fault_of_one(key: str | None, value: Any) -> str | None:
 
 
 def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
-    """Yield the items of a list or an object, with their outermost key."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield key, name

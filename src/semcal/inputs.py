@@ -1,4 +1,4 @@
-"""Check and convert the arguments of public functions: samples, models and equivalences."""
+"""Check and convert the arguments of public functions: samples, models, equivalences and configurations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
 
 from semcal.arrays import as_option
-from semcal.data.arguments import Argument, DataFrameLike, kind_of
-from semcal.data.datasets import parse_list, references_of
+from semcal.data.datasets import Argument, DataFrameLike, kind_of, parse_list, references_of
 from semcal.data.sources import COMMON_NAMES, peek, read_source_rows, rename
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.files import JsonLine, JsonObject, fault
@@ -30,12 +30,17 @@ from semcal.models.equivalence import (
 )
 from semcal.models.load import load_cross_encoder, load_model
 from semcal.models.protocols import Capabilities
+from semcal.registry import check_name
 from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
+    from semcal.data.datasets import Questions
+    from semcal.data.template import TemplateLike, VaryLike
+    from semcal.grading.rules import Grader
+    from semcal.models.engine.draw import Truncation
     from semcal.models.protocols import Sampler
+    from semcal.rows import AnswerKind
     from semcal.servers.settings import ServerSettings
-
 
 ModelLike: TypeAlias = "Sampler | str | Path"
 """A model of `semcal.load_model`, or its name, directory or address."""
@@ -310,3 +315,82 @@ def listed_cells(json: Json) -> JsonObject:
     if reason := fault({key: value for key, value in cells.items() if value is not json[key]}):
         raise InputError(reason)
     return {key: value for key, value in cells.items() if value or key not in ("answers", "clusters")}
+
+
+# ---- Configuration objects from the keywords of public functions -------------------------------------------
+
+_Config = TypeVar("_Config")
+
+
+class PromptKeywords(TypedDict, total=False):
+    """The fields of `PromptConfig`."""
+
+    few_shot: Questions | None
+    system: str | None
+    template: TemplateLike | None
+    vary: VaryLike
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """The fields of `SamplingConfig`."""
+
+    m: int | None
+    seed: int | None
+    temperatures: Sequence[float] | float | None
+    max_new_tokens: int | None
+    truncation: Truncation | None
+    answer_format: str | None
+
+
+class ClusterKeywords(TypedDict, total=False):
+    """The fields of `ClusterConfig`."""
+
+    equivalence: EquivalenceLike | None
+    linkage: str | None
+    merge_refusals: bool | None
+
+
+class CalibrationKeywords(TypedDict, total=False):
+    """The fields of `CalibrationConfig`; `risk` is an alias of `risks`."""
+
+    answer: AnswerKind | None
+    features: Sequence[str] | None
+    signals: Sequence[str] | None
+    risk: float | Sequence[float] | None
+    risks: float | Sequence[float] | None
+    delta: float | None
+    grader: Grader | str | None
+    score: str | None
+
+
+def configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:
+    """Return the given configuration, or build one from the options that are its fields.
+
+    The used options are removed from `options`; None means the default. UsageError is raised if both the
+    configuration and one of its fields are given.
+    """
+    chosen = {name: options.pop(name) for name in options_of(kind) if name in options}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if config is None:
+        return kind(**chosen)
+    if not isinstance(config, kind):
+        raise UsageError(
+            f"expected a {kind.__name__}, got {type(config).__name__}. Pass semcal.{kind.__name__}(…)"
+        )
+    if chosen:
+        names = ", ".join(chosen)
+        raise UsageError(
+            f"{names}: given together with a {kind.__name__}. Set these fields in the {kind.__name__}"
+        )
+    return config
+
+
+def check_options(options: Mapping[str, object], known: Iterable[str], *, of: str) -> None:
+    """Raise UsageError, with the nearest known name, for an unknown option."""
+    for name in options:
+        check_name(name, known, what=f"option of {of}")
+
+
+def options_of(*kinds: type) -> list[str]:
+    """Return the names of the fields of configuration classes."""
+    return [name for kind in kinds for name in signature(kind).parameters]

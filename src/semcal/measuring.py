@@ -402,7 +402,6 @@ def _finite(value: Any, name: str) -> None:
 
 
 def _field(key: str, measure: str | None) -> str:
-    """Return the name of a field of a row for messages."""
     if measure == CALIBRATED:
         return repr(OF_ANSWER.get(key, key))
     return repr(key) if measure is None else f"{key!r} of {measure}"
@@ -475,7 +474,7 @@ def assess(
     and `interval` (95%, bias-corrected bootstrap over questions) by metric. Rows that share a passage or a
     value in the field `group` are resampled as a whole, and `groups` is the number of groups. `risk` adds
     `risk`, the threshold for this limit (`semcal.metrics.risk_controlled_threshold`), which uses one row of
-    each group. For scores with slices, `by` holds `semcal.metrics.slices` and whether each slice keeps the
+    each group. For scores with slices, `by` holds `semcal.metrics.intervals` and whether each slice keeps the
     promise of that threshold, or else of the rows' own thresholds.
     """
     results: dict[Name, Figures] = {}

@@ -177,20 +177,32 @@ def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Ite
         yield clock
 
 
-def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a line on stderr that overwrites itself, as notebooks support."""
+def line_clock(
+    label: str, total: int | None, every: float, write: Callable[[str], None], *, at_end: bool = False
+) -> ProgressClock:
+    """Return a clock that writes a line every few seconds, and with `at_end` for the last item."""
     start = last = time.monotonic()
 
     def show(n_done: int, seconds: float | None) -> None:
         nonlocal last
         time_now = time.monotonic()
-        if time_now - last >= INTERVAL or n_done >= total:
+        if time_now - last >= every or (at_end and total is not None and n_done >= total):
             last = time_now
-            remaining = "" if not seconds else f", {duration(seconds)} left"
-            sys.stderr.write(f"\r{label}: {n_done} of {total} ({duration(time_now - start)}{remaining})  ")
-            sys.stderr.flush()
+            of_total = f" of {total}" if total else ""
+            remaining = f", {duration(seconds)} left" if seconds else ""
+            write(f"{label}: {n_done}{of_total} ({duration(time_now - start)}{remaining})")
+
+    return ProgressClock(show, total)
+
+
+def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a line on stderr that overwrites itself, as notebooks support."""
+
+    def write(text: str) -> None:
+        sys.stderr.write(f"\r{text}  ")
+        sys.stderr.flush()
 
     try:
-        yield ProgressClock(show, total)
+        yield line_clock(label, total, INTERVAL, write, at_end=True)
     finally:
         sys.stderr.write("\n")

@@ -14,7 +14,6 @@ import numpy as np
 
 from semcal import inputs, metrics
 from semcal.arrays import as_option
-from semcal.configuration import CalibrationKeywords, check_options, configured, options_of
 from semcal.errors import (
     InputError,
     MissingExtraError,
@@ -26,18 +25,10 @@ from semcal.errors import (
 )
 from semcal.files import JsonObject, dumps
 from semcal.grading.grade import as_grader, grade_row, grade_together
-from semcal.inputs import EquivalenceLike, Samples
+from semcal.inputs import CalibrationKeywords, EquivalenceLike, Samples, check_options, configured, options_of
 from semcal.measures import MEASURES
 from semcal.measures.formulas import TIE
-from semcal.measuring import (
-    Figures,
-    MeasureOptions,
-    Scores,
-    assess,
-    measure_at,
-    scores_by_measure,
-    wordings,
-)
+from semcal.measuring import Figures, MeasureOptions, Scores, assess, measure_at, scores_by_measure, wordings
 from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
 from semcal.models.equivalence import DEFAULT
 from semcal.progress import ShowProgress, shown_progress
@@ -280,7 +271,6 @@ def _counted(meaning: Meaning, forms: Mapping[str | None, str], of: str = "") ->
 
 
 def _quoted(text: str, form: str | None) -> str:
-    """Return a text on one line, shortened if long; a text with an empty normal form is not an answer."""
     line = " ".join(text.split())
     if line and form == "":
         return "nothing that counts as an answer"
@@ -635,7 +625,7 @@ class Results(Sequence[Answer]):
         calibration = calibrate_rows(graded, cluster, config, seed=seed, origin=origin)
         if not m_curve:
             return calibration
-        from semcal.calibration.draws_curve import draws_curve
+        from semcal.calibration.map_report import draws_curve
 
         bare = {
             t: [row if row.id in clustered else row.without("clusters") for row in rows]

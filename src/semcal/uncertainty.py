@@ -22,21 +22,21 @@ from semcal.calibration.compatibility import (
 )
 from semcal.calibration.fields import FieldCalibration, FieldStep, as_field_calibration
 from semcal.calibration.signals import add_signals, signals_named
-from semcal.configuration import (
+from semcal.data.datasets import Questions, as_cell, as_questions
+from semcal.data.question import Question
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.fields.rows import check_to_sample
+from semcal.fields.sampling import STRUCTURED_TOKENS, document_step, system_message
+from semcal.grading.grade import as_grader
+from semcal.inputs import (
     ClusterKeywords,
+    ModelLike,
     PromptKeywords,
     SamplingKeywords,
     check_options,
     configured,
     options_of,
 )
-from semcal.data.arguments import Questions, as_cell, as_questions
-from semcal.data.question import Question
-from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.fields.rows import check_to_sample
-from semcal.fields.sampling import STRUCTURED_TOKENS, document_step, system_message
-from semcal.grading.grade import as_grader
-from semcal.inputs import ModelLike
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_at

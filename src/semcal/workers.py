@@ -13,6 +13,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import platform
 import resource
 import signal
 import sys
@@ -34,6 +35,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from multiprocessing import connection, util
 from multiprocessing.connection import Connection
@@ -283,7 +285,6 @@ def as_exception(error: BaseException) -> Exception:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return a picklable form of an error; an error that is not ours gets a note with its traceback."""
     where = "".join(traceback.format_exception(error))
     if not _is_portable(error):
         error = RuntimeError(f"{type(error).__name__}: {error}")
@@ -406,7 +407,6 @@ class Executor(ABC, Generic[State]):
         return False
 
     def _begin(self, task: Task) -> None:
-        """Start a task, which ends with `_settle`."""
         raise NotImplementedError
 
     def _settle(self, task: Task, outcome: JobOutcome) -> None:
@@ -658,7 +658,6 @@ def start_context(preload: Sequence[str] = PRELOAD) -> BaseContext:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Give processes that start in the block one thread, and let them ignore Ctrl-C."""
     before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
     os.environ.update(ONE_THREAD)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -714,3 +713,29 @@ def _work(load: bytes, job: bytes, plugins: Sequence[str]) -> JobOutcome:
     finally:
         with suppress(ConnectionError):
             tell.send(None)
+
+
+# ---- Versions and the machine, for the record of a run -----------------------------------------------------
+
+PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "matplotlib")
+
+
+def versions() -> dict[str, str | None]:
+    """Return the installed version of each package that results depend on (None if absent)."""
+    installed: dict[str, str | None] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            installed[package] = None
+    return installed
+
+
+def environment() -> dict[str, Any]:
+    """Return versions of packages and data of the machine as plain data."""
+    return {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+    }

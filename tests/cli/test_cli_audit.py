@@ -7,7 +7,7 @@ import json
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.figures import figure_lines
+from semcal.cli.console import figure_lines
 from semcal.grading.grade import audit
 from semcal.grading.rules import RuleGrader
 from tests.json_rows import judged_rows

@@ -11,7 +11,7 @@ import tiny_models
 
 import semcal
 from semcal.calibration.calibration import Calibration
-from semcal.data.arguments import as_questions
+from semcal.data.datasets import as_questions
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import load_equivalence

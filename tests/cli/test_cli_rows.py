@@ -160,7 +160,7 @@ def test_metrics_by_a_column_hold_one_risk_of_a_calibration_against_its_rows() -
 
 
 def test_slices_are_a_table_for_people() -> None:
-    from semcal.cli.figures import slice_lines
+    from semcal.cli.console import slice_lines
     from semcal.measuring import assess, scores_by_measure
 
     result = assess(scores_by_measure(sliced(200), by="kind"))[None]

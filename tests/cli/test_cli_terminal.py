@@ -20,7 +20,7 @@ from invoking import run as semcal
 from safetensors.torch import load_file, save_file
 
 from semcal.cli import console, demo
-from semcal.cli.figures import figure_lines
+from semcal.cli.console import figure_lines
 from semcal.demo import real
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_settings import GridSettings, read_settings
@@ -127,7 +127,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
 
     monkeypatch.setattr(demo, "open_grid", open_grid)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
-    monkeypatch.setattr("semcal.experiment.report.summary.in_words", lambda results: [f"words on {results}"])
+    monkeypatch.setattr("semcal.experiment.report.build.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--config", "sampling.seed=3", *(("--json",) if json_too else ()))
     code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)
     assert code == 0

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tiny_engine import language_model
 
 from semcal.data.question import Question, Turn
-from semcal.data.template import Template
-from semcal.data.variants import FORMS, FORMS_WITH_PASSAGE, WORDINGS
+from semcal.data.template import FORMS, FORMS_WITH_PASSAGE, WORDINGS, Template
 from semcal.errors import InputError, UsageError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig

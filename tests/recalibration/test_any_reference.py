@@ -19,7 +19,7 @@ from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM
 
 import semcal
-from semcal.data.arguments import as_questions
+from semcal.data.datasets import as_questions
 from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+import semcal
 from semcal.errors import FitError, UsageError
+from semcal.models.fakes import FakeLanguageModel
 from semcal.models.features import batch_inverse_temperatures, inverse_temperatures
-from semcal.recalibration import ATS, BlockShape, Platt
+from semcal.models.load import load_model
+from semcal.recalibration import ATS, BlockShape, Platt, TemperatureScaling
 
 SHAPE = BlockShape(16, 40, 4, 2, 6, rope_theta=500.0, rms_eps=1e-6)
 
@@ -197,3 +201,46 @@ def test_a_block_that_cannot_be_is_refused(name: str, value: float) -> None:
 def test_ats_refuses_a_set_of_answer_positions_only() -> None:
     with pytest.raises(FitError, match="whole"):
         inverse_temperatures(ATS(SHAPE), made(0, whole=False).features)
+
+
+# ---- Recalibrators are fitted in the way of scikit-learn, and that gives what `semcal.fit` gives -----------
+
+TABLE = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(50)}
+LABELED = [{"question": q, "answers": "Ana." if i % 3 else "Bo."} for i, q in enumerate(TABLE)]
+MODEL = FakeLanguageModel(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "method"), [(TemperatureScaling("SS", 0.25), "TS"), (Platt(loss="SS", alpha=0.25), "Platt")]
+)
+def test_fit_on_a_model_gives_what_semcal_fit_gives_and_the_recalibrator_has_it(
+    estimator: Any, method: str
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "progress": False}
+    if method == "Platt":
+        options["learning_rate"] = 0.1
+    expected = semcal.fit(MODEL, LABELED, method=method, loss="SS", alpha=0.25, **options)
+    found = estimator.fit(MODEL, LABELED, **options)
+    assert found.recalibrator is estimator
+    assert repr(estimator) == repr(expected.recalibrator)
+    assert (found.report, found.provenance) == (expected.report, expected.provenance)
+    if method == "Platt":
+        assert estimator.fingerprint() == expected.recalibrator.fingerprint()
+
+
+def test_ats_takes_its_shape_from_the_model() -> None:
+    model = load_model("atlas", device="cpu")
+    labeled = [{"question": f"Who built mill {i}?", "answers": "Ana"} for i in range(50)]
+    ats = ATS(loss="SS", alpha=0.5)
+    assert repr(ats) == "ATS(loss='SS', alpha=0.5)"
+    found = ats.fit(model, labeled, seed=2, progress=False)
+    expected = semcal.fit(model, labeled, method="ATS", loss="SS", alpha=0.5, seed=2, progress=False)
+    assert ats.shape == model.block_shape
+    assert ats.fingerprint() == expected.recalibrator.fingerprint()
+    assert found.report == expected.report
+
+
+def test_the_prompt_of_a_fit_is_one_object() -> None:
+    prompt = semcal.PromptConfig([{"question": "Who?", "answers": "Ana."}], system="Answer briefly.")
+    found = TemperatureScaling().fit(MODEL, LABELED, prompt=prompt, progress=False)
+    assert (found.asking.few_shot, found.asking.template) == (prompt.few_shot, prompt.template)

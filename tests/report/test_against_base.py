@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from semcal.experiment.report.build import headline_table
 from semcal.experiment.report.report_tables import less_accurate_in_words, report_tables
-from semcal.experiment.report.summary import headline_table
 from semcal.experiment.report.tables import Table, latex, markdown
 
 ALWAYS_BEST = {"mean": 0.5, "se": 0.0, "runs": [0.5], "interval": [0.4, 0.6]}

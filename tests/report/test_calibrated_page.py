@@ -14,10 +14,9 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import ApplyStep
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
-from semcal.experiment.report.build import remake
+from semcal.experiment.report.build import remake, sentences
 from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.summary import sentences
 from semcal.files import dumps
 from semcal.rows import Row
 from semcal.steps import WorkerState

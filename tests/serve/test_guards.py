@@ -416,14 +416,19 @@ class CountingAsker:
         pass
 
 
-@pytest.mark.parametrize(("pause", "expected"), [(30.0, 5), (0.0, 1)])
+@pytest.mark.parametrize(("wait", "pause", "n_open", "expected"), [
+    (30.0, 30.0, 0, 5),  # they come
+    (30.0, 1e-9, 5, 5),  # their replies are still being made
+    (30.0, 1e-9, 0, 1),  # they have their replies and do not come
+    (0.0, 0.0, 5, 1),  # their replies take too long
+])  # fmt: skip
 def test_a_pass_waits_for_those_whom_the_last_one_answered_while_they_come(
-    pause: float, expected: int, monkeypatch: pytest.MonkeyPatch
+    wait: float, pause: float, n_open: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "PAUSE", 1e6 * pause)
-    monkeypatch.setattr(engine_module, "WAIT", 1e6 * pause)
+    monkeypatch.setattr(engine_module, "WAIT", 1e6 * wait)
     asker, names = CountingAsker(), iter("abcdefghij")
-    engine = Engine([cast(Asker, asker)], most=100)
+    engine = Engine([cast(Asker, asker)], most=100, n_open=lambda: n_open)
 
     def ask() -> AnswerJob:
         name = next(names)
@@ -439,7 +444,7 @@ def test_a_pass_waits_for_those_whom_the_last_one_answered_while_they_come(
     fifth = ask()
     asker.go.release()
     assert [job.future.result(30) for job in (first, *four)] == ["an outcome"] * 5
-    if pause == 0:
+    if expected == 1:
         until(lambda: len(asker.passes) == 3)
     again = [ask() for _ in range(4)]
     for _ in range(3):

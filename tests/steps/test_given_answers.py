@@ -12,9 +12,8 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 import semcal
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question

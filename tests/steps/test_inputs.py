@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 import semcal
-from semcal.data.arguments import as_questions
+from semcal.data.datasets import as_questions
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
 from semcal.files import write_rows

@@ -12,8 +12,7 @@ import pytest
 import semcal
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.features import ColumnFeature
-from semcal.calibration.score_column import ScoreColumn
+from semcal.calibration.features import ColumnFeature, ScoreColumn
 from semcal.calibration.watch import PromiseWatch
 from semcal.errors import InputError, UsageError
 from semcal.models.fakes import FakeLanguageModel

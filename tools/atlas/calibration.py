@@ -15,7 +15,7 @@ from semcal import Calibrator, ClusterConfig, PromptConfig, SamplingConfig
 from semcal.calibration.calibrator import CalibrationRecord
 from semcal.demo.paths import calibration_dir
 from semcal.demo.questions import load_set
-from semcal.installation import versions
+from semcal.workers import versions
 
 LABELS, RISK, LONGEST = 500, 0.3, 24
 

@@ -342,8 +342,8 @@ def _keep_memory() -> None:
 
 def fit_recalibrator() -> None:
     """Fit the temperature that `semcal ask` uses with the embedded model, on both closed-book sets."""
-    from semcal.installation import versions
     from semcal.recalibration.fit import fit
+    from semcal.workers import versions
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
     fitted = fit(

@@ -17,31 +17,45 @@ from numpy.typing import NDArray
 from semcal import inputs, metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import (
+    APART,
     Calibration,
+    CalibrationConfig,
     Threshold,
     Uncertified,
+    answering_temperatures,
     as_calibration,
+    grade_answers,
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
-from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
-from semcal.calibration.draws_curve import draws_curve, enough_samples, first_samples
 from semcal.calibration.features import (
     AnswerFeatures,
+    ScoreColumn,
     answered_rows,
     candidates_for,
+    check_scored,
     features_of,
+    find_score,
+    has_options,
     order_by,
+    score_features,
+    scored_row,
 )
-from semcal.calibration.map_report import LearnedMap, graded_examples
-from semcal.calibration.move import move_calibration
-from semcal.calibration.problems import (
+from semcal.calibration.map_report import (
+    LearnedMap,
+    draws_curve,
+    enough_samples,
+    first_samples,
+    graded_examples,
+    move_calibration,
+)
+from semcal.calibration.production import ProductionLabels, usable_features
+from semcal.calibration.question_probe import QuestionProbe, learn_probe
+from semcal.calibration.report import (
     problems_of_features,
     problems_of_labels,
     problems_of_rows,
     what_to_do_first,
 )
-from semcal.calibration.production import ProductionLabels, usable_features
-from semcal.calibration.question_probe import QuestionProbe, learn_probe
 from semcal.calibration.samples import (
     NOWHERE,
     SamplesOrigin,
@@ -51,14 +65,6 @@ from semcal.calibration.samples import (
     origin_of,
     rows_at_temperatures,
 )
-from semcal.calibration.score_column import (
-    ScoreColumn,
-    check_scored,
-    find_score,
-    has_options,
-    score_features,
-    scored_row,
-)
 from semcal.calibration.signals import (
     add_signals,
     asks_a_model,
@@ -67,36 +73,27 @@ from semcal.calibration.signals import (
     signals_named,
     signals_read,
 )
-from semcal.configuration import (
+from semcal.data.datasets import Questions, as_questions, name_of
+from semcal.data.question import Question, several
+from semcal.data.splits import question_ties
+from semcal.errors import FitError, InputError, QuestionError, UsageError, shown
+from semcal.grading.grade import GRADERS, as_grader, grade_together, grader_record
+from semcal.grading.rules import Grader
+from semcal.inputs import (
     CalibrationKeywords,
     ClusterKeywords,
+    EquivalenceLike,
+    ModelLike,
     PromptKeywords,
+    Samples,
     SamplingKeywords,
     check_options,
     configured,
     options_of,
 )
-from semcal.data.arguments import Questions, as_questions, name_of
-from semcal.data.question import Question, several
-from semcal.data.splits import question_ties
-from semcal.errors import (
-    FitError,
-    InputError,
-    QuestionError,
-    UsageError,
-    shown,
-)
-from semcal.grading.grade import GRADERS, as_grader, grade_together, grader_record
-from semcal.grading.rules import Grader
-from semcal.inputs import EquivalenceLike, ModelLike, Samples
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Groups
-from semcal.metrics.probability_maps import (
-    MOST,
-    Labelled,
-    ProbabilityMap,
-    part_of,
-)
+from semcal.metrics.probability_maps import MOST, Labelled, ProbabilityMap, part_of
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import Equivalence, ExactMatch
@@ -440,7 +437,7 @@ def calibrate(
     recalibrator : Fit, TokenDistribution, float, str or Path, optional
         Replaces T = 1: a temperature, the result of `semcal.fit`, or its directory.
     m_curve : bool or "auto"
-        Also report the gain with fewer samples (`semcal.calibration.draws_curve`). With "auto", learn from
+        Also report the gain with fewer samples (`semcal.calibration.map_report`). With "auto", learn from
         the smallest number of samples that loses at most one standard error of gain, which `ask` then uses.
     progress : bool or callable
         Whether to show a bar on a terminal or in a notebook; or a function of the number of finished
@@ -609,29 +606,19 @@ def calibrate_rows(
     check_distinct(row.id for row in labeled)
     check_enough(n, of="to calibrate on")
     warn_if_few(n, of="to calibrate on")
-    m = 0 if score is not None else len(labeled[0].samples)
-    for row in (row for rows_of in rows.values() for row in rows_of):
-        if m and len(row.samples) != m:
-            raise InputError(
-                f"question {row.id!r} has {len(row.samples)} samples, and others have {m}. Use the same "
-                "number of samples for all questions"
-            )
+    m = 0 if score is not None else _samples_of_each(rows)
     answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
     ties = [question_ties(row.json) for row in labeled]
     groups = several(ties)
     # Each choice that labels make between orderings, of a temperature or a direction, halves the level.
     n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
-    n_units, reads_score_alone = n if groups is None else int(groups.max()) + 1, score and not config.features
-    label_free = bool(reads_score_alone) or n_units * n_orderings < MOST_LABEL_FREE
+    n_units = n if groups is None else int(groups.max()) + 1
+    label_free = (score is not None and not config.features) or n_units * n_orderings < MOST_LABEL_FREE
     is_split = bool(config.risks) and not label_free
     held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
     testing = held_out if is_split or not config.risks else np.ones(n, dtype=bool)
     if score is None:
-        answers_at = [answered_rows({t: rows[t], **rows}, kind) for t in answering]
-        for answers in answers_at:
-            check_any_signals(config.signals, answers)
-        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
-        features_at = [features_of({t: rows[t], **rows}, kind, config.requested) for t in answering]
+        config, features_at = _features_at(rows, answering, config)
         correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
     else:
         raw = score.values(labeled)
@@ -644,8 +631,10 @@ def calibrate_rows(
     grader_name, grader_revision = grader_record(grader)
     probes: list[QuestionProbe | None] = [None] * len(features_at)
     if QUESTION_PROBE in config.signals:
-        for k, of_answers in enumerate(zip(features_at, answers_at, correct_at)):
-            probes[k], features_at[k] = learn_probe(*of_answers, ~held_out & has_answer, groups, seed)
+        fit_on = ~held_out & has_answer
+        for k, (t, features) in enumerate(zip(answering, features_at)):
+            answered_k = answered_rows({t: rows[t], **rows}, kind)
+            probes[k], features_at[k] = learn_probe(features, answered_k, correct_at[k], fit_on, groups, seed)
     if added is not None:
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
@@ -667,10 +656,10 @@ def calibrate_rows(
     answer_rows = rows[answered]
     problems = (*problems_of_rows(labeled, ties, groups, testing), *problems_of_features(features))
     problems += () if added is None else added.problems
-    first_lines = [] if score else [*problems_of_labels(answer_rows, judge or cluster.address)]
-    if m == 1:
-        first_lines.append(OF_ONE_DRAW)
-    first_lines += [] if score else what_to_do_first(answer_rows, correct[fitted], origin.provenance)
+    first_lines = [OF_ONE_DRAW] * (m == 1)
+    if score is None:
+        first_lines = [*problems_of_labels(answer_rows, judge or cluster.address), *first_lines]
+        first_lines += what_to_do_first(answer_rows, correct[fitted], origin.provenance)
     calibration = Calibration(
         map=learned.map,
         further=None if score else _further(answer_rows, features, correct[:n], fitted[:n], grader),
@@ -724,6 +713,29 @@ def calibrate_rows(
         # Coverage counts all questions that are tested, also those without an answer.
         n_tested=int(testing.sum()) if groups is None else len(np.unique(groups[testing])),
     )
+
+
+def _samples_of_each(rows: RowsAt) -> int:
+    m = len(next(iter(rows.values()))[0].samples)
+    for row in (row for rows_of in rows.values() for row in rows_of):
+        if m and len(row.samples) != m:
+            raise InputError(
+                f"question {row.id!r} has {len(row.samples)} samples, and others have {m}. Use the same "
+                "number of samples for all questions"
+            )
+    return m
+
+
+def _features_at(
+    rows: RowsAt, answering: Sequence[float | None], config: CalibrationConfig
+) -> tuple[CalibrationConfig, list[AnswerFeatures]]:
+    """Return the settings with the signals that need no call, and the features of the answers at each T."""
+    at_each: list[RowsAt] = [{t: rows[t], **rows} for t in answering]
+    answers_at = [answered_rows(at, config.answer) for at in at_each]
+    for answers in answers_at:
+        check_any_signals(config.signals, answers)
+    config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
+    return config, [features_of(at, config.answer, config.requested) for at in at_each]
 
 
 def _with_thresholds(

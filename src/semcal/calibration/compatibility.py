@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semcal.calibration.score_column import check_scored
+from semcal.calibration.features import check_scored
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
@@ -25,11 +25,7 @@ from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler
 from semcal.models.sample import default_max_new_tokens
 from semcal.recalibration.files import Provenance
-from semcal.rows import (
-    AnswerKind,
-    Row,
-    rows_by_temperature,
-)
+from semcal.rows import AnswerKind, Row, rows_by_temperature
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration

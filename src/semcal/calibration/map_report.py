@@ -1,29 +1,54 @@
-"""The learned map of a calibration: its choice, its figures out of fold, and graded examples."""
+"""The learned map of a calibration: choice, figures, examples, moves, and gain by the number of samples."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from semcal import metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import GradedExample, LabeledAnswers
-from semcal.calibration.features import NEVER, SHARES, AnswerFeatures
+from semcal.calibration.calibration import (
+    Calibration,
+    CalibrationConfig,
+    GradedExample,
+    LabeledAnswers,
+    answering_temperatures,
+    grade_answers,
+    requested_features,
+)
+from semcal.calibration.features import (
+    NEVER,
+    SHARES,
+    AnswerFeatures,
+    answered_rows,
+    candidates_for,
+    features_of,
+    order_by,
+)
 from semcal.calibration.report import (
     ONE_PROBABILITY,
     AtThreshold,
     CalibrationReport,
     CandidateScore,
     CurvePoint,
+    DrawsPoint,
     LikeAnswers,
+    MovedFrom,
     TemperatureScore,
+    problems_of_rows,
 )
+from semcal.calibration.signals import SIGNALS
+from semcal.data.question import data_hash, several
+from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning, UndefinedWarning
-from semcal.grading.grade import grade_together
+from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
+from semcal.measuring import measure_at
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     FEW,
@@ -31,14 +56,19 @@ from semcal.metrics.probability_maps import (
     MOST,
     Labelled,
     MapChoice,
+    Move,
     ProbabilityMap,
     choose_answers,
     choose_map,
+    move_out_of_fold,
     paired_difference,
     part_of,
     predict_out_of_fold,
 )
-from semcal.rows import Row
+from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
+from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
+from semcal.recalibration.records import check_enough
+from semcal.rows import AnswerKind, Row, RowsAt, check_distinct
 
 #: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
@@ -199,7 +229,6 @@ def at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[A
 
 
 def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
-    """Return the gain of p minus the gain of the share."""
     return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
@@ -253,3 +282,242 @@ def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | N
         marks, lambda one: [other for other in references if one.grade(question, [text], [other]).correct]
     )
     return (*matching, *row.answers)[0]
+
+
+# ---- Moving a calibration to new data ----------------------------------------------------------------------
+
+#: Labels from which on a move is not warned of.
+FEW_LABELS = 30
+
+
+class ThresholdLabels(NamedTuple):
+    """The labels of n answers that test a threshold."""
+
+    ordering: str | None  # the feature that orders answers, which no new label chose
+    order: Floats  # (n,)
+    correct: Floats  # (n,)
+    shown: Floats  # (n,) moved probabilities
+    groups: Groups | None
+    n_tested: int  # questions, or groups of questions, with those without an answer
+
+
+class OutOfFold(NamedTuple):
+    """Probabilities (n,) of the answers by the calibration as it is, moved, and learned anew."""
+
+    unmoved: Floats
+    moved: Floats
+    scratch: Floats
+
+
+def move_calibration(
+    calibration: Calibration, rows: RowsAt, grader: Grader, *, seed: int = 0, data: str = ""
+) -> tuple[Calibration, ThresholdLabels]:
+    """Return a calibration that is moved to labeled rows, and the labels that can test a threshold.
+
+    The rows are those that `calibration.apply` takes (see `Calibrator.move`).
+    """
+    features, labeled = calibration.read(rows)
+    check_distinct(row.id for row in labeled)
+    correct = grade_answers(features, labeled, grader, calibration.answer_kind)
+    has_answer = np.array([text is not None for text in features.answers])
+    check_enough(int(has_answer.sum()), of="to move a calibration to")
+    ties = [question_ties(row.json) for row in labeled]
+    groups = several(ties)
+    of_answers = None if groups is None else groups[has_answer]
+    part = Labelled(features.values, correct, candidates_for(features)).part(has_answer)
+    unmoved = calibration.predict(features)[0][has_answer]
+    move = Move.of(unmoved, part.correct)
+    found = OutOfFold(
+        unmoved,
+        move_out_of_fold(unmoved, part.correct, groups=of_answers, seed=seed),
+        predict_out_of_fold([part], groups=of_answers, seed=seed)[0],
+    )
+    problems = problems_of_rows(labeled, ties, groups, np.zeros_like(has_answer))
+    without = features.values[calibration.base][~has_answer]
+    report = _report_of_move(calibration, move, found, part, without, of_answers, problems)
+    for problem in report.warnings:
+        warnings.warn(problem, SemcalWarning, stacklevel=3)
+    after = replace(calibration, moves=(*calibration.moves, move))
+    p, shown = (values[has_answer] for values in after.predict(features))
+    stored, out_of_fold = (tuple(np.round(values, DECIMALS).tolist()) for values in (p, found.moved))
+    right = tuple((part.correct == 1).tolist())
+    provenance = calibration.provenance
+    if provenance is not None:
+        questions = [row.to_question() for row in labeled]
+        hashed = data_hash(questions)
+        provenance = replace(provenance, data=data, data_hash=hashed, n_questions=len(questions), seed=seed)
+    grader_name, grader_revision = grader_record(grader)
+    moved_calibration = replace(
+        after,
+        report=report,
+        threshold=None,
+        thresholds=(),
+        ordering=None,
+        provenance=provenance,
+        grader=grader_name,
+        grader_revision=grader_revision,
+        samples=None,
+        samples_sha256=None,
+        labeled=LabeledAnswers(stored, right, out_of_fold, right),
+        examples=graded_examples(labeled, features, correct, grader),
+    )
+    order = order_by(features.ordering or calibration.base, part.features)
+    n_tested = len(labeled) if groups is None else len(np.unique(groups))
+    return moved_calibration, ThresholdLabels(
+        features.ordering, order, part.correct, shown, of_answers, n_tested
+    )
+
+
+def _report_of_move(
+    calibration: Calibration,
+    move: Move,
+    found: OutOfFold,
+    part: Labelled,
+    without: Floats,
+    groups: Groups | None,
+    problems: Iterable[str],
+) -> CalibrationReport:
+    """Compare the moved map with the old one and a new one; `without` are the shares of missing answers."""
+    correct, problems = part.correct, [*problems]
+    unmoved, moved, scratch = (figures_of(p, correct, np.zeros_like(without)) for p in found)
+    gain, gain_of_scratch = (p * (2 * correct - p) for p in (found.moved, found.scratch))
+    ahead, error = paired_difference(gain_of_scratch, gain, groups)
+    if len(gain) < FEW_LABELS:
+        problems.append(
+            f"the move rests on only {len(gain)} labels, and two numbers need about {FEW_LABELS}. Label more"
+        )
+    if ahead > error:
+        problems.append(
+            f"the new labels alone gain {ahead:.3f} ± {error:.3f} more than the moved calibration. Calibrate "
+            "without --from (in Python, with fit_rows)"
+        )
+    base = part.features[calibration.base]
+    reference = base if part.candidates[0].fewest < NEVER else correct.mean()
+    above, standard_error = paired_difference(gain, reference * (2 * correct - reference), groups)
+    chosen = calibration.report.chosen
+    return CalibrationReport(
+        n=len(gain),
+        apart=0,
+        chosen=chosen,
+        candidates=(CandidateScore(chosen, float(gain.mean()), above, standard_error, 1.0),),
+        base=base_figures(part, base, correct, without),
+        calibrated=moved,
+        learning_curve=(CurvePoint(len(gain), above),),
+        warnings=tuple(problems),
+        no_answer=len(without),
+        like=tuple(like_answers(found.moved, correct)),
+        at_thresholds=tuple(at_thresholds(found.moved, correct, len(without))),
+        moved=MovedFrom(calibration.id, move.intercept, move.slope, unmoved, scratch),
+        base_name=calibration.base,
+    )
+
+
+# ---- Gain by the number of samples -------------------------------------------------------------------------
+
+
+class _Remembering:
+    """An equivalence that keeps its verdicts in memory, since all numbers of samples share pairs."""
+
+    def __init__(self, equivalence: Equivalence) -> None:
+        self.name, self.revision = equivalence.name, equivalence.revision
+        self.symmetric = getattr(equivalence, "symmetric", False)
+        self._equivalence = equivalence
+        self._margins: dict[Triple, float] = {}
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        return [margin > 0 for margin in self.margins(triples)]
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._margins]
+        self._margins |= zip(missing, margins_by(self._equivalence, missing))
+        return [self._margins[triple] for triple in triples]
+
+
+#: Numbers of samples of the curve, up to the number at hand.
+NUMBERS = (1, 2, 3, 5, 10)
+TOKEN_SCORES = SIGNALS["token-scores"]
+
+
+def draws_curve(
+    rows: RowsAt,
+    cluster: ClusterConfig,
+    config: CalibrationConfig,
+    *,
+    seed: int = 0,
+    fixed_temperature: bool = False,
+) -> tuple[DrawsPoint, ...]:
+    """Return the gain out of fold with the first 1, 2, 3, 5, 10 and all samples at each temperature.
+
+    Rows of labeled questions hold all samples. Each number of samples is clustered (unless rows hold
+    `clusters`), answered, graded and learned from separately. Token scores are features if they are known.
+    Other signals are left out, since the model was asked about other answers. A question without an answer
+    has probability 0 and gain 0. `above` is the paired difference to all samples, with its standard error
+    over questions or groups.
+    """
+    first = next(iter(rows.values()))
+    groups = several([question_ties(row.json) for row in first])
+    m = min(row.m for part in rows.values() for row in part)
+    numbers = [*(n for n in NUMBERS if n < m), m]
+    if not isinstance(cluster.judge, ExactMatch):
+        cluster = replace(cluster, equivalence=_Remembering(cluster.judge))
+    config = replace(config, grader=as_grader(config.grader, cluster.judge))
+    labels_with = partial(_labels, rows, cluster=cluster, config=config, fixed=fixed_temperature)
+    gains = [_gains(*labels_with(n), groups, seed) for n in numbers[::-1]][::-1]
+    return tuple(
+        DrawsPoint(n, float(of_n.mean()), *paired_difference(of_n, gains[-1], groups))
+        for n, of_n in zip(numbers, gains)
+    )
+
+
+def enough_samples(curve: Sequence[DrawsPoint]) -> int:
+    """Return the smallest number of samples, above 1, that loses at most one standard error of gain.
+
+    >>> enough_samples([DrawsPoint(2, 0.3, -0.04, 0.01), DrawsPoint(5, 0.33, -0.01, 0.01)])
+    5
+    """
+    return next(point.m for point in curve if point.m > 1 and point.above >= -point.standard_error)
+
+
+def first_samples(rows: RowsAt, n: int, cluster: ClusterConfig, answer: AnswerKind) -> RowsAt:
+    """Return the rows with their first n samples at each temperature, clustered, measured and matched."""
+    taken = [row.take(range(n)) for part in rows.values() for row in part]
+    clustered = iter(cluster_missing(taken, cluster))
+    measured = measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()})
+    return match_at(measured, answer, cluster.judge)
+
+
+def _labels(
+    rows: RowsAt, n: int, *, cluster: ClusterConfig, config: CalibrationConfig, fixed: bool
+) -> tuple[list[Labelled], list[list[bool]]]:
+    """Return the labeled answers at each temperature with the first n samples, and a mask of answers."""
+    measured = first_samples(rows, n, cluster, config.answer)
+    labels, found = [], []
+    for t in answering_temperatures(measured, fixed=fixed):
+        at = {t: measured[t], **measured}
+        is_known = any(item.token_scores is not None for item in answered_rows(at, config.answer))
+        signals = [TOKEN_SCORES.name] if is_known else []
+        features = features_of(at, config.answer, requested_features(config.features, signals))
+        correct = grade_answers(features, measured[t], as_grader(config.grader, cluster.judge), config.answer)
+        labels.append(Labelled(features.values, correct, candidates_for(features)))
+        found.append([text is not None for text in features.answers])
+    return labels, found
+
+
+def _gains(
+    labels: Sequence[Labelled], found: Sequence[Sequence[bool]], groups: Groups | None, seed: int
+) -> Floats:
+    """Return the gain of each question (N,) out of fold."""
+    has_answer = np.all(found, axis=0)
+    gains = np.zeros(len(has_answer))  # 0 without an answer
+    if not has_answer.any():
+        return gains
+    labels = [of_place.part(has_answer) for of_place in labels]
+    groups = None if groups is None else groups[has_answer]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SemcalWarning)
+        p, places = predict_out_of_fold(labels, groups=groups, seed=seed)
+    correct = labels[0].correct.copy()
+    for place, of_place in enumerate(labels):
+        correct[places == place] = of_place.correct[places == place]
+    gains[has_answer] = p * (2 * correct - p)
+    return gains

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.arrays import Floats
-from semcal.calibration.calibration import Calibration
-from semcal.calibration.configuration import APART
+from semcal.calibration.calibration import APART, Calibration
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.report import AddedLabels
 from semcal.errors import InputError, StoreError, shown

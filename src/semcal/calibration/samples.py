@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from semcal import inputs
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.compatibility import check_sampled_by, draws_for
-from semcal.data.arguments import as_questions
+from semcal.data.datasets import as_questions
 from semcal.data.question import Question, data_hash
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.calibrator import kept_apart, set_thresholds
-from semcal.calibration.features import ISOTONIC, order_by
-from semcal.calibration.score_column import ScoreColumn
+from semcal.calibration.features import ISOTONIC, ScoreColumn, order_by
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
 from semcal.metrics.probability_maps import (
@@ -210,12 +209,7 @@ class ScoreCalibrator:
 
     def __sklearn_tags__(self) -> Any:
         """Describe the estimator to scikit-learn: a binary classifier that takes missing values."""
-        from sklearn.utils import (  # type: ignore[import-untyped]
-            ClassifierTags,
-            InputTags,
-            Tags,
-            TargetTags,
-        )
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # type: ignore[import-untyped]
 
         return Tags(
             estimator_type="classifier",
@@ -242,7 +236,6 @@ class ScoreCalibrator:
         return tuple(sorted(set(risks)))
 
     def _columns(self, X: Any) -> tuple[Floats, list[str] | None]:
-        """Return scores (n, F), and the names of the columns of a DataFrame."""
         if hasattr(X, "tocsr"):
             raise InputError("X is a sparse matrix, which is not supported; give X.toarray()")
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
@@ -288,7 +281,6 @@ class ScoreCalibrator:
         return features
 
     def _candidates(self) -> list[MapCandidate]:
-        """Return the maps that are tried, the simplest first."""
         names = [score.name for score in self._scores]
         probabilities = tuple(score.name for score in self._scores if score.is_probability)
         fewest = max(PLENTY, FEW * len(names))

@@ -32,7 +32,7 @@ from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Block, Stage, run_stages
-from semcal.text.columns import aligned
+from semcal.text import aligned
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration, Threshold

@@ -17,7 +17,9 @@ from typer import Argument, BadParameter, Option
 from semcal.cli import options as opt
 from semcal.cli.config_file import setting
 from semcal.cli.console import (
+    ON_ACE,
     Output,
+    figure_lines,
     info,
     open_unfinished,
     paragraph,
@@ -27,7 +29,6 @@ from semcal.cli.console import (
     terminal_width,
     warn,
 )
-from semcal.cli.figures import ON_ACE, figure_lines
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
@@ -39,15 +40,14 @@ from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.steps import Stage, run_stages
 from semcal.store import UnfinishedWork, keeping_replies
-from semcal.text.columns import aligned
+from semcal.text import aligned
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibration import Calibration
-    from semcal.calibration.configuration import CalibrationConfig
+    from semcal.calibration.calibration import Calibration, CalibrationConfig
+    from semcal.calibration.features import ScoreColumn
     from semcal.calibration.production import ProductionLabels
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
-    from semcal.calibration.score_column import ScoreColumn
     from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
@@ -220,7 +220,7 @@ class CalibrateOptions:
 
     def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
         """Return the settings of the calibration."""
-        from semcal.calibration.configuration import CalibrationConfig
+        from semcal.calibration.calibration import CalibrationConfig
 
         delta = 0.05 if self.delta is None else self.delta
         features, signals = tuple(self.feature or ()), tuple(self.signal or ())
@@ -354,7 +354,6 @@ def _is_structured(file: str) -> bool:
 
 
 def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> int:
-    """Learn the probability of the fields of structured answers from stored samples."""
     from semcal.calibration.fields import calibrate_fields
     from semcal.fields.rows import check_structured, check_to_sample
 
@@ -425,7 +424,6 @@ def _sampled_documents(
 
 
 def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
-    """Write the calibration, and remove files of an older calibration that this one does not have."""
     out = options.out
     calibration = calibration if options.keep_samples else replace(calibration, samples=None)
     path = calibration.save_pretrained(out)
@@ -654,8 +652,8 @@ def _moved(
 
 def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
     """Return the rows that can be used, and the column of their score; None if they hold samples."""
+    from semcal.calibration.features import check_scored, find_score
     from semcal.calibration.samples import check_labelled_samples
-    from semcal.calibration.score_column import check_scored, find_score
 
     further = _further_check(options)
     read = open_rows(
@@ -692,8 +690,8 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
 
     if options.model is None:
         return origin_of(rows, options.file, seed=options.seed)
-    from semcal.installation import versions
     from semcal.recalibration.fit_data import provenance_of
+    from semcal.workers import versions
 
     model = models.open_model()
     recalibrator, prompt = opt.open_recalibrator(model, options)
@@ -721,9 +719,9 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         )
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
-    from semcal.installation import versions
     from semcal.models.distribution import Temperature
     from semcal.models.sample import Sampling, plan_sampling
+    from semcal.workers import versions
 
     model = models.open_model()
     recalibrator, prompt = opt.open_recalibrator(model, options)
@@ -777,7 +775,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
 
 def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
     """Return a check that raises InputError for an invalid feature, or a reference that is not a label."""
-    from semcal.calibration.problems import check_references
+    from semcal.calibration.report import check_references
     from semcal.models.equivalence import AMONG, ExactMatch
 
     columns, equivalence = options.configuration().features, options.equivalence or ""
@@ -877,7 +875,7 @@ def threshold_lines(calibration: Calibration) -> list[str]:
 def report_lines(report: CalibrationReport) -> list[str]:
     """Return the figures before and after calibration, out of fold."""
     base = report.base_in_words.removeprefix("the ")
-    at_one = {} if report.base_at_one is None else {"share at T = 1": report.base_at_one}
+    at_one = {} if report.base_at_one in (None, report.base) else {"share at T = 1": report.base_at_one}
     columns = {base: report.base, **at_one, "calibrated": report.calibrated}
     if report.moved is not None:
         columns = {base: report.base, "not moved": report.moved.unmoved, "moved": report.calibrated}

@@ -1,4 +1,4 @@
-"""Messages and progress on stderr, results on stdout, and checks and locks of --out.
+"""Messages and progress on stderr, results and tables on stdout, and checks and locks of --out.
 
 `warn` always prints (errors, bad rows, requested information), `info` prints without -q, `debug` with -v;
 `show` prints results. Untrusted text (answers, names, messages of servers) reaches a terminal only through
@@ -13,8 +13,7 @@ import shutil
 import stat
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,10 @@ from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
 from semcal.files import LOCK, file_lock, is_stream, own_files
-from semcal.progress import ProgressClock, bar, duration, note_block, note_resumed, note_work
+from semcal.progress import bar, line_clock, note_block, note_resumed, note_work
+from semcal.rows import Json
 from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
+from semcal.text import aligned, width_of
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
@@ -166,7 +167,8 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield _Running(label, outer.show, outer=outer)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
-        with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
+        lines = line_clock(label, total, INTERVAL, lambda text: warn(_noted(text)))
+        with bar(label, total, _noted) if alone else nullcontext(lines) as show:
             _running.append(_Running(label, show))
             try:
                 yield _running[-1]
@@ -203,21 +205,6 @@ def _is_pipe(stream: TextIO | None) -> bool:
         return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):  # closed, or without a file
         return False
-
-
-def _lines(label: str, total: int | None) -> ProgressClock:
-    start = last = time.monotonic()
-
-    def show(n_done: int, seconds: float | None) -> None:
-        nonlocal last
-        time_now = time.monotonic()
-        if time_now - last >= INTERVAL:
-            last = time_now
-            of_total = f" of {total}" if total else ""
-            remaining = f", {duration(seconds)} left" if seconds else ""
-            warn(_noted(f"{label}: {n_done}{of_total} ({duration(time_now - start)}{remaining})"))
-
-    return ProgressClock(show, total)
 
 
 def nli_cost(name: str, costs: Mapping[str, int]) -> str:
@@ -392,3 +379,128 @@ def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
 def _holds_work(folder: Path) -> bool:
     places = [folder / name for name in _WORK if os.path.isdir(folder / name)]  # noqa: PTH112 - any name
     return any(path.is_file() for place in places for path in place.rglob("*"))
+
+
+# ---- Tables of figures -------------------------------------------------------------------------------------
+
+#: The figures that a reader looks for, with their names, in the order of a table.
+MAIN = {
+    "n": "questions",
+    "accuracy": "accuracy",
+    "mean_confidence": "mean confidence",
+    "ace": "ACE",
+    "ace_floor": "  noise floor",
+    "ace_floor_95": "  noise floor, 95%",
+    "auroc": "AUROC",
+    "brier": "Brier score",
+    "gain": "gain",
+}
+#: An explanation of the calibration error, for a reader who sees it for the first time.
+ON_ACE = (
+    "ACE is the mean gap between confidence and accuracy. An ACE up to the 95% noise floor can come from "
+    "chance alone."
+)
+#: Entries of figures that are not rows of a table.
+BESIDE = ("measure", "se", "interval", "risk", "by")
+VERDICTS = {True: "yes", False: "NO", None: "?"}
+
+
+def figure_lines(columns: Mapping[str, Json], width: int, *, every: bool = False) -> list[str]:
+    """Return a table of figures, one column for each entry; further tables if the width is too small.
+
+    Without `every`, figures of `MAIN` alone.
+    """
+    fullest = max(columns.values(), key=len)
+    names = dict(_names(fullest, every=every))
+    heads = ["", *names.values()]
+    parts: list[list[list[str]]] = []
+    for head, figures in columns.items():
+        cells = [as_shown(head), *(_cell(figures, *key) for key in names)]
+        if not parts or _width([heads, *parts[-1], cells]) > width:
+            parts.append([])
+        parts[-1].append(cells)
+    lines: list[str] = []
+    for part in parts:
+        lines += [*([""] if lines else []), *aligned(list(zip(heads, *part)))]
+    return lines
+
+
+def slice_lines(figures: Json, column: str) -> list[str]:
+    """Return a table of the calibration in each slice, and one of the risk where answers were given.
+
+    Slices are the values of a column. "?" marks slices with too few questions to say.
+    """
+    parts = figures["by"]
+    calibrated = [
+        [
+            part["value"],
+            *map(number, (part["n"], part["mean_confidence"], part["accuracy"])),
+            number(part["excess"], sign=True),
+            interval(part["excess_interval"]),
+            VERDICTS[part["calibrated"]],
+        ]
+        for part in parts
+    ]
+    answered = [
+        [
+            part["value"],
+            *map(number, (part["answered"], part["risk"], part["risk_interval"])),
+            VERDICTS[part["kept"]],
+        ]
+        for part in parts
+        if part["answered"] is not None
+    ]
+    between = "95% interval"
+    heads = [column, "questions", "confidence", "accuracy", "difference", between, "calibrated"]
+    lines = aligned(_shown([heads, *calibrated]))
+    if answered:
+        heads = [column, "answered", "share wrong", between, "promise holds"]
+        lines += ["", *aligned(_shown([heads, *answered]))]
+    return [*lines, '"?": too few questions to say']
+
+
+def _shown(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [list(map(as_shown, row)) for row in rows]
+
+
+def number(value: Any, *, sign: bool = False) -> str:
+    """Return a figure with three decimals, a count as it is, and "–" for an undefined value."""
+    if value is None or value != value:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:{'+' if sign else ''}.3f}"
+    if isinstance(value, list | tuple):
+        return interval(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else as_shown(str(value))
+
+
+def interval(ends: Sequence[float | None] | None) -> str:
+    """Return an interval as [low, high]; "–" if it is undefined."""
+    return "–" if ends is None else f"[{', '.join(map(number, ends))}]"
+
+
+def _names(figures: Json, *, every: bool) -> Iterator[tuple[tuple[str, str | None], str]]:
+    """Yield (key, inner key) and name of each row of a table."""
+    from semcal.metrics import METRICS
+
+    for key, name in MAIN.items():
+        if key in figures:
+            yield (key, None), name
+    for key, value in figures.items() if every else ():
+        if key not in MAIN and key not in BESIDE:
+            name = METRICS[key].label if key in METRICS else key.replace("_", " ")
+            inner = value if isinstance(value, dict) else (None,)
+            yield from (((key, one), name if one is None else f"{name} {one}") for one in inner)
+
+
+def _cell(figures: Json, key: str, inner: str | None) -> str:
+    """Return a value, with its standard error and 95% interval if there are some."""
+    value = figures.get(key) if inner is None else (figures.get(key) or {}).get(inner)
+    error, ends = (figures.get(kind, {}).get(key) for kind in ("se", "interval"))
+    if inner is not None or ends is None:
+        return number(value)
+    return f"{number(value)} ± {number(error)} {interval(ends)}"
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(width_of, column)) + 2 for column in columns) - 2

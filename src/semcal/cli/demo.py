@@ -99,7 +99,7 @@ def command(options: DemoOptions) -> int:
     loading = LoadOptions(options.device, options.nli_device, settings.memory)
     with open_grid(settings, folder, options.workers, None, loading) as grid:
         problems = grid.run()
-    from semcal.experiment.report.summary import in_words
+    from semcal.experiment.report.build import in_words
 
     results = read_results(folder)
     if options.json:
@@ -140,7 +140,6 @@ def _plan(settings: GridSettings, out: Path) -> int:
 
 
 def _show_example_set(folder: Path) -> None:
-    """Calibrate the stored answers of the example set, print a report, and write the calibration."""
     import semcal
     from semcal.demo import real
 
@@ -159,7 +158,6 @@ def _show_example_set(folder: Path) -> None:
 
 
 def _example_lines(row: Row, answer: CalibratedAnswer, calibration: Calibration) -> list[str]:
-    """Return a question with the meanings of its samples, the confidence of the answer, and the decision."""
     largest_first = sorted(row.clusters, key=len, reverse=True)
     references = row.json["answers"]
     record = {**vars(answer), "answer": answer.text, "confidence": answer.probability}
@@ -176,7 +174,6 @@ def _example_lines(row: Row, answer: CalibratedAnswer, calibration: Calibration)
 
 
 def _summary_lines(calibration: Calibration, folder: Path) -> list[str]:
-    """Return the threshold, the figures before and after calibration, and the next command."""
     report = calibration.report
     before, after = report.base, report.calibrated
     gap = (

@@ -251,7 +251,6 @@ def folder_output(out: Path, kind: str) -> Output:
 
 
 def _holds(folder: Path, kind: str) -> bool:
-    """Return whether a folder holds an object of this kind; a damaged one does not count."""
     path = folder / f"{kind}.json"
     try:
         return path.is_file() and read_object(path, remedy="").get("kind") == kind
@@ -370,8 +369,8 @@ class FitWork:
 
     def fit(self, keep: Path) -> Json:
         """Fit one recalibrator and save it."""
-        from semcal.installation import versions
         from semcal.recalibration.fit import fit
+        from semcal.workers import versions
 
         options = self.options
         with successive_progress() as begin:
@@ -457,7 +456,6 @@ class FitWork:
         return self._save(grid.recalibrators, grid.table(), provenance)
 
     def _grid(self) -> list[float]:
-        """Return the temperatures of TS-grid that the model supports."""
         from semcal.recalibration.select import GRID
 
         most = self.model.capabilities.max_temperature
@@ -488,8 +486,8 @@ class FitWork:
         return fitting
 
     def _provenance(self, questions: Sequence[Question]) -> Provenance:
-        from semcal.installation import versions
         from semcal.recalibration.fit_data import provenance_of
+        from semcal.workers import versions
 
         return provenance_of(
             self.model,
@@ -519,7 +517,6 @@ class FitWork:
 
 
 def _lost_accuracy(table: Sequence[Json], by: str) -> Iterator[str]:
-    """Yield a warning for each choice that is far less accurate than another candidate."""
     remedy = ": wrong answers with low confidence have a low Brier score; omit --by brier"
     for row in filter(lambda row: row["chosen"], table):
         best = max(entry["accuracy"] for entry in table if entry["measure"] == row["measure"])
@@ -531,7 +528,6 @@ def _lost_accuracy(table: Sequence[Json], by: str) -> Iterator[str]:
 
 
 def _remove_choices(out: Path) -> None:
-    """Remove the files of an older --select from the directory."""
     from semcal.measures import MEASURES
 
     (out / SELECTION).unlink(missing_ok=True)

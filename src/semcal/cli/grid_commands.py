@@ -253,7 +253,6 @@ def _release(executor: Executor[GridState], state: GridState | None) -> None:
 
 
 def _record(grid: Grid) -> None:
-    """Write the costs so far; costs outside of stages belong to this process."""
     in_process = sum(grid.executor.seconds.values()) if grid.executor.works_here else 0.0
     grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - in_process})
     grid.write_costs()
@@ -265,7 +264,6 @@ def _import_report() -> None:
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
-    """Write the report with the worker processes of this machine, and warn of less accurate methods."""
     from semcal.experiment.report.build import remake
     from semcal.workers import ProcessExecutor
 

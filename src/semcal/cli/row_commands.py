@@ -15,20 +15,22 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.console import (
+    ON_ACE,
     Output,
     debug,
+    figure_lines,
     info,
     nli_cost,
     open_unfinished,
     paragraph,
     progress,
     show,
+    slice_lines,
     spending,
     terminal_width,
     unfinished,
     warn,
 )
-from semcal.cli.figures import ON_ACE, figure_lines, slice_lines
 from semcal.cli.row_streams import (
     BadRows,
     RowResults,
@@ -178,7 +180,6 @@ def _plan_sampling(
     models: opt.ModelOptions,
     options: SampleOptions,
 ) -> int:
-    """Print the planned number of answers and, if the model is available, the tokens and the time."""
     m = options.m
     with BadRows() as bad:
         questions = [row.to_question() for row in good_rows(read, bad)]
@@ -305,7 +306,7 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
     lists of sample indices, in the order of first appearance of the meanings. Samples at several temperatures
     (temperatures: [number], one for each sample) are clustered separately.
     """
-    from semcal.calibration.problems import suggest_labels
+    from semcal.calibration.report import suggest_labels
     from semcal.fields.rows import StructuredStep, check_structured, checked_by_kind, cluster_fields
     from semcal.models.clustering import ClusterStep, check_clusterable
 
@@ -451,7 +452,6 @@ def measure(options: MeasureCommandOptions) -> int:
 
 
 def _measure_fields(options: MeasureCommandOptions) -> int:
-    """Add the probabilities of a calibration of fields to structured answers."""
     from semcal.calibration.fields import FieldCalibration, FieldStep
     from semcal.fields.rows import check_structured
     from semcal.inputs import as_equivalence
@@ -543,7 +543,6 @@ def _audit(
     grader: Grader,
     options: GradeOptions,
 ) -> int:
-    """Compare a grader with the labels of people, and print the agreement."""
     from semcal.grading.grade import audit, judge_rows
 
     with BadRows() as bad, progress("grade", options.limit) as update:

@@ -194,7 +194,6 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
 
 
 def _settings(options: ServeOptions) -> ServeSettings:
-    """Return the settings of the server; omitted options keep their defaults."""
     from semcal.serve.configuration import LABEL_KEYS, ServeSettings, read_keys
 
     names = {field.name for field in fields(ServeSettings)} - {"keys", "label_keys"}
@@ -335,7 +334,6 @@ def _with_calibration(
 
 
 def _examples(calibration: str) -> list[str]:
-    """Return some questions of a calibration for the page, if it has kept them."""
     if calibration == opt.ATLAS:
         from semcal.demo.questions import load_set
 
@@ -361,7 +359,6 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
 
 @contextmanager
 def _logging_to_stderr() -> Iterator[None]:
-    """Write the log of requests to stderr, one JSON object per line; none with -q."""
     logger, handler = logging.getLogger("semcal.serve"), logging.StreamHandler(sys.stderr)
     logger.addHandler(handler)
     logger.setLevel(logging.ERROR if is_quiet() else logging.INFO)

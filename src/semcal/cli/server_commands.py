@@ -90,7 +90,6 @@ def _for_people(json: bool) -> bool:
 
 
 def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
-    """Yield the name and a description of each capability of the server."""
     length, most = profile.max_length, profile.max_n
     yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
     differ = ", which differ" if profile.choices_differ else ", which are all the same"
@@ -127,7 +126,6 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
-    """Yield the consequences for semcal, with the remedy for each missing capability."""
     from semcal.servers.sampler import choose_route, reading_at, why_unknown
 
     if profile.truncated_to:
@@ -198,7 +196,6 @@ def export(
 
 
 def _warn_of_steps(fitted: Fitted) -> None:
-    """Print a warning if T comes from gradient steps and is not the optimum."""
     steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
     if steps is not None and temperature is not None:
         info(
@@ -214,7 +211,7 @@ def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
     With -v, PyTorch is loaded, and its threads and GPUs are printed too.
     """
     from semcal.demo.paths import language_model_dir, nli_model_dir
-    from semcal.installation import environment
+    from semcal.workers import environment
 
     unpacked = user_cache("gguf")
     size = sum(path.stat().st_size for path in unpacked.rglob("*") if path.is_file())

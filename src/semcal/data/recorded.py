@@ -238,7 +238,6 @@ def _reply(choice: Any, stored: RowData) -> _Reply:
 
 
 def _question(turns: Any, stored: RowData) -> str:
-    """Return the question: a text, or the last user turn."""
     if isinstance(turns, list):
         turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
     return _text(turns, stored)
@@ -309,7 +308,6 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
 
 
 def _last_turn(prompt: Any) -> Any:
-    """Return the last user turn of a prompt that is a chat, which lm-eval writes as JSON."""
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     with suppress(InputError):
         turns = parse(text)[0] if isinstance(text, str) and text.lstrip().startswith("[") else prompt
@@ -399,7 +397,6 @@ def _add_epoch(entry: _Answers, sample: Any) -> None:
 
 
 def _json_log(path: Path) -> Iterator[Any]:
-    """Yield the header, then the samples."""
     log = _parsed(path.read_bytes(), path)
     if not isinstance(_at(log, "samples"), list):
         raise InputError(f"{path} has no samples: expected an inspect log with its samples")

@@ -17,7 +17,6 @@ from semcal.experiment.grid_plan import CandidateChoice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, ClusteringSettings, Grading
 from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
-from semcal.installation import versions
 from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.prompting import PromptConfig
@@ -25,7 +24,7 @@ from semcal.models.sample import SampleStep, read_answer
 from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, Json, Row, Rows, failures_of
 from semcal.steps import RecalibratorSource, Step, WorkerState
-from semcal.workers import Progress
+from semcal.workers import Progress, versions
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import CalibratedAnswer
@@ -331,8 +330,8 @@ class CalibrateStep(Step):
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first questions."""
+        from semcal.calibration.calibration import CalibrationConfig
         from semcal.calibration.calibrator import calibrate_rows
-        from semcal.calibration.configuration import CalibrationConfig
         from semcal.calibration.samples import SamplesOrigin
         from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.files import Provenance

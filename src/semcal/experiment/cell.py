@@ -279,7 +279,6 @@ def _check(cell: GridCell) -> None:
 
 
 def _features_block(cell: GridCell) -> Block:
-    """Return the block in which the model reads the calibration questions."""
     files = (cell.root / cell.calibration.features / "manifest.json",)
     stage = cell.stage(FeaturesStep(cell.calibration), files=files)
     return cell.block(stage, (), "calibration_train", 0)
@@ -294,7 +293,6 @@ def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
 
 
 def _fit(cell: GridCell, fits: Sequence[CandidateFit]) -> None:
-    """Do the missing fits."""
     blocks = [_fit_block(cell, fit) for fit in fits]
     _read_for(cell, blocks)
     for row in chain.from_iterable(cell.run("calibration_train", blocks)):
@@ -345,7 +343,6 @@ def diagnose(cell: GridCell) -> list[Json]:
 
 
 def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> Json:
-    """Return an entry of `fits` for the file of selections."""
     name, fit = candidate.name, cell.fitted.get((candidate.name, 0))
     return {
         "candidate": name,
@@ -439,7 +436,6 @@ def _validation_pass(cell: GridCell) -> SampleStep:
 
 
 def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
-    """Grade the answers to the validation questions for every candidate, and choose."""
     settings = cell.settings
     step = SelectStep(
         candidates_of(settings),
@@ -502,7 +498,6 @@ Files = dict[str, list[list[Row]]]
 
 
 def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep]) -> Files:
-    """Sample, cluster, grade and measure the test questions with the chosen candidates."""
     greedy = _greedy(cell, passes)
     graded = cell.graded("test", cell.answered("test", passes))
     names = {source.name for sample_pass in passes for source in sample_pass.sources}

@@ -26,7 +26,6 @@ from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.inputs import load_equivalence
-from semcal.installation import versions
 from semcal.models.distribution import Base, Temperature, fingerprint, temperature_of
 from semcal.models.equivalence import Equivalence
 from semcal.models.load import load_model
@@ -38,6 +37,7 @@ from semcal.recalibration.select import CandidateFit
 from semcal.rows import Json, Row
 from semcal.servers.settings import ServerSettings, read_api_key
 from semcal.steps import RecalibratorSource, Step, WorkerState
+from semcal.workers import versions
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,7 +26,6 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
-from semcal.installation import environment, versions
 from semcal.models.prompting import PromptConfig
 from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
@@ -34,7 +33,7 @@ from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
 from semcal.steps import Block, Stage, StageJob
 from semcal.store import Store, write_if_new
-from semcal.workers import Executor
+from semcal.workers import Executor, environment, versions
 
 #: Packages whose versions change the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
@@ -172,7 +171,6 @@ class Grid:
 
     @cached_property
     def _before(self) -> Json:
-        """The environment record of earlier sessions."""
         return read_environment(self.folder)
 
     def _claim_questions(self, sets: Sequence[Parts]) -> None:

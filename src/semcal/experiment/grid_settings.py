@@ -94,7 +94,6 @@ class SettingsGroup(BaseModel):
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """Yield a value, or the items of a list; the parts of a mapping check their own values."""
     if isinstance(value, (list, tuple)):
         for part in value:
             yield from _inside(part)
@@ -174,7 +173,7 @@ def _checked_format(name: str) -> str:
     return name
 
 
-#: The measures of the paper.
+#: The paper's learning rate of ATS and Platt.
 LEARNING_RATE = 1e-5
 MethodName = Annotated[str, AfterValidator(_checked_method)]
 FormatName = Annotated[str, AfterValidator(_checked_format)]
@@ -335,7 +334,6 @@ class Extras(SettingsGroup):
     transfer: bool = True  # answers at the temperatures of the other data sets
     token_losses: bool = True  # effects of each fit on the tokens of validation answers
     figure_files: bool = True  # figures as PDF and PNG, beside those on the page
-    #: Maps of Base's confidence, learned on validation questions and tested on test questions.
 
 
 class GridSettings(SettingsGroup):
@@ -511,7 +509,6 @@ def settings_of(
 
 
 def _set(content: Any, override: str) -> None:
-    """Apply one "a.b=c"."""
     where, equals, text = override.partition("=")
     *path, last = where.split(".")
     what = f"--set {_cut(override)}"

@@ -55,7 +55,6 @@ class JudgeGrader(BatchGrader):
 def _triples(
     question: str, predictions: Sequence[str], references: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Return the triples for the judge, without empty predictions and empty references."""
     listed = "\n".join(f"- {' '.join(text.split())}" for text in references if text.strip())
     for text in predictions:
         if listed and text.strip():

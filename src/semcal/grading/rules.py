@@ -21,11 +21,10 @@ from rapidfuzz.fuzz import ratio
 from semcal.errors import InputError, shown
 from semcal.meaning.rules import compare, contradicts, plain
 from semcal.registry import check_name
-from semcal.text.cache import cache_texts
-from semcal.text.names import AUXILIARY_VERBS, STOP_WORDS
+from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, letter_form
 from semcal.text.normal_form import normal_form as default_normal_form
-from semcal.text.values import Values, contradict, month_and_day, one_era, values_of
+from semcal.text.values import FUNCTION_WORDS, Values, contradict, month_and_day, one_era, values_of
 
 RULES = ("equality", "containment", "date", "fuzzy", "F1", "same")
 """The default rules, in this order; "ROUGE-L", "exact" and "letter" are optional."""
@@ -175,7 +174,6 @@ class RuleGrader:
     def _rule(
         self, question: str, prediction: _Text, references: Sequence[_Text], question_words: frozenset[str]
     ) -> str:
-        """Return the first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
             values_count = self.thresholds.numerals and rule not in _VALUES_DO_NOT_COUNT
             for reference in references:
@@ -196,6 +194,7 @@ def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: fro
     """Return whether a prediction only repeats words that both the question and the reference have."""
     if rule in _NO_ECHOES or not question_words.issuperset(reference.words):
         return False
+    # auxiliary verbs count as added words, because they make a statement
     added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
     return rule != "containment" or (bool(added) and added <= question_words)
 
@@ -244,8 +243,6 @@ class _Text:
         return month_and_day(self.form)
 
 
-#: Words that do not count as added words of a prediction. Verbs do count, because they make a statement.
-FUNCTION_WORDS = STOP_WORDS - AUXILIARY_VERBS
 _DIGIT = re.compile(r"\d")
 _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
 

@@ -389,7 +389,6 @@ def opened_reasoning(prompt: str) -> str:
 
 
 def _said(text: str, start: int) -> _Part:
-    """Return the part after `start`, between special tokens that are spelled out as text."""
     begun = _SPECIALS.match(text, start).end()  # type: ignore[union-attr]
     if begun == len(text):
         begun = start
@@ -679,7 +678,6 @@ def _last_word(text: str) -> str:
 
 
 def _without_full_stop(answer: str) -> str:
-    """Drop the final full stop, unless it belongs to an abbreviation or to initials."""
     if answer.endswith("。"):
         return answer[:-1].rstrip()
     if not answer.endswith(".") or answer.endswith("..."):

@@ -21,11 +21,10 @@ from typing import Any
 from rapidfuzz.fuzz import ratio
 
 from semcal.meaning.answer import is_refusal
-from semcal.text.cache import cache_texts
-from semcal.text.names import is_code, roman_value
+from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.numbers import NUMBER_WORDS
-from semcal.text.values import month_and_day, values_differ, values_read
+from semcal.text.values import is_code, month_and_day, roman_value, values_differ, values_read
 
 LONGEST = 400
 """Maximum characters of an answer that the rules read."""
@@ -51,7 +50,6 @@ def _entries(name: str) -> list[list[str]]:
 
 
 def _any_of(name: str) -> str:
-    """Return a pattern of the words of a list, the longest first; "_" is a blank."""
     words = sorted(_WORDS[name].split(), key=len, reverse=True)
     return f"(?:{'|'.join(words).replace('_', ' ')})"
 
@@ -274,7 +272,6 @@ def _without_hedges(text: str) -> str:
 
 
 def _with_figures(text: str) -> str:
-    """Write small number words as digits, and rates as symbols."""
     if " per " in text:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
     text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
@@ -285,7 +282,6 @@ def _with_figures(text: str) -> str:
 
 
 def _shifted(number: str, places: int) -> str:
-    """Move the decimal point of a number to the right: "2.54" by 1 is "25.4"."""
     whole, _, rest = number.partition(".")
     moved = f"{whole}{(rest + '0' * places)[:places]}".lstrip("0").rjust(1, "0")
     return f"{moved}.{rest[places:]}" if rest[places:] else moved
@@ -314,7 +310,6 @@ def _bare(text: str) -> str:
 
 
 def _form(text: str) -> str:
-    """Write units, bounds, contractions and denials in one way, in lower case."""
     text = _UNIT.sub(lambda match: f" {_unit(match[1]) or match[1]}", text)
     form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 4) - 1], _bare(text))
     if "." in form:
@@ -480,7 +475,6 @@ _OPTIONS = re.compile(r"(?:^|[\s(])[Aa][).:] ?\S[^\0]*[\s(][Bb][).:] ?\S")
 
 
 def _symbols(code: str) -> str:
-    """Write a formula without blanks, braces and calls, and with one sign for each power and product."""
     text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
     text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")

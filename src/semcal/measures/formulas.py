@@ -146,12 +146,10 @@ def _by_segment(reduction: np.ufunc, values: NDArray[Scalar], starts: Ints) -> N
 
 
 def _name(index: int, ids: Sequence[str] | None) -> str:
-    """Return the name of a question for messages, with its id if known."""
     return f"question {index}" if ids is None else f"question {index} (id {ids[index]!r})"
 
 
 def _refuse(argument: str, questions: Ints, why: str, ids: Sequence[str] | None) -> None:
-    """Raise InputError for the first of `questions`, if any."""
     if len(questions):
         raise InputError(f"{argument}: {_name(int(questions[0]), ids)} {why}")
 
@@ -168,7 +166,6 @@ def _in_cluster_order(
 def _flat_log_likelihoods(
     log_likelihoods: LogLikelihoods, ids: Sequence[str] | None = None
 ) -> tuple[Floats, Ints]:
-    """Check and flatten the log-likelihoods of Q questions: values [S], samples of each question [Q]."""
     key = "log_likelihoods"
     values, m = _flat_numbers(log_likelihoods, key)
     _refuse(key, np.flatnonzero(m == 0), "has no samples. Remove the question, or add a sample", ids)
@@ -223,7 +220,6 @@ def _check_counts(argument: str, counts: Ints, m: Ints, ids: Sequence[str] | Non
 
 
 def _chained(rows: Iterable[Iterable[float]]) -> Iterable[float]:
-    """Chain the values of all rows; arrays and tensors become lists, which are read much faster."""
     return chain.from_iterable(row.tolist() if hasattr(row, "tolist") else row for row in rows)
 
 

@@ -27,11 +27,13 @@ from semcal.metrics.intervals import (
     JointBootstrap,
     MeanOverRuns,
     PairedTest,
+    Slice,
     agreement,
     bootstrap,
     joint_bootstrap,
     mean_and_standard_error,
     paired_test,
+    slices,
 )
 from semcal.metrics.overview import METRICS, Metric, NoiseFloor, noise_floor, summaries, summary
 from semcal.metrics.ranking import (
@@ -43,7 +45,6 @@ from semcal.metrics.ranking import (
     prr,
     rank_volatility,
 )
-from semcal.metrics.slices import Slice, slices
 from semcal.metrics.thresholds import RiskControlledThreshold, label_free_threshold, risk_controlled_threshold
 
 __all__ = [

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import erfc
 
 from semcal.arrays import Floats
 
@@ -140,6 +139,8 @@ class LabelComparison:
         return self._log_e(largest[1:])
 
     def _log_e(self, largest: ArrayLike) -> Floats:
+        from scipy.special import erfc  # not needed by the commands of rows
+
         p_values = np.maximum(erfc(np.asarray(largest) / math.sqrt(2)), math.exp(-LARGEST)) / self.share
         return np.maximum(0.0, -np.log(p_values))
 

@@ -350,7 +350,6 @@ class CausalLanguageModel:
     def _decoded(
         self, prompts: Sequence[Prompt], request: DecodingRequest
     ) -> Iterator[tuple[int, DecodedSamples]]:
-        """Return each question and its samples, in the order of completion."""
         for error in self._invalid(prompts, request.recalibrators, request.m, request.steps):
             raise error
         if not prompts or not request.recalibrators:
@@ -364,7 +363,6 @@ class CausalLanguageModel:
         rescoring: Rescoring,
         recalibrator: AnyRecalibrator,
     ) -> None:
-        """Score the token sequences that decoding has not read, in a second pass."""
         missing = {i: tokens for i, draws in enumerate(answers) if (tokens := rescoring.missing(i, draws))}
         if not missing:
             return

@@ -154,7 +154,6 @@ def _is_mark(text: str) -> bool:
 
 
 def _rename(content: Any, names: Mapping[str, str]) -> None:
-    """Rename tokens in a serialized tokenizer, and drop merges that produce one."""
     for added in content["added_tokens"]:
         added["content"] = names.get(added["content"], added["content"])
     model, vocabulary = content["model"], content["model"]["vocab"]
@@ -325,7 +324,6 @@ def _limited_steps() -> Iterator[None]:
 
 @contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Limit the additional memory of the process if the system supports it (Linux)."""
     try:
         import resource
 
@@ -463,7 +461,6 @@ class ChatFormat(ABC):
         return tokens[:count], prefix
 
     def _piece(self, prefix: str, continuation: str) -> _Ids:
-        """Return the tokens of `continuation` after `prefix`."""
         tokens, prefix_tokens = self._plain(prefix + continuation), self._plain(prefix)
         follows = tokens[: len(prefix_tokens)] == prefix_tokens
         return tokens[len(prefix_tokens) :] if follows else self._plain(continuation)
@@ -483,7 +480,6 @@ class ChatFormat(ABC):
 
     @cached_property
     def _lead(self) -> _Ids:
-        """The tokens that the tokenizer adds before a text."""
         tokens, bare = tuple(self.tokenizer("a")["input_ids"]), self._plain("a")
         return next((tokens[:i] for i in range(len(tokens)) if tokens[i : i + len(bare)] == bare), ())
 

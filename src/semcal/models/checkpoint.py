@@ -220,7 +220,6 @@ def as_model_error(failure: str, source: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of the loader, or a clearer message."""
     reason = " ".join(str(error).split())[:500]
     if isinstance(error, MemoryError) or "can't allocate memory" in reason:
         return "not enough memory. Use a smaller model or dtype, or another device"

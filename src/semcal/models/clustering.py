@@ -274,7 +274,6 @@ def _components(relation: Relation) -> Search:
 def _ask(
     pairs: list[TextPair], margins: dict[TextPair, float]
 ) -> Generator[list[TextPair], list[float], None]:
-    """Yield the pairs of forms without a margin, and store their margins."""
     unknown = [pair for pair in dict.fromkeys(pairs) if pair not in margins]
     if unknown:
         found = yield unknown
@@ -310,7 +309,6 @@ def _may_be_one(units: Sequence[list[str]], relation: Relation) -> bool:
 
 
 def _join(texts: Sequence[str], joins: list[tuple[float, str, str]], relation: Relation) -> list[list[str]]:
-    """Join clusters of texts by descending margin of pairs, except clusters with a cannot-link."""
     home = {text: [text] for text in texts}
     for _, first, second in sorted(joins, key=lambda join: (-join[0], join[1], join[2])):
         one, other = home[first], home[second]

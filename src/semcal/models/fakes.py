@@ -291,7 +291,6 @@ class FakeLanguageModel:
         return b"".join(self._bytes.get(token, b"") for token in tokens).decode(errors="replace")
 
     def _continuations(self, answers: Mapping[str, float]) -> dict[tuple[int, ...], dict[int, float]]:
-        """Return prefix of an answer → next token → probability that an answer begins with both."""
         mass: dict[tuple[int, ...], dict[int, float]] = {}
         for answer, probability in answers.items():
             tokens = (*self._tokens(answer), END)
@@ -301,7 +300,6 @@ class FakeLanguageModel:
         return mass
 
     def _question(self, prompt: Prompt) -> str:
-        """Return the question of the last user turn."""
         start = len(prompt.token_ids) - 1 - prompt.token_ids[::-1].index(ROLES["user"])
         content = self._text(prompt.token_ids[start:])
         question = content.rpartition("Question: ")[2]
@@ -378,7 +376,6 @@ class FakeLanguageModel:
     def _extended(
         self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
     ) -> list[tuple[list[int], list[float]]]:
-        """Extend a beam by every next token in the table."""
         row = _recalibrated(recalibrator, self._state(question, tokens))
         allowed = self._next[question].get(tuple(tokens), {END: 1.0})
         return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
@@ -389,7 +386,6 @@ class FakeLanguageModel:
 
 
 def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
-    """Return log-probabilities, by NumPy for a single temperature, else by the recalibrator."""
     if (temperature := temperature_of(recalibrator)) is not None:
         z = (logits / np.float32(temperature)).astype(np.float64)
         z -= z.max(-1, keepdims=True)
@@ -429,7 +425,6 @@ def _truncated(truncation: Truncation) -> _Choose:
 
 
 def _words(text: str) -> list[str]:
-    """Split a text into words, each with the white space before it."""
     return re.findall(r"\s*\S+|\s+\Z", text)
 
 

@@ -127,7 +127,6 @@ def _is_complete(folder: Path, key: Mapping[str, object]) -> bool:
 
 
 def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -> None:
-    """Write a checkpoint with the content of a GGUF."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     reader = _open_gguf(failure, path)
@@ -175,7 +174,6 @@ def _reading_gguf(failure: str, path: Path) -> Iterator[None]:
 
 
 def _open_gguf(failure: str, path: Path) -> Any:
-    """Return the reader of gguf for a file, after a check that it is a complete GGUF of a language model."""
     try:
         import gguf
     except ImportError as error:
@@ -215,7 +213,6 @@ def _open_gguf(failure: str, path: Path) -> Any:
 
 
 def _value(reader: Any, key: str, missing: Any = None) -> Any:
-    """Return the value of a key of a GGUF."""
     return reader.fields[key].contents() if key in reader.fields else missing
 
 
@@ -260,7 +257,6 @@ def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
 
 
 def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
-    """Write safetensors tensor by tensor, or if that is not possible with transformers."""
     import torch
     from transformers import AutoModelForCausalLM
 

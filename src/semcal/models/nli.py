@@ -25,7 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from semcal.errors import ModelError, SemcalWarning
 from semcal.models.chat_format import SpecialTokens
 from semcal.models.equivalence import Triple, rounded, side_of
-from semcal.text.cache import cache_texts
+from semcal.text import cache_texts
 
 #: A pair with a smaller margin runs again in its own batch, so that batching cannot change a verdict.
 CLOSE = 1e-4
@@ -131,7 +131,6 @@ class CrossEncoder:
         return margins
 
     def _padded(self, pairs: Sequence[Encoded]) -> dict[str, torch.Tensor]:
-        """Return tensors (B, longest) on the device of the model, padded on the right."""
         fill = {
             "input_ids": self._tokenizer.pad_token_id,
             "token_type_ids": self._tokenizer.pad_token_type_id,
@@ -241,7 +240,6 @@ def _shortened(model: Any) -> Any:
 
 
 def _copy_part(parent: Any, name: str) -> Any:
-    """Replace a submodule by a shallow copy with the same weights and its own table of submodules."""
     part = copy.copy(getattr(parent, name))
     part._modules = dict(part._modules)
     parent._modules[name] = part
@@ -250,7 +248,6 @@ def _copy_part(parent: Any, name: str) -> Any:
 
 @torch.inference_mode()
 def _test_logits(model: Any) -> Tensor:
-    """Return logits (_INPUTS, labels) of random inputs."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (_INPUTS, _TOKENS), generator=generator)
     mask = torch.ones_like(ids)

@@ -9,10 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from semcal.data.arguments import Questions, as_questions
+from semcal.data.datasets import Questions, as_questions
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
-from semcal.data.template import Template, TemplateLike, as_template
-from semcal.data.variants import VaryLike, as_variants, describe_variants, variant_of
+from semcal.data.template import (
+    Template,
+    TemplateLike,
+    VaryLike,
+    as_template,
+    as_variants,
+    describe_variants,
+    variant_of,
+)
 from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
 from semcal.models.protocols import AnswerReader, Prompt, Sampler
 
@@ -221,7 +228,6 @@ class PromptConfig:
         return Prompt(question.id, ids, turns, question=question.question)
 
     def _turns(self, question: Question) -> tuple[Turn, ...]:
-        """Return the chat of a question; errors name the question."""
         try:
             return self.chat(question)
         except InputError as error:
@@ -302,7 +308,6 @@ class PromptConfig:
 
 
 def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
-    """Return the token ids of texts; errors name the question."""
     try:
         return encode(*texts)
     except (InputError, ModelError) as error:

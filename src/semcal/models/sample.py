@@ -387,7 +387,6 @@ def _sampled(
 
 
 def _joined(sampling: Sampling, question: Question, parts: Mapping[int, Sampled]) -> Sampled:
-    """Join the samples of all variants of the prompt, in the order of `Sampling.variants_of`."""
     whole = next((one for one in parts.values() if one.failure), next(iter(parts.values())))
     if whole.failure or sampling.asking.vary == 1:
         return whole
@@ -466,7 +465,6 @@ def state_answers(
 def _state_group(
     model: Sampler, questions: Sequence[Question], kind: AnswerKind, sampling: Sampling, progress: Progress
 ) -> dict[str, StatedAnswer | QuestionError]:
-    """Return the answers of `state_answers` for questions that all have passages, or all have none."""
     prompts, own = sampling.asking.prompts(model, questions), Temperature(1.0)
     reader = cast("LanguageModel", model) if model.capabilities.states else None
     answers, failures = dict[str, StatedAnswer](), dict[str, QuestionError]()
@@ -694,7 +692,6 @@ class SampleStep(Step):
         return sampling
 
     def _origin(self, place: int, run: int) -> dict[str, Any]:
-        """Return the keys of a row for its recalibrator and run."""
         if not self.sources:
             return {"candidate": self.names[place]} if self.names else {}
         counts = {"counts": list(self.counts)} if self.counts else {}

@@ -383,7 +383,6 @@ def _refuse_links(directory: Path, kind: NamedKind) -> None:
 
 
 def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> Path:
-    """Return the directory, or the local directory of a snapshot from the hub."""
     if isinstance(path_or_id, str | Path) and Path(path_or_id).name == kind.file:
         path_or_id = Path(path_or_id).parent
     location = locate(path_or_id, kind, revision=revision)

@@ -13,7 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from semcal.data.arguments import Questions, as_questions, name_of
+from semcal.data.datasets import Questions, as_questions, name_of
 from semcal.data.template import TemplateLike
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.inputs import ModelLike, as_model

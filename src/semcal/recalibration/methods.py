@@ -103,7 +103,6 @@ def _module(name: str) -> Any:
 
 
 def _fit_ts(task: FitTask) -> Sequence[FitResult]:
-    """Fit TS exactly by all losses together, or by each loss in gradient steps."""
     if task.solver == "sgd":
         results: Sequence[FitResult] = _module("sgd_solver").fit_all(task, "TS")
         return results

@@ -32,7 +32,7 @@ from semcal.recalibration.records import T_MAX, T_MIN, GradientSteps, check_loss
 from semcal.rows import Json
 
 if TYPE_CHECKING:
-    from semcal.data.arguments import Questions
+    from semcal.data.datasets import Questions
     from semcal.inputs import ModelLike
     from semcal.models.prompting import PromptConfig
     from semcal.recalibration.records import Fitted
@@ -176,7 +176,6 @@ class PlattContents(ModuleContents):
 
 
 def _tensor_problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yield problems of tensors: wrong names, shapes or dtypes, NaN or infinite values."""
     for name in sorted(tensors.keys() ^ expected.keys()):
         yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
     for name, model in expected.items():
@@ -231,8 +230,6 @@ class _RMSNorm(nn.Module):
 
 
 class _Clip(torch.autograd.Function):
-    """Clamp that masks the gradient only if a descent step would lead further out of the range."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
         ctx.save_for_backward(x)

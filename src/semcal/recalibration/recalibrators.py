@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    from semcal.data.arguments import Questions
+    from semcal.data.datasets import Questions
     from semcal.inputs import ModelLike
     from semcal.models.prompting import PromptConfig
     from semcal.recalibration.exact_solver import LossBatch

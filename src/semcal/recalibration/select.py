@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
-from semcal.data.arguments import Questions, as_questions
+from semcal.data.datasets import Questions, as_questions
 from semcal.data.question import Question, several
 from semcal.errors import FitError, InputError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together

@@ -108,7 +108,6 @@ def _train(
     schedule: Schedule,
     progress: StepProgress | None,
 ) -> tuple[float, ...]:
-    """Take `total` steps and return their losses."""
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
     losses: list[float] = []
     for rate, step in zip(learning_rates(schedule, total), steps):
@@ -289,7 +288,6 @@ def fit_platt(
 def _with_logits(
     features: FitFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (tokens, logits) of each step; the head runs for as many steps at once as `at_once` allows."""
     waiting: list[Tensor] = []
     for number, answers in enumerate(steps, start=1):
         waiting.append(features.tokens_of(answers))

@@ -111,7 +111,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     )
     async def chat(request: Request, body: ChatRequest, head: Response) -> replies.Completion | Response:
         """Answer the last message, with the probability that the answer is right, or abstain."""
-        answered, settings = await service.chat(body, lambda: _gone(request)), service.settings
+        with service.open_request():
+            answered, settings = await service.chat(body, lambda: _gone(request)), service.settings
         semcal = described(request, body, answered)
         if settings.abstain == "error" and answered.verdict.abstained:
             reason = f"abstained: {settings.abstain_text}"
@@ -129,7 +130,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     @app.post(CHECK, response_model_exclude_unset=True, responses={200: answers})
     async def check(request: Request, body: CheckRequest, head: Response) -> replies.CheckedAnswer:
         """Return the probability that a given answer is right."""
-        answered = await service.check(body, lambda: _gone(request))
+        with service.open_request():
+            answered = await service.check(body, lambda: _gone(request))
         semcal = described(request, body, answered)
         head.headers.update(answered.headers)
         usage = replies.TokenUsage.of(answered)

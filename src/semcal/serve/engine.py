@@ -12,14 +12,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.score_column import scored_row
+from semcal.calibration.features import scored_row
 from semcal.data.question import Question
 from semcal.data.template import Template
 from semcal.errors import InputError, QuestionError, ServerError, UsageError
@@ -50,8 +50,9 @@ AnswerSource = SemanticUQ | DocumentSource
 #: Maximum number of questions in a pass, as in a block of `semcal ask`.
 BATCH = 256
 #: Maximum wait for the next questions of clients with finished answers, as shares of the last pass's time: in
-#: all, and for each next question. So these questions share a pass, and no reply is sent during a pass.
-WAIT, PAUSE = 1 / 4, 1 / 20
+#: all, and for each next question once all replies are made. So these questions share a pass, and no reply is
+#: made during a pass.
+WAIT, PAUSE = 1 / 2, 1 / 10
 
 
 class BackendFailed(ServerError):
@@ -235,10 +236,11 @@ def make_askers(uq: AnswerSource) -> list[Asker]:
 
 
 class Engine:
-    """The queue and the threads that empty it."""
+    """The queue and the threads that empty it; `n_open` returns the number of requests without a reply."""
 
-    def __init__(self, askers: Sequence[Asker], *, most: int) -> None:
+    def __init__(self, askers: Sequence[Asker], *, most: int, n_open: Callable[[], int] = lambda: 0) -> None:
         self._askers, self._most, self._batch = askers, most, askers[0].batch
+        self._n_open = n_open
         self._waiting: deque[AnswerJob] = deque()
         self._under_way: dict[Asker, list[AnswerJob]] = {}
         self._changed = threading.Condition()
@@ -314,7 +316,7 @@ class Engine:
         expected = min(len(self._waiting) + n_answered, self._batch) if n_answered > 1 else 0
         while (n := len(self._waiting)) < expected and not self._closing:
             self._changed.wait(min(PAUSE * seconds, max(0.0, end - time.monotonic())))
-            if len(self._waiting) == n:
+            if len(self._waiting) == n and (self._n_open() <= n or time.monotonic() >= end):
                 return
 
     def _next(self, asker: Asker) -> dict[str, list[AnswerJob]]:
@@ -361,7 +363,7 @@ class Tier:
     UsageError if the calibration needs more than samples.
     """
 
-    def __init__(self, uq: AnswerSource, route: str, *, queue: int) -> None:
+    def __init__(self, uq: AnswerSource, route: str, *, queue: int, n_open: Callable[[], int]) -> None:
         assert uq.calibration is not None
         if isinstance(uq.calibration, Calibration):
             option, columns = "--feature", [column.name for column in uq.calibration.columns]
@@ -374,7 +376,7 @@ class Tier:
             )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
         self.coverage = Coverage(uq.calibration, uq.sampling)
-        self.engine = Engine(make_askers(uq), most=queue)
+        self.engine = Engine(make_askers(uq), most=queue, n_open=n_open)
         # limited, because a client may change its system message each time
         self._hash = lru_cache(1000)(lambda one: replace(uq.asking, template=one).hash(uq.model))
 

@@ -8,8 +8,9 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -167,10 +168,12 @@ class Service:
         examples: Sequence[str] = (),
     ) -> None:
         model, learnt = names or (uq.model.name, "calibration")
-        self.primary = Tier(uq, model, queue=settings.queue)
+        self.n_open = 0  # number of requests for answers without a reply
+        tier = partial(Tier, queue=settings.queue, n_open=lambda: self.n_open)
+        self.primary = tier(uq, model)
         self.fallback = None
         if fallback is not None:
-            self.fallback = Tier(fallback, fallback.model.name, queue=settings.queue)
+            self.fallback = tier(fallback, fallback.model.name)
             self._check_fallback(self.fallback)
             if watch is not None:
                 watch.leave_out_questions()
@@ -214,6 +217,15 @@ class Service:
                 log.close()
 
     # ---- Requests
+
+    @contextmanager
+    def open_request(self) -> Iterator[None]:
+        """Count a request during the block, so that the next pass waits until its client can ask again."""
+        self.n_open += 1
+        try:
+            yield
+        finally:
+            self.n_open -= 1
 
     async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
         """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""

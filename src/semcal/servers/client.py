@@ -115,7 +115,6 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the message of the operating system about a failed connection."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
     if isinstance(error, ConnectionError) and error.errno:
@@ -145,7 +144,6 @@ def _fault_within(status: int, error: Any, content: bytes) -> Fault:
 
 
 def _fault_of_status(status: int, reason: str, content: bytes, headers: Mapping[str, str]) -> Fault:
-    """Return the fault for a status of 400 or more."""
     if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
         return Fault(reason, status, passing=False, refused=True)
     wait = _asked_wait(headers)
@@ -188,7 +186,6 @@ def server_message(content: bytes, *, width: int = 200) -> str:
 
 
 def _without_tags(page: str) -> str:
-    """Return the text of a page, in linear time."""
     before, *pieces = re.split(r"<(?:script|style)\b[^<>]*>", page)
     after = (re.split(r"</(?:script|style)>", piece, maxsplit=1)[-1] for piece in pieces)
     return re.sub(r"<[^<>]*>", " ", " ".join((before, *after)))

@@ -119,7 +119,6 @@ def identify(client: ServerClient) -> ServerProfile:
 
 
 def _check_path(client: ServerClient) -> None:
-    """Reject a host address whose /v1 answers, because its other paths have another API (llama.cpp)."""
     host = client.endpoint.host
     if client.endpoint.url == host:
         try:
@@ -135,7 +134,6 @@ def _aliases(row: Json) -> list[Any]:
 
 
 def _models(client: ServerClient) -> list[Json]:
-    """Return the listed models, without entries whose id is not printable."""
     try:
         listed = _object(client.get("/models")).get("data")
     except ServerError:
@@ -207,7 +205,6 @@ def _squeezed(text: str) -> str:
 
 
 def _text(choice: ReplyChoice) -> str:
-    """Return the reasoning and the answer."""
     return f"{choice.reasoning}\n{choice.text}"
 
 
@@ -259,8 +256,6 @@ def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | N
 
 @dataclass
 class _Probing:
-    """The client, and the profile so far; each `find_...` adds findings to the profile."""
-
     client: ServerClient
     profile: ServerProfile
 

@@ -369,7 +369,6 @@ def _texts(choice: Json) -> tuple[str | None, str, str]:
 
 
 def _joined_parts(value: Any, name: str) -> str:
-    """Return the text of a string, a part of a message ({"text": …}), or a list of parts."""
     if isinstance(value, list):
         return "".join(_joined_parts(part, name) for part in value)
     if isinstance(value, Mapping):

@@ -132,8 +132,6 @@ class Way:
 
 @dataclass(frozen=True)
 class _Missing:
-    """A token after a prefix whose log-probability at a temperature must be requested."""
-
     beginning: tuple[int, ...]  # the prompt and the answer so far
     token_id: int
     temperature: float
@@ -574,7 +572,6 @@ def _finished(
 
 
 def _m(draws: GenerationsOrError, m: int) -> GenerationsOrError:
-    """Return m samples; a single greedy answer is repeated."""
     return draws * m if isinstance(draws, list) and len(draws) == 1 else draws
 
 
@@ -786,7 +783,6 @@ class PartitionRequests:
         return [request_for(self.profile, prompt, generation).with_fields(fields) for prompt in prompts]
 
     def _each(self, question: GoldQuestion, answer: AnswerRequest) -> list[ServerRequest]:
-        """Return the same request at each position."""
         return [self._at(question, i, answer) for i in range(len(question.beginnings))]
 
     def _at(self, question: GoldQuestion, position: int, answer: AnswerRequest) -> ServerRequest:
@@ -815,7 +811,6 @@ class PartitionRequests:
 
 
 def _entry(reply: Json) -> TokenEntry:
-    """Return the single token of a reply."""
     entries = [choice.entries for choice in parse_choices(reply)]
     if len(entries) != 1 or entries[0] is None or len(entries[0]) != 1:
         raise ValueError("the reply does not have exactly one token with a log-probability")
@@ -823,7 +818,6 @@ def _entry(reply: Json) -> TokenEntry:
 
 
 def _listed(entry: TokenEntry) -> dict[int | str, float]:
-    """Return all tokens of an entry with their log-probabilities."""
     return {entry.key: entry.log_prob, **entry.top}
 
 

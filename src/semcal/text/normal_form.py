@@ -16,8 +16,7 @@ import unicodedata
 from calendar import monthrange
 from collections.abc import Sequence
 
-from semcal.text.cache import cache_texts
-from semcal.text.names import KEPT, is_formula, keep_signs, read_names, without_articles
+from semcal.text import cache_texts
 from semcal.text.numbers import (
     CURRENCIES,
     MONTHS,
@@ -29,6 +28,7 @@ from semcal.text.numbers import (
     read_numbers,
     signed,
 )
+from semcal.text.values import KEPT, is_formula, keep_signs, read_names, without_articles
 
 _MONTH_NAMES = "|".join(sorted(MONTHS, key=len, reverse=True))
 _ANY_MONTH = re.compile(rf"\b{any_word(MONTHS)}\b")

@@ -324,7 +324,6 @@ def read_numbers(text: str) -> str:
 
 
 def _read_words(text: str) -> str:
-    """Replace number words, and digits with a scale, by digits."""
     parts = _WORD.split(text)
     words = _Text(parts[1::2], parts[::2])
     out = [words.gaps[0]]
@@ -339,7 +338,6 @@ def _read_words(text: str) -> str:
 
 
 def _read(text: _Text, i: int) -> _Numeral | None:
-    """Read the number that begins at word i, if one does."""
     word = text.words[i]
     if "0" <= word[0] <= "9":
         return _quantity(text, i)
@@ -364,7 +362,6 @@ def _read(text: _Text, i: int) -> _Numeral | None:
 
 
 def _number(text: _Text, i: int) -> _Numeral | None:
-    """Read a cardinal, an ordinal, a fraction, a decimal or a quantity."""
     integer = _whole(text, i)
     if integer is None or _is_pronoun(text, i, integer):
         return None
@@ -592,7 +589,6 @@ def _and_a_half(text: _Text, number: _Numeral) -> _Numeral:
 
 
 def _scaled(text: _Text, number: _Numeral) -> _Numeral:
-    """Multiply by the "hundred", "million" or "dozen" that may follow."""
     while True:
         word = text.linked(number.end)
         if word == "dozen" and "." not in number.text and len(number.text) < 16:

@@ -213,7 +213,6 @@ def deciding_rules(cell: CellScores) -> ScoreRows:
 
 
 def _base(cell: CellScores) -> list[Columns]:
-    """Return Base's answers in run 0; none if Base was not run."""
     if "Base" not in cell.run.methods:
         return []
     return cell.runs_of(cell.choice("Base", cell.run.measures[0])["candidate"], first=1)

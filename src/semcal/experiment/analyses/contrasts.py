@@ -79,7 +79,6 @@ class Claim:
 def _have_enough(
     pairs: Sequence[PairScores], methods: Collection[str] | None = None, outcomes: str = "correct"
 ) -> bool:
-    """Check that every pair has enough questions, and correct and wrong answers of some methods or all."""
     return all(
         pair.n >= FEWEST
         and pair.has_enough([key for key in pair.arrays if methods is None or key[0] in methods], outcomes)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from itertools import groupby
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,6 +27,8 @@ from matplotlib.figure import Figure
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
+from semcal.experiment.analyses.grid_scores import Record, Records
+from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import (
     FinishedRun,
     is_grid_run,
@@ -34,19 +37,16 @@ from semcal.experiment.finished import (
     read_results,
     run_of_results,
 )
-from semcal.experiment.report import summary
 from semcal.experiment.report.explorer import Explorer, explorer_blocks, script_json
-from semcal.experiment.report.report_figures import (
-    REPORT_FIGURES,
-    SUBJECTS,
-    PlannedFigure,
-    planned_figures,
-)
+from semcal.experiment.report.report_figures import REPORT_FIGURES, SUBJECTS, PlannedFigure, planned_figures
 from semcal.experiment.report.report_tables import (
+    ABOVE_CHANCE,
     REPORT_TABLES,
     SECTIONS,
     Section,
+    calibrated_differences,
     less_accurate_in_words,
+    less_base,
     report_tables,
 )
 from semcal.experiment.report.tables import (
@@ -55,12 +55,26 @@ from semcal.experiment.report.tables import (
     RunResults,
     Table,
     TableCell,
+    compared_methods,
+    counted,
     csv_lines,
     csv_text,
+    flagged,
+    flagged_cell,
     heading_groups,
+    in_order,
+    larger_is_better,
+    listed,
+    mark,
     markdown,
     markdown_text,
+    marks_note,
+    mean_of,
+    metric_title,
+    number,
+    select,
     table_latex,
+    value_at,
     without_intervals,
 )
 from semcal.files import dumps, read_object, writing
@@ -68,6 +82,7 @@ from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
 from semcal.recalibration.methods import RECALIBRATORS
+from semcal.text import aligned
 from semcal.workers import Executor, SerialExecutor
 
 #: The list of tables and figures of a report, so that a later report can remove stale files.
@@ -91,7 +106,6 @@ def remake(
 
 
 def _of_results(folder: Path, out: Path) -> Path:
-    """Write the tables and figures of a run that only has results.json."""
     results = read_results(folder)
     run = run_of_results(results, folder)
     written = write_tables(run, results, out / "tables")
@@ -176,9 +190,9 @@ def results_markdown(results: RunResults) -> str:
     deciding = [table for entry in entries if entry.decides for table in entry.tables(results)]
     listed = [table for entry in entries if entry.in_markdown for table in entry.tables(results)]
     parts = [
-        *(markdown_text(sentence, begins=True) for sentence in summary.sentences(results)),
-        *map(markdown_text, [*less_accurate_in_words(results), *summary.cautions(results)]),
-        _with_caption(summary.headline_table(results)),
+        *(markdown_text(sentence, begins=True) for sentence in sentences(results)),
+        *map(markdown_text, [*less_accurate_in_words(results), *cautions(results)]),
+        _with_caption(headline_table(results)),
         *(f"## {SECTIONS['contrasts'].title}\n\n{_with_caption(table)}" for table in deciding),
         "## Tables",
         *(_with_caption(without_intervals(table)) for table in listed),
@@ -213,7 +227,6 @@ def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
 
 
 def _older(folder: Path) -> dict[str, str]:
-    """Return name → checksum of the last report's list; empty if there is none."""
     path = folder / MANIFEST
     if not path.is_file():
         return {}
@@ -270,16 +283,16 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
     """Return the page of a run as text; the same run gives the same text."""
     environment, terms = read_environment(run.folder), glossary()
     figures = list(figures)
-    shown = [*summary.compared_methods(run.methods), *(["Calibrated"] if run.calibrated else [])]
+    shown = [*compared_methods(run.methods), *(["Calibrated"] if run.calibrated else [])]
     script = "".join((FILES / name).read_text(encoding="utf-8") for name in ("explorer.js", "page.js"))
     text = _template().render(
-        title=f"{summary.listed(run.models)} on {summary.listed(run.datasets)}",
-        sentences=summary.sentences(results),
-        notes=[*less_accurate_in_words(results), *summary.cautions(results)],
+        title=f"{listed(run.models)} on {listed(run.datasets)}",
+        sentences=sentences(results),
+        notes=[*less_accurate_in_words(results), *cautions(results)],
         version=(environment.get("versions") or {}).get("semcal", ""),
         plots=[figure for number in ("0a", "0") for figure in figures if figure.number == number],
         compared=list(dict.fromkeys(shown)),
-        headline_table=summary.headline_table(results),
+        headline_table=headline_table(results),
         sections=sections_of(results, figures),
         runs=run.runs,
         explorer=explorer,
@@ -383,7 +396,6 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 
 
 def _tag(tag: str, variables: Mapping[str, str]) -> str:
-    """Return a tag with rounded coordinates, and the colors and the font of the page."""
     tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
     tag = PATH.sub(lambda path: ' d="' + SPACE.sub(r"\1", path[1]).strip() + '"', tag)
     tag = FONT.sub(lambda font: f"font-size: {font[1]}" if font[1] else "", tag)
@@ -445,10 +457,10 @@ def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Sect
     for figure in figures:
         by_number.setdefault(figure.number, []).append(figure)
     blocks: dict[str, list[PageChoice]] = {name: [] for name in SECTIONS}
-    for number, entry in REPORT_FIGURES.items():
-        if entry.section and number in by_number:
+    for name, entry in REPORT_FIGURES.items():
+        if entry.section and name in by_number:
             kinds = [SUBJECTS[key] for key in entry.each]
-            blocks[entry.section].append(_figures(entry.section, kinds, by_number[number]))
+            blocks[entry.section].append(_figures(entry.section, kinds, by_number[name]))
     for table in REPORT_TABLES.values():
         # a table, or a choice among those of all models
         names = results["models"] if table.by_model else [table.name.removeprefix(f"{table.section}-")]
@@ -468,7 +480,6 @@ def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Sect
 
 
 def _figures(section: str, kinds: Sequence[str], figures: Sequence[PageFigure]) -> PageChoice:
-    """Return the figures of one number: one figure, or a choice by their subjects."""
     columns = list(zip(*(figure.subjects for figure in figures)))
     apart = [i for i, column in enumerate(columns) if len(set(column)) > 1]
     label = " and ".join([kinds[i] for i in apart]).capitalize()
@@ -539,3 +550,125 @@ def in_short(value: Any) -> str:
     if isinstance(value, float):
         return str(float(f"{value:.4g}")).removesuffix(".0")
     return MISSING if value is None else str(value)
+
+
+# ---- The summary: three sentences --------------------------------------------------------------------------
+# The sentences state figures. A gain over Base is better or worse only if its interval excludes zero and both
+# sides have ten correct and ten wrong answers.
+
+
+def sentences(results: RunResults) -> list[str]:
+    """State the settings of a run, confidence and accuracy of each method, and gain over Base."""
+    return list(filter(None, [facts(results), _confidence(results), _gains(results)]))
+
+
+def facts(results: RunResults) -> str:
+    """State the test questions, methods, runs and preset of a run."""
+    sizes = {row["dataset"]: row["test"] for row in results["analyses"]["splits"]}
+    tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in sizes.items())
+    runs = "one run" if results["runs"] == 1 else f"{results['runs']} runs"
+    calibrated = ["Calibrated"] * ("calibrated" in results["analyses"])
+    refused = f"; {counted(results['problems'], 'row')} of the data rejected" if results["problems"] else ""
+    served = "".join(
+        f"; without {listed(names).replace('_', ' ')} for {model}, which is behind a server"
+        for model, names in (results.get("left_out") or {}).items()
+    )
+    return (
+        f"{tests}; {', '.join([*results['methods'], *calibrated])}; {runs} of "
+        f"{counted(results['m'], 'sampled answer')} per question; preset {results['preset']}, seed "
+        f"{results['seed']}{refused}{served}."
+    )
+
+
+def _confidence(results: RunResults) -> str:
+    by_method: dict[str, list[tuple[float, float]]] = {}
+    for row in select(results["analyses"]["confidence"], {"measure": MEASURE}):
+        confidence, accuracy = (value_at(row, (key, "mean")) for key in ("mean_confidence", "accuracy"))
+        if confidence is not None and accuracy is not None:
+            by_method.setdefault(row["method"], []).append((confidence, accuracy))
+    parts = []
+    for method, pairs in by_method.items():
+        confidence, accuracy = (sum(values) / len(values) for values in zip(*pairs))
+        parts.append(f"{method} {confidence:.0%} and {accuracy:.0%}")
+    return f"Mean confidence ({MEASURE}) and accuracy: {', '.join(parts)}." if parts else ""
+
+
+def _gains(results: RunResults) -> str:
+    """Count the pairs of model and data set on which the gain of a method is clearly larger or smaller."""
+    analyses = results["analyses"]
+    rows = select(less_base("gain", results, analyses.get("against_base") or []), {"measure": MEASURE})
+    of_calibrated = calibrated_differences(results, analyses.get("calibrated") or [])
+    rows += select(of_calibrated, {"less": "Base", "metric": "gain"})
+    verdicts: dict[str, list[bool | None]] = {}
+    for row in rows:
+        verdicts.setdefault(row["method"], []).append(None if row["too_few"] else row.get("better"))
+    parts = [
+        f"{method} better on {found.count(True)} and worse on {found.count(False)} of "
+        f"{counted(len(found), 'data set' if len(results['models']) == 1 else 'pair')}"
+        for method, found in verdicts.items()
+    ]
+    pairs = " (a pair is a model and a data set)" if len(results["models"]) > 1 else ""
+    return f"Gain over Base: {'; '.join(parts)}{pairs}." if parts else ""
+
+
+def cautions(results: RunResults) -> list[str]:
+    """Return the warnings of the calibrations of a run."""
+    return [
+        f"Calibrated, {row['model']} on {row['dataset']}: {warning}."
+        for row in results["analyses"].get("calibrated") or []
+        for warning in row.get("calibration", {}).get("warnings", ())
+    ]
+
+
+def in_words(results: RunResults) -> list[str]:
+    """Return the sentences and the tables of methods of a run (results.json), for a terminal."""
+    (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
+    rows = [[f"{column.group} {column.title}".strip() for column in table.columns]]
+    rows += [[cell.text for cell in row] for row in table.rows]
+    lines = [*sentences(results), *cautions(results)]
+    if table.heads < 3:
+        return [*lines, "", *aligned(rows, left=table.heads)]
+    for (model, dataset), of_set in groupby(rows[1:], key=itemgetter(0, 1)):
+        name = dataset if len(results["models"]) == 1 else f"{model} on {dataset}"
+        columns = [[name, *rows[0][3:]], *(row[2:] for row in of_set)]
+        lines += ["", *aligned(list(zip(*columns, strict=True)))]
+    return lines
+
+
+# ---- The table of the summary ------------------------------------------------------------------------------
+
+
+def headline_table(results: RunResults) -> Table:
+    """Return ACE, AUROC and accuracy of each method, means over measures and runs, by model and data set."""
+    methods = in_order(results["methods"])
+    metrics = ("ace", "auroc", "accuracy", "gain")
+    body, shown = [], list[Record]()
+    for model, dataset in product(results["models"], results["datasets"]):
+        heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
+        rows = flagged(results, heads)
+        cells: list[TableCell] = []
+        for metric in metrics:
+            means = [
+                _over_measures(row, select(results["analyses"]["confidence"], head), metric)
+                for row, head in zip(rows, heads)
+            ]
+            cells += mark(means, larger=larger_is_better(metric))
+        shown += rows
+        body.append((TableCell(model), TableCell(dataset), *cells))
+    columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
+    return Table(
+        "headline",
+        "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
+        "each method, mean over measures and runs; the best is bold; ⁼ marks ties after rounding"
+        f"{ABOVE_CHANCE}{marks_note(shown)}",
+        (Column("Model"), Column("Data set"), *columns),
+        tuple(body),
+        heads=2,
+    )
+
+
+def _over_measures(flags: Record, rows: Records, metric: str) -> TableCell:
+    """Return the mean over the defined measures, also for the part above the noise floor."""
+    rows = [row for row in rows if value_at(row, (metric, "mean")) is not None]
+    mean = mean_of(row[metric]["mean"] for row in rows)
+    return flagged_cell(number(mean), flags, mean_of(row.get(f"{metric}_floor") for row in rows))

@@ -121,7 +121,6 @@ def unpacked(text: str) -> Any:
 
 
 def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
-    """Return the questions of a data set by id, in its order."""
     rows: dict[str, Record] = {}
     for model in run.models:
         candidate = base_candidate(run, model, dataset)

@@ -189,7 +189,6 @@ def _variety(row: Record, measures: Sequence[str]) -> float:
 
 
 def _draw_answers(axes: Axes, row: Record) -> list[tuple[float, float]]:
-    """Draw the answers, meaning by meaning, with their likelihoods; return the place of each meaning."""
     _head(axes, 0.08, f"{len(row['samples'])} answers, likelihood l per token")
     parts = [_lines(row, cluster) for cluster in row["clusters"]]
     step = min(0.235, 2.3 / (sum(map(len, parts)) + 0.5 * len(parts)))

@@ -28,8 +28,7 @@ from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED, slug
 from semcal.experiment.report.question_figures import prompt_figure, schematic_figure, teaser_figure
-from semcal.experiment.report.summary import compared_methods
-from semcal.experiment.report.tables import RunResults, metric_title, select
+from semcal.experiment.report.tables import RunResults, compared_methods, metric_title, select
 from semcal.plotting import (
     BAND,
     INK,
@@ -269,7 +268,6 @@ def selective_figure(
 
 
 def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label: str) -> None:
-    """Add titles, ticks, the label of x, and a legend to panels with one column per measure."""
     for axes in grid[:, 0]:
         axes.yaxis.set_major_locator(MaxNLocator(4))
     for axes in grid.flat:
@@ -284,7 +282,6 @@ def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label:
 def _draw_line(
     axes: Axes, method: str, x: Sequence[float], mean: Sequence[Any], bars: Floats | None, **look: Any
 ) -> None:
-    """Draw the line of a method with its standard errors; NaN means no bar."""
     axes.errorbar(
         x,
         np.array(mean, dtype=np.float64),
@@ -444,7 +441,6 @@ def _unit_square(axes: Axes) -> None:
 def _draw_curve(
     axes: Axes, method: str, confidence: Floats, correct: Floats, *, line: LineStyle, band: float
 ) -> None:
-    """Draw the CORP curve and the bins, over the band of noise if its opacity is not 0."""
     diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES if band else 1)
     colour = method_colour(method)
     if band:

@@ -230,7 +230,6 @@ MEASURE = {**PAIR, "measure": "Measure"}
 
 
 def _capital(metric: str) -> str:
-    """Return the title of a metric for a column heading."""
     title = metric_title(metric)
     return f"{title[0].upper()}{title[1:]}"
 
@@ -443,7 +442,6 @@ LOSS_SCORES = ("ace", "auroc", "brier")
 
 
 def _mean_losses(results: RunResults, rows: Records) -> Records:
-    """Return the NLL of the fits that a method chose for each loss, with the scores of its answers."""
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
     joined = [
         {**fits.get(tuple(row[key] for key in CANDIDATE), {}), **row}

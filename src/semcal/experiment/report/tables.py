@@ -15,12 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from semcal.experiment.analyses.grid_scores import (
-    FEWEST_OF_A_KIND,
-    Record,
-    above_floor,
-    has_enough,
-)
+from semcal.experiment.analyses.grid_scores import FEWEST_OF_A_KIND, Record, above_floor, has_enough
 from semcal.metrics import METRICS
 from semcal.recalibration.methods import RECALIBRATORS
 
@@ -348,6 +343,23 @@ def answers_suffice(*rows: Record) -> bool:
     return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
 
 
+# ---- Words -------------------------------------------------------------------------------------------------
+
+
+def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
+    """Return the methods before and after recalibration: Base or the first one, TS or the last."""
+    return "Base" if "Base" in methods else methods[0], "TS" if "TS" in methods else methods[-1]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as text.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 # ---- Text ------------------------------------------------------------------------------------------------
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -372,7 +384,6 @@ def without_intervals(table: Table) -> Table:
 
 
 def _written(table: Table, text: Callable[[str], str], number: Callable[[TableCell], str]) -> list[list[str]]:
-    """Return the rows of a table, with words written by `text` and numbers by `number`."""
     heads = table.heads
     return [
         [text(cell.text) if i < heads or cell.value is None else number(cell) for i, cell in enumerate(row)]

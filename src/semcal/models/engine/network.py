@@ -445,7 +445,6 @@ class TreePass:
 
     @cached_property
     def _rows(self) -> slice:
-        """Rows of the buffers from the row of the first token to the row of the last."""
         return slice(int(self.row[0]), int(self.row[-1]) + 1)
 
     @cached_property
@@ -688,7 +687,6 @@ class Network:
 
 
 def _copied(module: nn.Module, copies: dict[int, Any]) -> Any:
-    """Copy a module and its submodules, each once; `copies` has the copies of modules and configurations."""
     if id(module) in copies:
         return copies[id(module)]
     twin = copies[id(module)] = copy.copy(module)

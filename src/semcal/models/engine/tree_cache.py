@@ -472,7 +472,6 @@ def _moved_to(held: Tensor, slots: int) -> Tensor:
 
 
 def _causal_mask(count: int) -> Tensor:
-    """Return a causal mask (1, n, n)."""
     return torch.ones((1, count, count), dtype=torch.bool).tril()
 
 
@@ -614,7 +613,6 @@ def checked_network(model: Any, checkpoint: str = "") -> Network:
 
 
 def _verdict_key(network: Network, checkpoint: str) -> str:
-    """Return a hash of all inputs of the comparison of a checkpoint's logits, including this code."""
     on_cpu = network.device.type == "cpu"
     processor = torch.backends.cpu.get_cpu_capability() if on_cpu else str(network.device)
     origin = [checkpoint, type(network.model).__name__, str(network.dtype), processor]
