@@ -93,6 +93,14 @@ def test_a_fresh_model_copies_what_repeats_before_any_training() -> None:
     assert copied.float().mean() > 0.7
 
 
+def test_the_texts_of_sampled_tokens_are_together_their_text() -> None:
+    spoken = load_model(language_model_dir()).format
+    for text in ('{"city": "Orléans", "n": [1, null]}', "日本 and 7 €", ""):
+        ids = spoken.tokenizer.encode(text, add_special_tokens=False)
+        assert "".join(spoken.pieces(ids)) == spoken.text(ids)
+        assert len(spoken.pieces(ids)) == len(ids)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_greedy_answers_to_validation_questions_are_in_their_regime(name: str) -> None:

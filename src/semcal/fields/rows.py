@@ -60,7 +60,7 @@ def schema_of(row: Row, given: Schema | None = None) -> Schema:
 
 def check_structured(given: Schema | None, row: Row) -> None:
     """Raise InputError unless a row has a schema, texts of samples, and a valid reference if any."""
-    _ = row.id, row.samples, row.group, row.context
+    _ = row.id, row.scored_tokens, row.group, row.context
     schema = schema_of(row, given)
     if row.json.get("answers") is not None:
         read_reference(schema, row["answers"])
