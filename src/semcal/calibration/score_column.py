@@ -77,8 +77,9 @@ class ScoreColumn:
     def value(self, row: Row) -> float:
         """Return the score of a row; InputError unless it is a finite number."""
         value = row.json.get(self.name)
-        with suppress(ValueError):  # a cell of a table is text
-            value = float(value) if isinstance(value, str) else value
+        if isinstance(value, str):  # a cell of a table
+            with suppress(ValueError):
+                value = float(value)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
         got = f"got {shown(value)}" if row.has(self.name) else "it is missing"
