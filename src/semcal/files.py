@@ -23,6 +23,7 @@ import re
 import secrets
 import shutil
 import sys
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -329,11 +330,13 @@ class _TooLong(str):
     """The digits of a whole number that is too long for Python."""
 
 
-class _Reading:
-    """The state of one `parse`: `odd` is true if `fault` must check the result."""
+class _Reading(threading.local):
+    """The state of `parse` in a thread: `odd` is true if `fault` must check the result."""
 
     def __init__(self) -> None:
         self.odd = False
+        decoder = partial(json.JSONDecoder, object_pairs_hook=self.object, parse_constant=self.constant)
+        self.decode, self.decode_long = decoder().decode, decoder(parse_int=self.integer).decode
 
     def object(self, pairs: list[tuple[str, Any]]) -> JsonObject:
         members = dict(pairs)
@@ -356,21 +359,24 @@ class _Reading:
             return _TooLong(digits)
 
 
+_READING = _Reading()
+
+
 def parse(text: str) -> tuple[Any, bool]:
     """Return the value of a JSON text, and whether `fault` must check it; InputError for other text.
 
     >>> parse('{"id": 1, "samples": ["Ada"]}')
     ({'id': 1, 'samples': ['Ada']}, False)
     """
-    reading = _Reading()
-    loads = partial(json.loads, text, object_pairs_hook=reading.object, parse_constant=reading.constant)
+    reading = _READING  # json.loads would make a decoder for each text
+    reading.odd = False
     try:
         try:
-            value = loads()
+            value = reading.decode(text)
         except json.JSONDecodeError:
             raise
         except ValueError:  # a whole number has thousands of digits: read again, slower
-            value = loads(parse_int=reading.integer)
+            value = reading.decode_long(text)
     except RecursionError:
         raise InputError(TOO_DEEP) from None
     except ValueError as error:

@@ -252,7 +252,7 @@ class Row(Mapping[str, Any]):
 
     def has(self, *keys: str) -> bool:
         """Return whether the row has all of these keys."""
-        return all(key in self.json for key in keys)
+        return self.json.keys() >= set(keys)
 
     def error(self, reason: str) -> RowError | QuestionError:
         """Return the error for an unusable row, with its id and its line if known."""

@@ -178,8 +178,9 @@ class ColumnFeature:
         value = row[self.name]
         if value is None:
             return None
-        with suppress(ValueError):  # a cell of a table is text
-            value = float(value) if isinstance(value, str) else value
+        if isinstance(value, str):  # a cell of a table
+            with suppress(ValueError):
+                value = float(value)
         if isinstance(value, bool | int | float) and math.isfinite(value):
             return float(value)
         raise InputError(f"question {row.id!r}: {self.name!r} must be a finite number, got {shown(value)}")
@@ -391,8 +392,9 @@ class ScoreColumn:
     def value(self, row: Row) -> float:
         """Return the score of a row; InputError unless it is a finite number."""
         value = row.json.get(self.name)
-        with suppress(ValueError):  # a cell of a table is text
-            value = float(value) if isinstance(value, str) else value
+        if isinstance(value, str):  # a cell of a table
+            with suppress(ValueError):
+                value = float(value)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
         got = f"got {shown(value)}" if row.has(self.name) else "it is missing"

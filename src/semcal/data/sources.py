@@ -517,10 +517,12 @@ def _without_late(
 ) -> Iterator[JsonLine | RowError]:
     """Turn rows into errors if a column that appears only now would be lost."""
     for row in rows:
-        new_keys = [] if isinstance(row, RowError) else [key for key in row.data if key not in keys]
-        names = {key: missing.get(key.strip().lower(), key) for key in new_keys}
+        if isinstance(row, RowError) or row.data.keys() <= keys:
+            yield row
+            continue
+        names = {key: missing.get(key.strip().lower(), key) for key in row.data if key not in keys}
         late = next(((key, ours) for key, ours in names.items() if key != ours), None)
-        if late is None or isinstance(row, RowError):
+        if late is None:
             yield row
         else:
             yield row.error(
