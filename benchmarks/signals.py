@@ -26,7 +26,8 @@ from semcal import metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import Calibration, CalibrationConfig, requested_features
 from semcal.calibration.calibrator import calibrate_rows
-from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
+from semcal.calibration.features import AnswerFeatures, answered_rows, candidates_for, features_of
+from semcal.calibration.question_probe import learn_probe
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals
 from semcal.cli.console import progress
@@ -39,7 +40,7 @@ from semcal.inputs import as_equivalence
 from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
 from semcal.models.clustering import ClusterConfig
 from semcal.models.load import load_model
-from semcal.rows import Row
+from semcal.rows import QUESTION_PROBE, Row
 from semcal.store import Store
 
 NUMBERS = (10, 2)
@@ -155,6 +156,9 @@ def main(arguments: Sequence[str] = ()) -> None:
         for name, signals in groups.items():
             requested = requested_features((), signals)
             features = features_of(rows, "modal", requested)
+            if QUESTION_PROBE in signals:
+                answered, every_row = answered_rows(rows, "modal"), np.ones(len(correct), dtype=bool)
+                _, features = learn_probe(features, answered, correct, every_row, None, 0)
             names = [feature.name for feature in requested]
             if not learnable(features, correct, names):
                 print(f"| {m} | {name} | too few correct or wrong answers for these features |", flush=True)

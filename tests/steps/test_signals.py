@@ -383,8 +383,10 @@ def test_a_probe_is_out_of_fold_for_the_answers_that_it_learned_from() -> None:
     probe, features = learn_probe(bare, answered, correct, fitted, None, 0)
     p = features.values["question-probe"]
     assert semcal.metrics.auroc(p[fitted], correct[fitted]) < 0.65
+    assert probe is not None
     assert np.allclose(p[~fitted], probe.predict(states[~fitted]))
     assert probe == QuestionProbe.fit(states[:80], correct[:80])
+    assert learn_probe(bare, answered, correct, np.arange(100) < 4, None, 0) == (None, bare)
 
 
 def test_a_probe_needs_a_local_model() -> None:

@@ -17,7 +17,7 @@ from semcal.arrays import Floats
 from semcal.calibration.features import AnsweredRow, AnswerFeatures
 from semcal.errors import InputError
 from semcal.metrics.frequencies import Groups
-from semcal.metrics.probability_maps import expit, fit_slopes, fold_masks
+from semcal.metrics.probability_maps import FEW, expit, fit_slopes, fold_masks
 from semcal.rows import QUESTION_PROBE
 
 #: Number of principal components for up to `FEW_LABELS` labels, and for more.
@@ -62,13 +62,16 @@ def learn_probe(
     fitted: NDArray[np.bool_],
     groups: Groups | None,
     seed: int,
-) -> tuple[QuestionProbe, AnswerFeatures]:
+) -> tuple[QuestionProbe | None, AnswerFeatures]:
     """Learn a probe from the fitted answers of N, and return it with the features of all answers.
 
-    The probability of a fitted answer is out of fold, since a map learns from it.
+    The probability of a fitted answer is out of fold, since a map learns from it. With fewer than 5 known
+    states there is no probe, and the feature stays unknown.
     """
     states = states_of(answered)
     known = np.flatnonzero(fitted & ~np.isnan(states).any(1))
+    if len(known) < FEW:
+        return None, features
     of_known, right = states[known], correct[known]
     probe = QuestionProbe.fit(of_known, right)
     p = probe.predict(states)
