@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return tiny_models.save(tmp_path / "tiny")
 
 
-@pytest.mark.parametrize("family", tiny_models.FAMILIES)
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("family", "tied"), list(zip(tiny_models.FAMILIES, cycle([False, True]))))
 def test_a_directory_is_all_it_takes(tmp_path: Path, family: str, tied: bool) -> None:
     template = tiny_models.TEMPLATE if tied else None
     folder = tiny_models.save(tmp_path / family, family, tied=tied, template=template)
