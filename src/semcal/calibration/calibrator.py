@@ -28,6 +28,7 @@ from semcal.calibration.calibration import (
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
 from semcal.calibration.features import (
+    AnsweredRow,
     AnswerFeatures,
     ScoreColumn,
     answered_rows,
@@ -618,7 +619,7 @@ def calibrate_rows(
     held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
     testing = held_out if is_split or not config.risks else np.ones(n, dtype=bool)
     if score is None:
-        config, features_at = _features_at(rows, answering, config)
+        config, answers_at, features_at = _features_at(rows, answering, config)
         correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
     else:
         raw = score.values(labeled)
@@ -631,10 +632,8 @@ def calibrate_rows(
     grader_name, grader_revision = grader_record(grader)
     probes: list[QuestionProbe | None] = [None] * len(features_at)
     if QUESTION_PROBE in config.signals:
-        fit_on = ~held_out & has_answer
-        for k, (t, features) in enumerate(zip(answering, features_at)):
-            answered_k = answered_rows({t: rows[t], **rows}, kind)
-            probes[k], features_at[k] = learn_probe(features, answered_k, correct_at[k], fit_on, groups, seed)
+        for k, of_answers in enumerate(zip(features_at, answers_at, correct_at)):
+            probes[k], features_at[k] = learn_probe(*of_answers, ~held_out & has_answer, groups, seed)
     if added is not None:
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
@@ -728,14 +727,14 @@ def _samples_of_each(rows: RowsAt) -> int:
 
 def _features_at(
     rows: RowsAt, answering: Sequence[float | None], config: CalibrationConfig
-) -> tuple[CalibrationConfig, list[AnswerFeatures]]:
-    """Return the settings with the signals that need no call, and the features of the answers at each T."""
+) -> tuple[CalibrationConfig, list[list[AnsweredRow]], list[AnswerFeatures]]:
+    """Return the settings with the signals that need no call, and answers and their features at each T."""
     at_each: list[RowsAt] = [{t: rows[t], **rows} for t in answering]
     answers_at = [answered_rows(at, config.answer) for at in at_each]
     for answers in answers_at:
         check_any_signals(config.signals, answers)
     config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
-    return config, [features_of(at, config.answer, config.requested) for at in at_each]
+    return config, answers_at, [features_of(at, config.answer, config.requested) for at in at_each]
 
 
 def _with_thresholds(
