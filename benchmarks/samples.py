@@ -154,8 +154,8 @@ def sets() -> list[tuple[str, str]]:
 
 #: The tables by name.
 TABLES: dict[str, Callable[[int | None], list[dict[str, Any]]]] = {
-    "labels": lambda splits: _sample_maps.by_labels(graded, sets(), splits),
-    "draws": lambda splits: _sample_maps.by_samples(graded, sets(), splits),
+    "labels": lambda splits: _sample_maps.by_labels(graded, sets(), splits or SPLITS),
+    "draws": lambda splits: _sample_maps.by_samples(graded, sets(), splits or SPLITS),
     "thresholds": lambda splits: _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS),
     "moved": moves,
 }

@@ -203,7 +203,6 @@ class FieldCalibration:
                 accepted = None if limit is None else bool(known[i] and scores[i] >= limit)
                 path = table.paths[i]
                 blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
-                blocks[path].pop("token_scores", None)  # part of the probability now
                 if not accepted:
                     order.append((-1.0 if probability is None else probability, path))
             is_read = row.json.get("answer") is not None

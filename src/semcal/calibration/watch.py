@@ -202,6 +202,8 @@ class PromiseWatch:
             numbers, probabilities = zip(*batch)
             self.observe(*probabilities)
             self.last_reply = numbers[-1]
+        if not self.last_label:
+            self.n_strikes = log.n_strikes
         self.read_labels(log, calibrations, audited=audited)
 
     def read_labels(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
