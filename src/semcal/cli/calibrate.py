@@ -190,7 +190,6 @@ class CalibrateOptions:
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
     vary: str | None = opt.VARY
-    show_prompt: bool = opt.SHOW_PROMPT
     grader: str = opt.GRADER
     cache: Path | None = opt.CACHE
     seed: int | None = opt.KEPT_SEED
@@ -238,7 +237,7 @@ class CalibrateOptions:
             return
         rejected = ["answer_format", "fresh"]
         if self.model is None:
-            rejected += ["few_shot", "system", "template", "vary", "show_prompt"]
+            rejected += ["few_shot", "system", "template", "vary"]
         for name in rejected:
             if getattr(self, name) and not opt.is_from_file(name):
                 remedy = "omit it" if has_samples else "pass --model, or omit it"
@@ -709,7 +708,7 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
 
 
 def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
-    """Read labeled questions and load the model; None with --show-prompt or --dry-run."""
+    """Read labeled questions and load the model; None with --dry-run."""
     file = options.file
     read = read_labelled if options.kind != "given" else _read_given
     questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
@@ -725,9 +724,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
 
     model = models.open_model()
     recalibrator, prompt = opt.open_recalibrator(model, options)
-    if options.show_prompt:
-        opt.show_prompt(model, prompt, questions)
-        return None
     leave_out = bad.reporter(questions)
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
