@@ -15,6 +15,8 @@ from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
+#: Size in bytes up to which indexes are compared with tables, which takes minutes for millions of rows.
+LARGEST_COMPARED = 100_000_000
 #: Errors of SQLite that do not mean a damaged file; all other errors do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -102,8 +104,8 @@ def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> N
     made = [(text.split()[1].lower(), name, text.strip()) for name, text in layout.tables.items()]
     if found != made:
         raise sqlite3.DatabaseError("its tables differ from the layout")
-    # not integrity_check, which also compares indexes with tables and takes minutes for millions of rows
-    (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    compared = "integrity" if path.stat().st_size <= LARGEST_COMPARED else "quick"
+    (state,) = database.execute(f"PRAGMA {compared}_check(1)").fetchone()
     if state != "ok":
         raise sqlite3.DatabaseError(" ".join(state.split()))
 
