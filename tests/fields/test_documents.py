@@ -152,6 +152,18 @@ def test_alternatives_lists_and_null_of_references():
     assert not is_complete
 
 
+@pytest.mark.parametrize(("accepted", "complete"), [(["x", None], True), (["x", "y"], False)])
+def test_an_alternative_of_null_needs_no_value(accepted: list[str | None], complete: bool) -> None:
+    schema = parse_schema(
+        {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+    )
+    reference = {"a": "v", "b": {"any_of": accepted}}
+    assert grade_document(schema, {"a": "v"}, reference, Keys()) == (
+        {"/a": True, "/b": complete},
+        complete,
+    )
+
+
 def test_a_document_is_complete_if_no_element_of_the_reference_is_missing():
     for lists, complete in ((["b", "a"], True), (["a"], False)):
         correct, is_complete = grade_document(INVOICE, invoice(tags=lists), invoice(tags=["a", "b"]), Keys())

@@ -349,13 +349,15 @@ def grade_document(
 ) -> tuple[dict[str, bool], bool]:
     """Return the correctness of each item by its path, and whether no value of the reference is missing.
 
-    A key that the reference leaves out is an empty field.
+    A key that the reference leaves out is an empty field; alternatives with null need no value.
     """
     chosen = _chosen(schema.root, document, read_reference(schema, reference), keys)
     items = items_of(schema, document, [chosen], keys)
     correct = {item.path: _is_accepted(item.node, item.value, item.values[0], keys) for item in items}
-    stated = (item for item in items_of(schema, chosen, [document], keys) if item.value is not None)
-    return correct, all(item.values[0] is not ABSENT and item.values[0] is not None for item in stated)
+    required = (
+        item for item in items_of(schema, chosen, [document], keys) if None not in _accepted(item.value)
+    )
+    return correct, all(item.values[0] is not ABSENT and item.values[0] is not None for item in required)
 
 
 def _accepted(reference: JsonValue) -> list[JsonValue]:
