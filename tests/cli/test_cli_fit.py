@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,14 @@ def test_an_interrupted_training_starts_again_and_ends_at_the_same_bytes(
     assert not (tmp_path / "cut.unfinished").exists()
 
 
+def die_with_the_second_block(path: Path, target: Path) -> Path:
+    """Give a finished file its name, as `Path.replace` does; kill the process after the second block."""
+    os.replace(path, target)  # noqa: PTH105
+    if "blocks" in target.parts and len(list(target.parent.parent.rglob("*.jsonl"))) >= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return target
+
+
 def test_a_killed_selection_keeps_its_samples_and_ends_at_the_same_bytes(
     model: str, files: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -92,12 +100,9 @@ def test_a_killed_selection_keeps_its_samples_and_ends_at_the_same_bytes(
     command += ["--validation", files[1], "--m", "2", "--max-new-tokens", "2", "-q", "--out"]
     how = {"said": tmp_path / "said", "values": {"semcal.models.sample.BLOCK_TOKENS": 4}}
     assert finish(start(*command, tmp_path / "whole", **how)) == 0
-    running = start(*command, tmp_path / "cut", **how)
-    blocks = tmp_path / "cut.unfinished" / "blocks"
-    while running.is_alive() and len(list(blocks.rglob("*.jsonl"))) < 2:
-        time.sleep(0.005)
-    running.kill()
-    assert finish(running) == -signal.SIGKILL
+    deadly = {**how["values"], "pathlib.Path.replace": die_with_the_second_block}
+    running = start(*command, tmp_path / "cut", said=how["said"], values=deadly)
+    assert finish(running) == -signal.SIGKILL, how["said"].read_text()
     assert [path.name for path in (tmp_path / "cut").iterdir()] == [".semcal.lock"]
     assert finish(start(*command, tmp_path / "cut", **how)) == 0
     names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")]

@@ -194,4 +194,4 @@ def test_stored_verdicts_stand_between_the_answers(
 
 
 def test_a_link_to_no_question_says_so(outcome: dict[str, Any]) -> None:
-    assert outcome["nobody"] == "There is no question nobody here."
+    assert outcome["nobody"] == "The page has no question nobody."
