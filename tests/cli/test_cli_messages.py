@@ -128,7 +128,6 @@ def test_the_prompt_is_shown_as_the_model_gets_it(tmp_path: Path, chat_model: Pa
     for name in (
         ("sample",),
         ("ask",),
-        ("calibrate", "--out", tmp_path / "a"),
         ("fit", "--out", tmp_path / "b"),
     ):
         text = shown(name[0], file, "--model", chat_model, *name[1:])

@@ -157,7 +157,7 @@ def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() ->
         verdict = ReplyVerdict.on(answer, limited, band=None, covered=covered, alarm=False)
         answered = Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r")
         part = SemcalPart.of(answered, samples=True)
-        reply = Completion.of(answered, part, "m", "pass", "I do not know.")
+        reply = Completion.of(answered, part, "m", part.message("pass", "I do not know."))
         assert reply.choices[0].message.content == "I do not know."
         assert (part.answer, part.confidence, part.abstained, part.reason) == (None, None, True, "no answer")
         assert (part.meanings[0].text, part.meanings[0].samples) == (None, [None] * 3)
