@@ -724,6 +724,25 @@ class FieldResults(Results):
         return calibrate_fields(rows, self._cluster, self._schema, answer=self._kind, **options)
 
 
+def judge_documents(
+    rows: Sequence[Row],
+    calibration: FieldCalibration,
+    cluster: ClusterConfig,
+    failures: Mapping[str, QuestionError] | None = None,
+) -> FieldResults:
+    """Return the documents of samples with the probabilities of their fields."""
+    from semcal.calibration.fields import FieldStep
+
+    return FieldResults(
+        FieldStep(calibration, cluster)(rows),
+        calibration,
+        schema=calibration.parsed,
+        cluster=cluster,
+        kind=calibration.answer_kind,
+        failures=failures,
+    )
+
+
 def document_answer(row: Row, calibration: FieldCalibration | None, kind: AnswerKind) -> Answer:
     """Return a structured answer with its fields, which a calibration has judged."""
     whole = row.json.get("document") or {}
@@ -912,7 +931,7 @@ def _score_documents(
     given: Mapping[str, Any],
 ) -> FieldResults:
     """Return the fields of sampled documents, with probabilities if there is a calibration."""
-    from semcal.calibration.fields import FieldStep, document_rows
+    from semcal.calibration.fields import document_rows
     from semcal.fields.rows import add_fields
     from semcal.fields.schema import parse_schema
 
@@ -924,13 +943,11 @@ def _score_documents(
         cluster, kind = inputs.load_cluster_config(config), as_answer_kind(answer or "modal")
         rows, parsed = document_rows(samples, schema)
         found = add_fields(rows, cluster, parsed, kind)
-    else:
-        own = calibration.schema, calibration.equivalence, calibration.linkage, calibration.answer_kind
-        beside = (None if schema is None else parse_schema(schema).json), equivalence, linkage, answer
-        for name, value, learned in zip(("schema", "equivalence", "linkage", "answer"), beside, own):
-            if value not in (None, learned):
-                raise UsageError(f"{name}: the calibration was learned with another one. Omit {name}")
-        rows, parsed = document_rows(samples, calibration.schema)
-        cluster, kind = calibration.cluster, calibration.answer_kind
-        found = FieldStep(calibration, cluster)(rows)
-    return FieldResults(found, calibration, schema=parsed, cluster=cluster, kind=kind)
+        return FieldResults(found, None, schema=parsed, cluster=cluster, kind=kind)
+    own = calibration.schema, calibration.equivalence, calibration.linkage, calibration.answer_kind
+    beside = (None if schema is None else parse_schema(schema).json), equivalence, linkage, answer
+    for name, value, learned in zip(("schema", "equivalence", "linkage", "answer"), beside, own):
+        if value not in (None, learned):
+            raise UsageError(f"{name}: the calibration was learned with another one. Omit {name}")
+    rows, _ = document_rows(samples, calibration.schema)
+    return judge_documents(rows, calibration, calibration.cluster)

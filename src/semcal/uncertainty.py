@@ -20,7 +20,7 @@ from semcal.calibration.compatibility import (
     check_model,
     equivalence_of,
 )
-from semcal.calibration.fields import FieldCalibration, FieldStep, as_field_calibration
+from semcal.calibration.fields import FieldCalibration, as_field_calibration
 from semcal.calibration.signals import add_signals, signals_named
 from semcal.data.datasets import Questions, as_cell, as_questions
 from semcal.data.question import Question
@@ -55,7 +55,7 @@ from semcal.models.sample import (
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
-from semcal.results import Answer, FieldResults, Results, answers_of
+from semcal.results import Answer, FieldResults, Results, answers_of, judge_documents
 from semcal.rows import (
     FAILED,
     AnswerKind,
@@ -467,15 +467,8 @@ def _ask_documents(
         sampled = step(rows, WorkerState(sampler, None), update or (lambda _: None))
     failures = failures_of(sampled)
     warn_of_failures(failures, len(rows))
-    found = FieldStep(calibration, calibration.cluster)([row for row in sampled if row.failure is None])
-    return FieldResults(
-        found,
-        calibration,
-        schema=schema,
-        cluster=calibration.cluster,
-        kind=calibration.answer_kind,
-        failures=failures,
-    )
+    read = [row for row in sampled if row.failure is None]
+    return judge_documents(read, calibration, calibration.cluster, failures)
 
 
 def _with_context(

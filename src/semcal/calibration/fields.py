@@ -67,8 +67,8 @@ from semcal.recalibration.records import check_enough
 from semcal.rows import AnswerKind, Json, Row
 from semcal.steps import Step
 
-#: Features of fields whose larger values never raise, and never lower, the probability.
 TOKENS = ("smallest-token", "mean-token")
+#: Features of fields whose larger values never raise, and never lower, the probability.
 FALLING, RISING = ("entropy", "values"), ("odds", RATE, "verbatim", *TOKENS)
 #: Fewest labels of a field for figures of its own.
 ENOUGH = 20

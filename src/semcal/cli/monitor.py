@@ -73,25 +73,25 @@ def command(
         check_figure_path(plot)
         if not overwrite:
             refuse_existing("--plot", plot)
-    learnt = None if calibration is None else opt.open_any_calibration(calibration)
-    watch = PromiseWatch.of(learnt, risk=risk, alpha=alpha)
+    learned = None if calibration is None else opt.open_any_calibration(calibration)
+    watch = PromiseWatch.of(learned, risk=risk, alpha=alpha)
     for test in watch.tests.values() if plot is not None else ():
         test.kept = math.inf
     with BadRows() as bad:
         if all(file != "-" and is_database(Path(file)) for file in files):
             if columns:
                 raise UsageError("--columns requires a file of rows; omit it for a log")
-            _read_logs(list(map(Path, files)), watch, learnt, audited=audited)
+            _read_logs(list(map(Path, files)), watch, learned, audited=audited)
         elif len(files) > 1:
             other = next(file for file in files if file == "-" or not is_database(Path(file)))
             raise UsageError(
                 f"{other}: several files must all be logs of semcal serve. Pass a single file of rows."
             )
         else:
-            scored = learnt if isinstance(learnt, Calibration) and learnt.score is not None else None
+            scored = learned if isinstance(learned, Calibration) and learned.score is not None else None
             rows = good_rows(_open(files[0], columns, scored), bad)
             measured = rows if scored is None else _measured(rows, scored)
-            limit = None if learnt is None else learnt.limit
+            limit = None if learned is None else learned.limit
             if again := take_rows(measured, watch, limit, audited=audited):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
     alpha = watch.tests["calibration"].alpha

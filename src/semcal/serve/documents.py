@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from semcal.calibration.fields import FieldCalibration, FieldStep, is_right
+from semcal.calibration.fields import FieldCalibration, is_right
 from semcal.data.question import Question
 from semcal.errors import QuestionError
 from semcal.fields.rows import add_fields, grade_fields
@@ -14,7 +14,7 @@ from semcal.models.equivalence import Equivalence
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import AnyRecalibrator, Sampler
 from semcal.models.sample import SampleStep, Sampling
-from semcal.results import FieldResults
+from semcal.results import FieldResults, judge_documents
 from semcal.rows import AnswerKind, Row, failures_of
 from semcal.steps import WorkerState
 
@@ -46,16 +46,8 @@ class DocumentSource:
 
     def read(self, rows: Sequence[Row], failures: Mapping[str, QuestionError] | None = None) -> FieldResults:
         """Return the documents of samples, with the probabilities of their fields, as `semcal ask` does."""
-        calibration = self.calibration
-        cluster = ClusterConfig(self.equivalence, calibration.linkage)
-        return FieldResults(
-            FieldStep(calibration, cluster)(rows),
-            calibration,
-            schema=calibration.parsed,
-            cluster=cluster,
-            kind=calibration.answer_kind,
-            failures=failures,
-        )
+        cluster = ClusterConfig(self.equivalence, self.calibration.linkage)
+        return judge_documents(rows, self.calibration, cluster, failures)
 
 
 def is_correct(document: str, reference: Mapping[str, Any], calibration: FieldCalibration) -> bool:
