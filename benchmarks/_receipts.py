@@ -40,6 +40,7 @@ SCHEMA = {
     },
 }
 RISK = 0.1
+PATIENCE = 3600  # seconds for a reply of a server on the same processor
 EXACT = ClusterConfig("exact")
 
 
@@ -70,6 +71,8 @@ def sample(rows: Sequence[dict[str, Any]], model: str, folder: Path, m: int) -> 
     if not out.exists():
         command = ["sample", folder / "receipts.jsonl", "--model", model, "--schema", folder / "schema.json"]
         command = [sys.executable, "-m", "semcal", *command, "--m", m, "--out", out]
+        if model.startswith("openai:"):
+            command += ["--config", f"server.timeout={PATIENCE}", "--config", f"server.concurrency={m}"]
         subprocess.run([str(word) for word in command], check=True)
     with out.open(encoding="utf-8") as lines:
         return [Row(json.loads(line)) for line in lines]

@@ -1,10 +1,12 @@
-"""Serve a GGUF with llama.cpp's HTTP server, in float32 on one thread, for tests and trials.
+"""Serve a GGUF with llama.cpp's HTTP server, in float32, for tests and trials.
 
     python -m tools.llama_server atlas.gguf --port 8191        # until Ctrl-C
+    python -m tools.llama_server qwen-1.5b.gguf --name qwen --threads 2 --slots 5 --tokens 2048
 
 Keys, values and attention are float32, so log-probabilities equal those of transformers within 1e-4 (with
-llama.cpp's flash attention, which rounds to float16, within 2e-2). Four requests run at a time, and a prompt
-with its answer may have 1,024 tokens. The package xllamacpp is needed, which contains llama.cpp as a wheel.
+llama.cpp's flash attention, which rounds to float16, within 2e-2). By default it has one thread, answers four
+requests at a time, and a prompt with its answer may have 1,024 tokens. The package xllamacpp is needed, which
+contains llama.cpp as a wheel.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SLOTS = 4
-CONTEXT = 4096
+TOKENS = 1024
 #: The code of float32 in ggml.
 FLOAT32 = 0
 
@@ -84,7 +86,9 @@ def _ready(address: str, patience: float) -> bool:
     return False
 
 
-def serve(model: Path, *, port: int, name: str, with_parent: bool) -> None:
+def serve(
+    model: Path, *, port: int, name: str, threads: int, slots: int, tokens: int, with_parent: bool
+) -> None:
     """Serve a GGUF until the process ends, and print the address as one line on stdout."""
     import xllamacpp
 
@@ -92,10 +96,10 @@ def serve(model: Path, *, port: int, name: str, with_parent: bool) -> None:
     how.model.path = str(model)
     how.model_alias = {name}
     how.hostnames, how.port = ["127.0.0.1"], port
-    how.n_ctx, how.n_parallel = CONTEXT, SLOTS
+    how.n_ctx, how.n_parallel = tokens * slots, slots
     how.cache_type_k = how.cache_type_v = FLOAT32
     how.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    how.cpuparams.n_threads = how.cpuparams_batch.n_threads = 1
+    how.cpuparams.n_threads = how.cpuparams_batch.n_threads = threads
     how.warmup = False
     server = xllamacpp.Server(how)
     print(server.listening_address, flush=True)
@@ -110,10 +114,15 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="GGUF file, such as that of python -m tools.gguf")
     parser.add_argument("--port", type=int, default=0, help="port; 0 (default) for a free one")
     parser.add_argument("--name", default="atlas", help="name of the model in requests")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the processor; 1 by default")
+    parser.add_argument("--slots", type=int, default=SLOTS, help=f"requests at a time; {SLOTS} by default")
+    parser.add_argument(
+        "--tokens", type=int, default=TOKENS, help=f"tokens of a prompt and its answer; {TOKENS} by default"
+    )
     parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
     options = parser.parse_args()
     try:
-        serve(options.model, port=options.port, name=options.name, with_parent=options.with_parent)
+        serve(**vars(options))
     except KeyboardInterrupt:
         sys.exit(130)
 

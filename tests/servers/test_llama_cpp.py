@@ -132,6 +132,7 @@ def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
         found.version,
         max_length=1024,
         vocabulary=3072,
+        total_slots=4,
         max_n=4,
         seed=True,
         choices_differ=True,

@@ -63,7 +63,8 @@ WHOLE = {"whole_vocabulary": True, "vocabulary": SIZE, "top_log_probs": SIZE}
         ),
         ({"log_probs": "raw"}, {"log_probs": "raw", "whole_vocabulary": False, "top_log_probs": 20}),
         ({"log_probs": "scaled", "max_top_logprobs": -1}, {"log_probs": "scaled", **WHOLE}),
-        (LLAMA, {"server": "llama.cpp", "max_n": 4, "scaled_on_request": True, "chosen_ids": False, **WHOLE}),
+        (LLAMA, {"server": "llama.cpp", "max_n": 4, "total_slots": 4, "scaled_on_request": True, **WHOLE}),
+        ({**LLAMA, "slots": 16}, {"max_n": 10, "total_slots": 16, "chosen_ids": False}),
         # a proxy before llama.cpp is asked for one answer at a time, like llama.cpp
         ({"server": "LiteLLM", "timings": True}, {"server": "LiteLLM", "max_n": 1, "together": 1}),
         ({"server": "LiteLLM"}, {"version": None, "max_n": 10}),

@@ -115,6 +115,7 @@ def identify(client: ServerClient) -> ServerProfile:
         None if version is None else client.words(str(version)),
         next(filter(None, lengths), None),
         _count(sizes.get("n_vocab")),
+        _count(details.get("total_slots")),
     )
 
 
@@ -169,7 +170,7 @@ def _count(value: Any) -> int | None:
 
 
 #: Version of the probe: profiles of other versions are not read.
-PROBE = 5
+PROBE = 6
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
 #: A question that has many answers at any temperature.
 OPEN_QUESTION = "Write down any ten words."

@@ -45,6 +45,7 @@ class ServerProfile:
     version: str | None = None
     max_length: int | None = None  # maximum tokens of prompt and answer
     vocabulary: int | None = None  # size of the vocabulary if known
+    total_slots: int | None = None  # requests that llama.cpp answers at a time
     #: Fields of every request: the accepted fields of `NEUTRAL`, with accepted values.
     neutral: Json = field(default_factory=lambda: dict(NEUTRAL))
     max_n: int = 1  # the largest n for which one request returned n choices
@@ -75,12 +76,9 @@ class ServerProfile:
 
     @property
     def slots(self) -> int | None:
-        """Number of slots of llama.cpp, each with its own prompt cache; None if unknown.
-
-        llama.cpp rejects an n above the number of slots; the probe tries up to `MOST_CHOICES`.
-        """
-        is_known = self.server == "llama.cpp" and self.prefix_cached and 1 < self.max_n < MOST_CHOICES
-        return self.max_n if is_known else None
+        """Number of slots of llama.cpp, each with its own prompt cache; None if unknown or one."""
+        several = self.prefix_cached and (self.total_slots or 1) > 1
+        return self.total_slots if several else None
 
 
 #: The largest n that the probe tries.
