@@ -603,65 +603,42 @@ def calibrate_rows(
     judge = None if isinstance(equivalence, str | Path) else equivalence
     grader = as_grader(config.grader, judge or ExactMatch())
     labeled = next(iter(rows.values()))
-    n = len(labeled)
     check_distinct(row.id for row in labeled)
-    check_enough(n, of="to calibrate on")
-    warn_if_few(n, of="to calibrate on")
+    check_enough(len(labeled), of="to calibrate on")
+    warn_if_few(len(labeled), of="to calibrate on")
     m = 0 if score is not None else _samples_of_each(rows)
-    answering, kind = answering_temperatures(rows, fixed=fixed_temperature), config.answer
+    answering = answering_temperatures(rows, fixed=fixed_temperature)
     ties = [question_ties(row.json) for row in labeled]
-    groups = several(ties)
-    # Each choice that labels make between orderings, of a temperature or a direction, halves the level.
-    n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
-    n_units = n if groups is None else int(groups.max()) + 1
-    label_free = (score is not None and not config.features) or n_units * n_orderings < MOST_LABEL_FREE
-    is_split = bool(config.risks) and not label_free
-    held_out = kept_apart(n, groups, seed) if is_split else np.zeros(n, dtype=bool)
-    testing = held_out if is_split or not config.risks else np.ones(n, dtype=bool)
+    split = _Split.of(several(ties), len(labeled), answering, score, config, seed)
     if score is None:
-        config, answers_at, features_at = _features_at(rows, answering, config)
-        correct_at = [grade_answers(features, labeled, grader, kind) for features in features_at]
+        graded = _Graded.of_samples(rows, answering, config, grader)
     else:
-        raw = score.values(labeled)
-        unscaled = score_features(labeled, raw, score, config.features)
-        correct_at = [grade_answers(unscaled, labeled, grader, kind)]
-        score = score.learn(raw[~held_out], correct_at[0][~held_out])
-        features_at = [score_features(labeled, raw, score, config.features)]
-    has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
-    check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
-    grader_name, grader_revision = grader_record(grader)
-    probes: list[QuestionProbe | None] = [None] * len(features_at)
-    if QUESTION_PROBE in config.signals:
-        for k, of_answers in enumerate(zip(features_at, answers_at, correct_at)):
-            probes[k], features_at[k] = learn_probe(*of_answers, ~held_out & has_answer, groups, seed)
+        graded = _Graded.of_scores(labeled, score, config, grader, split.teaching)
+    check_enough(int(graded.has_answer.sum()), of="with an answer to calibrate on")
+    graded.add_probes(split, seed)
     if added is not None:
-        pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
-        features_at, correct_at = [list(part) for part in zip(*pooled)]
-        if groups is not None:  # each added label is a group
-            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
-        held_out, testing = (
-            np.concatenate([own & (not added.alone), added.apart]) for own in (held_out, testing)
-        )
-        has_answer = np.concatenate([has_answer, np.ones(len(held_out) - n, dtype=bool)])
-    fitted, tested, without = ~held_out & has_answer, held_out & has_answer, ~held_out & ~has_answer
-    labels = [
-        Labelled(features.values, correct, candidates_for(features)).part(fitted)
-        for features, correct in zip(features_at, correct_at)
-    ]
-    learned = LearnedMap.from_labels(labels, None if groups is None else groups[fitted], seed)
-    learned = replace(learned, without=[features.values[features.base][without] for features in features_at])
+        graded, split = graded.with_labels(added), split.with_labels(added)
+    learned = graded.learn(split, seed)
     place = learned.place
-    answered, features, correct = answering[place], features_at[place], correct_at[place]
-    answer_rows = rows[answered]
-    problems = (*problems_of_rows(labeled, ties, groups, testing), *problems_of_features(features))
-    problems += () if added is None else added.problems
+    answered, answer_rows, features = answering[place], rows[answering[place]], graded.features[place]
+    correct = graded.correct[place][: len(labeled)]
+    taught = (split.teaching & graded.has_answer)[: len(labeled)]
     first_lines = [OF_ONE_DRAW] * (m == 1)
     if score is None:
         first_lines = [*problems_of_labels(answer_rows, judge or cluster.address), *first_lines]
-        first_lines += what_to_do_first(answer_rows, correct[fitted], origin.provenance)
+        first_lines += what_to_do_first(answer_rows, correct[taught], origin.provenance)
+    problems = (
+        *problems_of_rows(labeled, ties, split.groups, split.testing),
+        *problems_of_features(features),
+    )
+    problems += () if added is None else added.problems
+    report = learned.report(
+        answering, int((split.held_out & graded.has_answer).sum()), problems, first=tuple(first_lines)
+    )
+    grader_name, grader_revision = grader_record(grader)
     calibration = Calibration(
         map=learned.map,
-        further=None if score else _further(answer_rows, features, correct[:n], fitted[:n], grader),
+        further=None if score else _further(answer_rows, features, correct, taught, grader),
         m=m,
         temperature=answered,
         temperatures=tuple(
@@ -673,9 +650,9 @@ def calibrate_rows(
         answer_format=_answer_format(rows),
         threshold=None,
         report=replace(
-            learned.report(answering, int(tested.sum()), problems, first=tuple(first_lines)),
+            report,
             added=None if added is None else added.record,
-            no_answer=int((~has_answer).sum()),
+            no_answer=int((~graded.has_answer).sum()),
             no_answer_samples=0 if score else count_ends(answer_rows)[2],
             base_name=features.base,
         ),
@@ -686,32 +663,159 @@ def calibrate_rows(
         grader_revision=grader_revision,
         recalibrator=origin.recalibrator,
         samples=origin.samples,
-        answer_kind=kind,
+        answer_kind=config.answer,
         columns=tuple(column for column in config.features if column.name in learned.map.features),
-        signals=signals_read(config.signals, learned.map.features),
-        examples=graded_examples(answer_rows, features, correct[:n], grader),
+        signals=signals_read(graded.config.signals, learned.map.features),
+        examples=graded_examples(answer_rows, features, correct, grader),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else open_book_of(labeled),
         labeled=learned.labeled,
-        score=score,
-        probe=probes[place] if QUESTION_PROBE in learned.map.features else None,
+        score=graded.score,
+        probe=graded.probes[place] if QUESTION_PROBE in learned.map.features else None,
     )
     if not config.risks:
         return calibration
-    ordering = features.ordering if label_free else None
-    used = testing & has_answer
+    ordering = features.ordering if split.label_free else None
+    used = split.testing & graded.has_answer
     values = part_of(features.values, used)
     scores = learned.map.scores(values)
     return _with_thresholds(
         replace(calibration, ordering=ordering),
-        *(order_by(ordering, values) if ordering else scores, correct[used], config),
-        groups=None if groups is None else groups[used],
+        *(order_by(ordering, values) if ordering else scores, graded.correct[place][used], config),
+        groups=None if split.groups is None else split.groups[used],
         seed=seed,
-        n_orderings=choices * (n_orderings if ordering else 1),
+        n_orderings=choices * (split.n_orderings if ordering else 1),
         shown=scores if ordering else None,
         # Coverage counts all questions that are tested, also those without an answer.
-        n_tested=int(testing.sum()) if groups is None else len(np.unique(groups[testing])),
+        n_tested=split.n_tested,
     )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Masks (N,) of the labeled questions that are held out, and of those that test thresholds.
+
+    With `label_free` all questions teach the map and test thresholds: the ordering of answers is one of
+    `n_orderings` that no label changed. Each choice that labels make between orderings, of a temperature or a
+    direction, divides the level.
+    """
+
+    groups: Groups | None
+    held_out: NDArray[np.bool_]
+    testing: NDArray[np.bool_]
+    label_free: bool
+    n_orderings: int
+
+    @classmethod
+    def of(
+        cls,
+        groups: Groups | None,
+        n: int,
+        answering: Sequence[float | None],
+        score: ScoreColumn | None,
+        config: CalibrationConfig,
+        seed: int,
+    ) -> _Split:
+        n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
+        n_units = n if groups is None else int(groups.max()) + 1
+        label_free = (score is not None and not config.features) or n_units * n_orderings < MOST_LABEL_FREE
+        if config.risks and not label_free:
+            held_out = testing = kept_apart(n, groups, seed)
+        else:
+            held_out, testing = np.zeros(n, dtype=bool), np.full(n, bool(config.risks))
+        return cls(groups, held_out, testing, label_free, n_orderings)
+
+    @property
+    def teaching(self) -> NDArray[np.bool_]:
+        return ~self.held_out
+
+    @property
+    def n_tested(self) -> int:
+        """Number of questions, or of groups if there are any, that test thresholds."""
+        return int(self.testing.sum()) if self.groups is None else len(np.unique(self.groups[self.testing]))
+
+    def with_labels(self, added: ProductionLabels) -> _Split:
+        """Append labels from production, each in a group of its own."""
+        groups = self.groups
+        if groups is not None:
+            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
+        held_out, testing = (
+            np.concatenate([own & (not added.alone), added.apart]) for own in (self.held_out, self.testing)
+        )
+        return replace(self, groups=groups, held_out=held_out, testing=testing)
+
+
+@dataclass
+class _Graded:
+    """Features and grades (N,) of the answers to N questions, at each temperature that may answer."""
+
+    config: CalibrationConfig  # with the signals that need no call
+    features: list[AnswerFeatures]
+    correct: list[Floats]
+    has_answer: NDArray[np.bool_]
+    answers: list[list[AnsweredRow]] = field(default_factory=list)
+    score: ScoreColumn | None = None
+    probes: list[QuestionProbe | None] = field(default_factory=list)
+
+    @classmethod
+    def of_samples(
+        cls, rows: RowsAt, answering: Sequence[float | None], config: CalibrationConfig, grader: Grader
+    ) -> _Graded:
+        labeled, at_each = next(iter(rows.values())), [{t: rows[t], **rows} for t in answering]
+        answers = [answered_rows(at, config.answer) for at in at_each]
+        for at in answers:
+            check_any_signals(config.signals, at)
+        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers)))
+        features = [features_of(at, config.answer, config.requested) for at in at_each]
+        correct = [grade_answers(at, labeled, grader, config.answer) for at in features]
+        return cls(config, features, correct, _has_answer(features), answers, None, [None] * len(features))
+
+    @classmethod
+    def of_scores(
+        cls,
+        labeled: Sequence[Row],
+        score: ScoreColumn,
+        config: CalibrationConfig,
+        grader: Grader,
+        teaching: NDArray[np.bool_],
+    ) -> _Graded:
+        """Grade rows with a score, whose direction and scale the teaching questions set."""
+        raw = score.values(labeled)
+        correct = grade_answers(
+            score_features(labeled, raw, score, config.features), labeled, grader, "given"
+        )
+        score = score.learn(raw[teaching], correct[teaching])
+        features = [score_features(labeled, raw, score, config.features)]
+        return cls(config, features, [correct], _has_answer(features), score=score, probes=[None])
+
+    def add_probes(self, split: _Split, seed: int) -> None:
+        """Learn the probe of the question, if it is a signal, and add its probabilities to the features."""
+        if QUESTION_PROBE in self.config.signals:
+            teaching = split.teaching & self.has_answer
+            for k, of_answers in enumerate(zip(self.features, self.answers, self.correct)):
+                self.probes[k], self.features[k] = learn_probe(*of_answers, teaching, split.groups, seed)
+
+    def with_labels(self, added: ProductionLabels) -> _Graded:
+        """Append labels from production; all of them have an answer."""
+        pooled = [_pooled(*of_rows, added) for of_rows in zip(self.features, self.correct)]
+        features, correct = [list(part) for part in zip(*pooled)]
+        has_answer = np.concatenate([self.has_answer, np.ones(len(added.correct), dtype=bool)])
+        return replace(self, features=features, correct=correct, has_answer=has_answer)
+
+    def learn(self, split: _Split, seed: int) -> LearnedMap:
+        """Return the map learned from the teaching questions with an answer, at the best temperature."""
+        fitted, without = split.teaching & self.has_answer, split.teaching & ~self.has_answer
+        labels = [
+            Labelled(features.values, correct, candidates_for(features)).part(fitted)
+            for features, correct in zip(self.features, self.correct)
+        ]
+        learned = LearnedMap.from_labels(labels, None if split.groups is None else split.groups[fitted], seed)
+        return replace(learned, without=[at.values[at.base][without] for at in self.features])
+
+
+def _has_answer(features: Sequence[AnswerFeatures]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.all([[text is not None for text in at.answers] for at in features], axis=0)
+    return found
 
 
 def _samples_of_each(rows: RowsAt) -> int:
@@ -723,18 +827,6 @@ def _samples_of_each(rows: RowsAt) -> int:
                 "number of samples for all questions"
             )
     return m
-
-
-def _features_at(
-    rows: RowsAt, answering: Sequence[float | None], config: CalibrationConfig
-) -> tuple[CalibrationConfig, list[list[AnsweredRow]], list[AnswerFeatures]]:
-    """Return the settings with the signals that need no call, and answers and their features at each T."""
-    at_each: list[RowsAt] = [{t: rows[t], **rows} for t in answering]
-    answers_at = [answered_rows(at, config.answer) for at in at_each]
-    for answers in answers_at:
-        check_any_signals(config.signals, answers)
-    config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers_at)))
-    return config, answers_at, [features_of(at, config.answer, config.requested) for at in at_each]
 
 
 def _with_thresholds(
