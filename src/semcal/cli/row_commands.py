@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -51,6 +51,7 @@ from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_
 from semcal.steps import Step
 
 if TYPE_CHECKING:
+    from semcal.calibration.calibration import Calibration
     from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
 
@@ -374,7 +375,6 @@ def measure(options: MeasureCommandOptions) -> int:
     calibration determines the kind of answer; --answer checks it. A calibration of a score reads rows with
     that score, and adds the probability alone.
     """
-    from semcal.calibration.watch import MOST_OBSERVED, find_shift
     from semcal.fields.rows import StructuredStep, check_has_fields, checked_by_kind
     from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
@@ -382,73 +382,103 @@ def measure(options: MeasureCommandOptions) -> int:
     if options.calibration is not None and opt.holds_field_calibration(options.calibration):
         return _measure_fields(options)
     fields: tuple[str, ...] = MEASURED
-    check, at = check_measurable, "T = 1 (or else the first)"
+    check: Callable[[Row], None] = check_measurable
     step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
-    untold: set[tuple[bool, bool]] = set()
-    scored = False
+    calibration: Calibration | None = None
     if options.calibration is not None:
         from semcal.calibration import calibration as calibrations
         from semcal.calibration import compatibility
 
-        chosen = opt.open_calibration(options.calibration)
-        untold |= {(False, False), (False, True), (True, False), (True, True)}
+        calibration = opt.open_calibration(options.calibration)
         compatibility.check_answer_kind(
-            chosen, None if options.answer is None else as_answer_kind(options.answer)
+            calibration, None if options.answer is None else as_answer_kind(options.answer)
         )
-        check = partial(compatibility.check_calibratable, calibration=chosen)
+        check = _with_notes_on_origins(
+            partial(compatibility.check_calibratable, calibration=calibration), calibration
+        )
         fields = (*MEASURED, "samples")
-        at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
-        if scored := chosen.score is not None:
-            untold.clear()
-        elif chosen.answer_kind != "modal":
-            judge = as_equivalence(compatibility.equivalence_of(chosen))
-            compatibility.check_equivalence(chosen, judge)
-        step = calibrations.CalibrationStep(chosen, options.t_alpha, options.g_alpha, judge)
+        if calibration.score is None and calibration.answer_kind != "modal":
+            judge = as_equivalence(compatibility.equivalence_of(calibration))
+            compatibility.check_equivalence(calibration, judge)
+        step = calibrations.CalibrationStep(calibration, options.t_alpha, options.g_alpha, judge)
     elif options.answer is not None:
         raise UsageError("--answer requires a calibration; pass --calibration DIR, or omit it")
-
-    def check_once(row: Row) -> None:
-        """Check the row, and print each note on unknown origins once."""
-        check(row)
-        for told in untold & {(bool(row.get("sampled_by")), bool(row.get("clustered_by")))}:
-            text = compatibility.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
-            if text:
-                info(f"measure: {text}")
-            untold.remove(told)
-
-    unlikely: list[str] = []
-    mixed: list[str] = []
-    found: list[float | None] = []  # probabilities
-    without: list[str] = []
-    by_kind = check_once if options.calibration is not None else checked_by_kind(check_once, check_has_fields)
+    else:
+        check = checked_by_kind(check, check_has_fields)
     step = StructuredStep(step, lambda rows, _: rows)  # the shares of fields are their confidences
-    rows = open_rows(options.file, options.columns, by_kind, fields=fields, label="measure", tables=True)
+    rows = open_rows(options.file, options.columns, check, fields=fields, label="measure", tables=True)
+    notes = _MeasureNotes(calibration)
     with RowResults("measure", options.out, limit=options.limit) as results:
         for block in results.blocks(rows, step, cut=2048):
             results.write(block)
-            if options.calibration is not None and len(found) < MOST_OBSERVED:
-                found += [row["probability"] for row in block.rows if not row.has("fields")]
-            if scored:
-                continue
-            flat = [row for row in block.rows if not row.has("fields")]
-            unlikely += [shown(row["id"]) for row in flat if len(row.measured.confidence) == 1]
-            mixed += [shown(row["id"]) for row in flat if len(set(row.temperatures or ())) > 1]
-            tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in flat]
-            without += [shown(row["id"]) for row, top in zip(flat, tops) if not row.has_answer(top)]
+            notes.add(block.rows)
     code = results.bad.exit_code()
-    if options.calibration is not None and (shift := find_shift(chosen, found)):
-        info(f"measure: {shift}")
-    if unlikely:
-        rows_have = "row has" if len(unlikely) == 1 else "rows have"
-        ids = listed(unlikely)
-        info(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
-    if mixed:
-        info(f"measure: samples at several temperatures (ids {listed(mixed)}); those at {at} are measured")
-    if without:
-        ids = f"{len(without)} (ids {listed(without)})"
-        info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")
+    notes.show()
     return code
+
+
+def _with_notes_on_origins(check: Callable[[Row], None], calibration: Calibration) -> Callable[[Row], None]:
+    """Return the check of rows that also prints each note on unknown origins once."""
+    from semcal.calibration.compatibility import what_cannot_be_checked
+
+    told: set[tuple[bool, bool]] = set()
+
+    def check_once(row: Row) -> None:
+        check(row)
+        origins = bool(row.get("sampled_by")), bool(row.get("clustered_by"))
+        if calibration.score is None and origins not in told:
+            told.add(origins)
+            if text := what_cannot_be_checked(calibration, sampled_by=origins[0], clustered_by=origins[1]):
+                info(f"measure: {text}")
+
+    return check_once
+
+
+class _MeasureNotes:
+    """The ids of measured rows that need a note, and probabilities that a calibration gave."""
+
+    def __init__(self, calibration: Calibration | None) -> None:
+        self.calibration = calibration
+        self.probabilities: list[float | None] = []
+        self.without_likelihoods: list[str] = []
+        self.at_several_temperatures: list[str] = []
+        self.without_answer: list[str] = []
+
+    def add(self, rows: Sequence[Row]) -> None:
+        from semcal.calibration.watch import MOST_OBSERVED
+
+        flat = [row for row in rows if not row.has("fields")]
+        if self.calibration is not None:
+            if len(self.probabilities) < MOST_OBSERVED:
+                self.probabilities += [row["probability"] for row in flat]
+            if self.calibration.score is not None:
+                return
+        for row in flat:
+            top = row.clusters[row.measured.top_cluster["E-SC"] or 0]
+            if len(row.measured.confidence) == 1:
+                self.without_likelihoods.append(shown(row["id"]))
+            if len(set(row.temperatures or ())) > 1:
+                self.at_several_temperatures.append(shown(row["id"]))
+            if not row.has_answer(top):
+                self.without_answer.append(shown(row["id"]))
+
+    def show(self) -> None:
+        from semcal.calibration.watch import find_shift
+
+        calibration = self.calibration
+        if calibration is not None and (shift := find_shift(calibration, self.probabilities)):
+            info(f"measure: {shift}")
+        if ids := self.without_likelihoods:
+            rows_have = "row has" if len(ids) == 1 else "rows have"
+            info(f"measure: {len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)}) and got E-SC alone")
+        if ids := self.at_several_temperatures:
+            t = None if calibration is None else calibration.temperature
+            at = "T = 1 (or else the first)" if t is None else f"T = {t:g}"
+            info(f"measure: samples at several temperatures (ids {listed(ids)}); those at {at} are measured")
+        if ids := self.without_answer:
+            count = f"{len(ids)} (ids {listed(ids)})"
+            info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {count}")
 
 
 def _measure_fields(options: MeasureCommandOptions) -> int:
