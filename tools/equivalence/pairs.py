@@ -1,9 +1,9 @@
 """Pairs of answers to one question, with whether they mean the same, to train the equivalence model on.
 
 Read from the folder of data (SEMCAL_DATA): references of NQ-open, SQuAD and EntityQuestions (train
-samples), judged pairs of answers to NQ questions, and natural language inference. Beside them
-`classes.txt`, and the pairs of Atlas. All texts are normal forms, as clustering gives them. A share of
-the judged questions, by a hash, is kept apart.
+samples), judged pairs of answers to NQ questions, and natural language inference. Beside them the
+classes of names of the rules, and the pairs of Atlas. All texts are normal forms, as clustering gives
+them. A share of the judged questions, by a hash, is kept apart.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz import fuzz
 
+from semcal.meaning.rules import read_classes
 from semcal.text.normal_form import normal_form
 from tools.atlas import nli_pairs
 from tools.equivalence.contrasts import Contrasts
@@ -408,11 +409,8 @@ def _is_person(reference: _Reference) -> bool:
 
 
 def _classes() -> Iterator[tuple[list[str], list[list[str]]]]:
-    lines = (Path(__file__).parent / "classes.txt").read_text(encoding="utf-8").splitlines()
-    for line in (line for line in lines if not line.startswith("#")):
-        questions, _, members = line.partition(":")
-        names = [[normal_form(name) for name in member.split("=")] for member in members.split(",")]
-        yield [question.strip() for question in questions.split("|")], names
+    for questions, members in read_classes():
+        yield questions, [[normal_form(name) for name in names] for names in members]
 
 
 def _groups(aliases: list[Any]) -> dict[str, str]:

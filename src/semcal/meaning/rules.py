@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,17 @@ def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
 
 
 _OPPOSITES, _CONFUSED, _NICKNAMES = map(_related, map(_entries, ("opposites", "confused", "nicknames")))
+#: Classes of names: two questions that any member may answer, and the members, with all their names.
+_CLASSES = Path(__file__).with_name("classes.txt")
 _ONE_NAME = {name: names[0] for names in _entries("one name") for name in names}
 _EXPANDED = dict(" ".join(entry).split("=") for entry in _entries("expanded"))
 _EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
+
+
+def _expanded(text: str) -> str:
+    return _EXPAND.sub(lambda match: _EXPANDED[match[0]], text)
+
+
 _SUBSTANCES = dict(" ".join(entry).split("=") for entry in _entries("substances"))
 _UNITS: dict[str, str] = {}  # symbol by spelling
 _SIZES: dict[str, tuple[str, Fraction]] = {}  # dimension and size by symbol
@@ -108,6 +116,35 @@ def _sound(word: str) -> str:
     for pattern, letters in _SPELLINGS:
         word = pattern.sub(letters, word)
     return word
+
+
+def read_classes() -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield the questions of each class of names, and the names of each member."""
+    for line in _CLASSES.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            questions, _, members = line.partition(":")
+            names = [[name.strip() for name in member.split("=")] for member in members.split(",")]
+            yield [question.strip() for question in questions.split("|")], names
+
+
+@cache
+def _members() -> dict[str, dict[int, int]]:
+    """Map the content of each name, also in the plural, to its classes, and its member in each."""
+    found: dict[str, dict[int, int]] = {}
+    for number, (questions, members) in enumerate(read_classes()):
+        if not _closed(questions[0]):  # yes and no are left to their own rule
+            for place, names in enumerate(members):
+                for *first, last in (_content_of(name) for name in names):
+                    for word in (last, f"{last}s", f"{last}es"):
+                        found.setdefault(" ".join(map(_stem, [*first, word])), {})[number] = place
+    return found
+
+
+def _content_of(name: str) -> list[str]:
+    words = _expanded(name).split()
+    words = [word for word in words if word not in _ARTICLES] or words
+    words = [word for word in words if word not in _CONTENTLESS] or words
+    return [_ONE_NAME.get(word, word) for word in words]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -150,6 +187,11 @@ _SMALL_WORD = re.compile(rf"(?<!\bno )\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
 _SCORE = re.compile(rf"\b({'|'.join(_SMALL)}|\d+)-({'|'.join(_SMALL)}|nil)\b", re.I)
 _TIMES_POWER = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)(?: ?[x*] ?10\^(?:\{(\d\d?)\}|(\d\d?)\b)|e(\d\d?)\b)")
 _DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
+_POINTED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])")
+_FOREIGN_SCALE = re.compile(
+    r"\b(\d+(?:,\d+)?) (?:(millionen|millones|milioni)|(?:milliarden?|milliards?|miliardi|mil millones))\b",
+    re.I,
+)
 _KM_PER_HOUR = re.compile("kilomet(?:re|er)s per hour", re.I)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -182,7 +224,7 @@ class _Answer:
         self.figures = _with_figures(self.raw)
         form = _form(self.figures)
         spaced = " ".join(_SPLIT.sub(" ", form).split())
-        words = _EXPAND.sub(lambda match: _EXPANDED[match[0]], spaced).split()
+        words = _expanded(spaced).split()
         spelled = [(len(word) > 1 and roman_value(word)) or word for word in words]
         words = [_ONE_NAME.get(word, word) for word in spelled]
         self.renamed = words != spelled
@@ -275,10 +317,18 @@ def _with_figures(text: str) -> str:
     if " per " in text:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
     text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
+    text = _POINTED_THOUSANDS.sub(lambda match: match[0].replace(".", ""), text)
+    text = _FOREIGN_SCALE.sub(
+        lambda match: f"{match[1].replace(',', '.')} {'m' if match[2] else 'b'}illion", text
+    )
     text = _SCORE.sub(lambda match: f"{_digits(match[1])}-{_digits(match[2])}", text)
     text = _TIMES_POWER.sub(lambda match: _shifted(match[1], int(match[2] or match[3] or match[4])), text)
     text = re.sub(r"(?<=\d) ?[x*] ?(?=\d)", " x ", text)
     return _SMALL_WORD.sub(lambda match: _digits(match[0]), text)
+
+
+def _english_scale(match: re.Match[str]) -> str:
+    return f"{match[1].replace(',', '.')} {'million' if match[2] else 'billion'}"
 
 
 def _shifted(number: str, places: int) -> str:
@@ -347,6 +397,7 @@ _AMOUNT = re.compile(
     r"|(-?\d[\d.,]*\d|\d)\s?(thousand|million|trillion|billion|bn)?[\s-]?"
     r"(?:degrees?\s(?=[CFcf]))?(°\s?[CF]\b|[%°€£$¥]|[^\W\d_][\w²/-]*)"
 )
+_PARTS = re.compile(r",? (?:and )?(?=\d)")
 _BOUND = re.compile(
     r"\b(?:(?:at (?:(least)|most)|(?:(more)|less) than) (\d\S*)"
     r"|(\d\S*)(?: \w+)? or (?:(more|older|over)|less|fewer|younger))"
@@ -416,7 +467,17 @@ def _value(figures: str) -> tuple[str, Any] | None:
 
 
 def _amount(text: str) -> tuple[str, Any] | None:
-    """Return the dimension and the size of a text that is one amount."""
+    """Return the dimension and the size of an amount, such as 90 minutes or 1 hour 30 minutes."""
+    found = [_one_amount(part) for part in _PARTS.split(_ABOUT.sub("", text))]
+    amounts = [amount for amount in found if amount is not None]
+    sizes = [size for _, size in amounts]
+    if len(amounts) < len(found) or sizes != sorted(sizes, reverse=True):
+        return None
+    dimensions = {dimension for dimension, _ in amounts}
+    return (dimensions.pop(), sum(sizes)) if len(dimensions) == 1 else None
+
+
+def _one_amount(text: str) -> tuple[str, Any] | None:
     match = _AMOUNT.fullmatch(text)
     unit = _unit(match[1] or match[6]) if match else ""
     number = re.sub(r",(\d\d?)$", r".\1", match[2] or match[4]).replace(",", "") if match else ""
@@ -595,7 +656,11 @@ def _by_refusal(_: str, s: _Answer, t: _Answer) -> bool | None:
 
 def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Separate an answer from its denial, except in long sentences, which may deny other things."""
-    if not (s.negated or t.negated) or max(len(s.words), len(t.words)) > _SENTENCE:
+    if max(len(s.words), len(t.words)) > _SENTENCE:
+        return None
+    if _denies(s.code, t.code) or _denies(t.code, s.code):  # "Ada, not Bo" and "Bo"
+        return False
+    if not (s.negated or t.negated):
         return None
     if s.negated and t.negated:
         return True if s.content and s.content == t.content else None
@@ -712,6 +777,20 @@ def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
     return None
 
 
+def _by_class(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """Separate answers that differ only in two members of a class ("the violin", "the viola")."""
+    if s.negated or t.negated or max(len(s.words), len(t.words)) > _SENTENCE:
+        return None
+    x, y = _unlike(s.content, t.content)
+    if not x or not y:
+        return None
+    for one, other in ((x, y), (s.content, t.content)):
+        first, second = (_members().get(" ".join(stems), {}) for stems in (one, other))
+        if any(first[number] != second[number] for number in first.keys() & second.keys()):
+            return False
+    return None
+
+
 def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
     if not s.kept & t.kept:
@@ -821,7 +900,7 @@ def _with_middle(short: _Answer, long: _Answer) -> bool:
 
 _RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
     *(_by_code, _by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
-    *(_by_negation, _by_opposite, _by_name, _by_alias),
+    *(_by_negation, _by_opposite, _by_class, _by_name, _by_alias),
 )
 
 
@@ -852,10 +931,8 @@ def _verdict(question: str, s: _Answer, t: _Answer) -> bool | None:
     return None
 
 
-_DENIED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|nicht|kein|keine|no)|rather than|instead of)"
-    rf"(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$"
-)
+_DENIAL = re.compile(r"\b(?:not|never|nor|neither|nicht|kein|keine|no|rather than|instead of)\b")
+_DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$")
 
 
 def contradicts(question: str, prediction: str, reference: str) -> bool:
@@ -875,8 +952,19 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
     text, core = _NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
     if re.search(rf"(?:不是|并非|而非){core}|{core}(?:ではな|ではあ|じゃな)", text):
         return True
-    places = [match.start() for match in re.finditer(rf"(?<!\w){core}(?!\w)", text)]
-    return bool(places) and all(_DENIED.search(text[max(0, i - 60) : i]) for i in places)
+    return _denies(prediction, reference)
+
+
+def _denies(text: str, name: str) -> bool:
+    """Return whether a text denies a name wherever it holds the name."""
+    text = _NOT.sub(" not", text.casefold())
+    if not _DENIAL.search(text):
+        return False
+    found = re.finditer(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text)
+    before = [text[max(0, match.start() - 60) : match.start()] for match in found]
+    if name[:1].isdigit() and any(start.endswith("no ") for start in before):  # "No 5"
+        return False
+    return bool(before) and all(map(_DENIED.search, before))
 
 
 def decide(question: str, first: str, second: str, *, cut: tuple[bool, bool] = (False, False)) -> bool | None:
