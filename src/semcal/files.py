@@ -28,7 +28,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
@@ -479,6 +479,8 @@ def _encodable(value: Any) -> Any:
         return [_encodable(item) for item in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return _encodable(value.tolist())
+    if is_dataclass(value):
+        return {item.name: _encodable(getattr(value, item.name)) for item in fields(value)}
     return value
 
 
@@ -488,7 +490,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
     """
-    text = _written(value, partial(_json_text, indent=indent))
+    text = _written(value, _json_text if indent is None else partial(_indented, indent=indent))
     return text if text.isascii() else _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
 
 
@@ -502,6 +504,24 @@ def canonical(value: Any) -> str:
 
 
 _json_text = partial(json.dumps, ensure_ascii=False, allow_nan=False)
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def _indented(value: Any, *, indent: int, default: Callable[[Any], Any], margin: str = "\n") -> str:
+    """Return `json.dumps` with an indent; lists of numbers and texts are left to its compiled part."""
+    value = value if isinstance(value, (*_PLAIN, dict, list, tuple)) else default(value)
+    inside = margin + " " * indent
+    write = partial(_indented, indent=indent, default=default, margin=inside)
+    if isinstance(value, _PLAIN) or not value:
+        return _json_text(value)
+    if isinstance(value, dict):
+        members = [f"{_json_text({key: 0})[1:-2]}{write(item)}" for key, item in value.items()]
+        return f"{{{inside}{(',' + inside).join(members)}{margin}}}"
+    if {*map(type, value)} <= {*_PLAIN}:
+        items = _json_text(value, separators=("," + inside, ": "))[1:-1]
+    else:
+        items = ("," + inside).join(map(write, value))
+    return f"[{inside}{items}{margin}]"
 
 
 def _written(value: Any, write: Callable[..., str]) -> str:

@@ -302,19 +302,20 @@ def _document(line: JsonLine, argument: Argument, *, check: Callable[[Row], None
 
 def listed_cells(json: Json) -> JsonObject:
     """Return a row of samples, with lists for cells that hold the text of a list; InputError if invalid."""
-    cells = dict(json)
+    cells: JsonObject = {}
     for key, example in LISTS.items():
-        if isinstance(text := cells.get(key), str):
+        if isinstance(text := json.get(key), str):
             try:
                 cells[key] = parse_list(text) if text.strip() else None
             except InputError as error:
                 expected = f"expected a list like {example}, got {shown(text)}"
                 raise InputError(f"{key!r}: {expected if example else error}") from None
-    if "answers" in cells:
-        cells["answers"] = list(references_of(cells["answers"]))
-    if reason := fault({key: value for key, value in cells.items() if value is not json[key]}):
+    if "answers" in json:
+        cells["answers"] = list(references_of(json["answers"]))
+    if cells and (reason := fault(cells)):
         raise InputError(reason)
-    return {key: value for key, value in cells.items() if value or key not in ("answers", "clusters")}
+    listed = {**json, **cells}
+    return {key: value for key, value in listed.items() if value or key not in ("answers", "clusters")}
 
 
 # ---- Configuration objects from the keywords of public functions -------------------------------------------

@@ -252,7 +252,7 @@ class Row(Mapping[str, Any]):
 
     def has(self, *keys: str) -> bool:
         """Return whether the row has all of these keys."""
-        return self.json.keys() >= set(keys)
+        return all(map(self.json.__contains__, keys))
 
     def error(self, reason: str) -> RowError | QuestionError:
         """Return the error for an unusable row, with its id and its line if known."""
@@ -269,7 +269,7 @@ class Row(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.json)
 
-    @cached_property
+    @property
     def id(self) -> str:
         """The row's id as text."""
         value = _required(self.json, "id", "every row needs an id of its own")
@@ -314,7 +314,8 @@ class Row(Mapping[str, Any]):
     @property
     def title(self) -> str:
         """The text to display for the row: its question, or its last message."""
-        return self.question_or_empty or "".join(turn.content for turn in self.messages[-1:])
+        turns = self.messages[-1:] if "messages" in self.json else ()
+        return self.question_or_empty or "".join(turn.content for turn in turns)
 
     @property
     def context(self) -> str | None:
@@ -606,11 +607,11 @@ class Row(Mapping[str, Any]):
     def verdict(self) -> bool | None:
         """The verdict of people on the row's own answer, if any."""
         value = self.json.get("correct")
+        word = VERDICTS.get(value.strip().lower()) if isinstance(value, str) else value  # cells are texts
         if value is None or isinstance(value, Mapping):
             return None
-        word = value.strip().lower() if isinstance(value, str) else value  # a cell of a table is text
-        if word in (0, 1, *VERDICTS):
-            return bool(VERDICTS.get(word, word))
+        if word in (0, 1):
+            return bool(word)
         raise InputError(f"'correct' must be true or false, the verdict on 'answer', got {shown(value)}")
 
     # ---- Meanings and measures

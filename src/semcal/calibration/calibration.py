@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -477,9 +477,9 @@ class Calibration(_Contents):
                 "model": self.provenance and [self.provenance.revision, self.provenance.prompt_hash],
                 "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
                 **({"ancestors": self.ancestors} if self.ancestors else {}),
-                **({} if self.score is None else {"score": asdict(self.score)}),
-                **({"moves": [*map(asdict, self.moves)]} if self.moves else {}),
-                **({} if self.probe is None else {"probe": asdict(self.probe)}),
+                **({} if self.score is None else {"score": self.score}),
+                **({"moves": self.moves} if self.moves else {}),
+                **({} if self.probe is None else {"probe": self.probe}),
             }
         )[:ID_LETTERS]
 
@@ -666,10 +666,9 @@ class Calibration(_Contents):
         if self.samples is not None:
             write_if_new(folder / SAMPLES, self.samples)
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
-        bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest, labeled=LabeledAnswers())
-        contents = {**asdict(bare), "labeled": vars(self.labeled)}
+        bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest)
+        contents = {**vars(bare), "report": self.report.to_json()}
         del contents["samples"], contents["examples"]
-        contents["report"] = self.report.to_json()
         left_out = "thresholds columns signals ancestors merge_refusals score ordering moves probe"
         for name in left_out.split():
             if not contents[name]:

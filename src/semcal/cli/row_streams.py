@@ -96,23 +96,24 @@ def open_rows(
         source = read_rows(file)
     names = {name: COMMON_NAMES.get(name, ()) for name in fields}
     renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
-    lines = enumerate(rename(source, renamed), 1)
-    rows = (_row(line, number if table else None) for number, line in lines)
+    rows = _rows(rename(source, renamed), numbered=table)
     return _without_partial_likelihoods(checked(rows, check), label)
 
 
-def _row(line: JsonLine | RowError, number: int | None) -> Row | InputError:
-    """Return a line of a file as a row; in tables, cells hold lists, and missing ids are numbered."""
+def _rows(lines: Iterable[JsonLine | RowError], *, numbered: bool) -> Iterator[Row | InputError]:
+    """Yield lines of a file as rows; in tables, cells hold lists, and missing ids are numbered."""
     from semcal.inputs import listed_cells
 
-    if isinstance(line, RowError):
-        return line
-    if number is None:
-        return Row(line.data, line.line)
-    try:
-        return Row({"id": str(number), **listed_cells(line.data)}, line.line)
-    except InputError as error:
-        return line.error(str(error))
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, RowError):
+            yield line
+        elif not numbered:
+            yield Row(line.data, line.line)
+        else:
+            try:
+                yield Row({"id": str(number), **listed_cells(line.data)}, line.line)
+            except InputError as error:
+                yield line.error(str(error))
 
 
 def _note_of(label: str) -> Callable[[str], None]:

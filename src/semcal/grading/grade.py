@@ -145,8 +145,8 @@ def grade_texts(
 
 def grade_answer(grader: Grader, row: Row, text: str | None, kind: AnswerKind) -> bool:
     """Return whether an answer is correct: by the human verdict on a given answer, else by references."""
-    if kind == "given" and row.verdict is not None:
-        return row.verdict
+    if kind == "given" and (verdict := row.verdict) is not None:
+        return verdict
     return grade_texts(grader, row.question_or_empty, [text], row.answers).correct
 
 

@@ -445,7 +445,7 @@ def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:
     """Divide the mass at each value between its two neighboring grid points: [B, U] -> [B, CELLS + 1]."""
     point = np.minimum((t.value * CELLS).astype(np.intp), CELLS - 1)
     to_right = t.value * CELLS - point
-    points = np.unique(point) if point.ndim == 1 else slice(CELLS)
+    points = point[np.diff(point, prepend=-1) > 0] if point.ndim == 1 else slice(CELLS)
     beside = points + 1 if isinstance(points, np.ndarray) else slice(1, CELLS + 1)
     grid = np.zeros((len(mass), CELLS + 1))
     grid[:, points] = t.sum_by_bin(point, mass * (1 - to_right), CELLS)

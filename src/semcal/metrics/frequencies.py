@@ -303,7 +303,7 @@ class FrequencyTable:
         The result is [B, bins]; if the data sets share their values, only the bins that occur have columns.
         """
         if index.ndim == 1:
-            return np.add.reduceat(total, np.unique(index, return_index=True)[1], axis=-1)
+            return np.add.reduceat(total, np.flatnonzero(np.diff(index, prepend=-1)), axis=-1)
         rows = len(total)
         place = index + bins * np.arange(rows)[:, None]
         sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * bins).astype(np.float64, copy=False)

@@ -400,10 +400,10 @@ def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> Frequ
     """Simulate calibrated outcomes of the values in the table."""
     count, value = table.count[0].astype(np.int64)[:, None], table.value[:, None]
     alone = count[:, 0] == 1
-    right = np.empty((len(count), draws))
-    right[alone] = rng.random((np.count_nonzero(alone), draws)) < value[alone]
-    right[~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws))
-    return FrequencyTable(table.value, np.broadcast_to(table.count, (draws, len(count))), right.T)
+    right = np.empty((draws, len(count)))  # in memory by draw, as metrics read it
+    right[:, alone] = (rng.random((np.count_nonzero(alone), draws)) < value[alone]).T
+    right[:, ~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws)).T
+    return FrequencyTable(table.value, np.broadcast_to(table.count, right.shape), right)
 
 
 def _floor_figures(

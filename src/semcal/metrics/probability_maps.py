@@ -112,8 +112,9 @@ def _log_loss(
     `slopes` (N, F) are the derivatives of the scores by the parameters (F,), and `weights` (F,) those of half
     the squares of the parameters.
     """
-    q = expit(score)
-    value = (np.logaddexp(0, score) - correct * score).sum() + (weights * theta**2).sum() / 2
+    e = np.exp(-np.abs(score))  # for log(1 + exp(score)) and for expit(score)
+    q = np.where(score < 0, e, 1.0) / (1 + e)
+    value = (np.maximum(score, 0) + np.log1p(e) - correct * score).sum() + (weights * theta**2).sum() / 2
     curvature = (slopes.T * (q * (1 - q))) @ slopes + np.diag(weights)
     return float(value), (q - correct) @ slopes + weights * theta, curvature
 
@@ -232,7 +233,7 @@ class MapCandidate:
             [(name in self.rising) - (name in self.falling) for name in self.features], float
         )
         learned = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
-        numbers = (tuple(map(float, value)) for value in learned)
+        numbers = (tuple(value.tolist()) for value in learned)
         parameters = dict(zip(KINDS[self.kind].parameters, numbers)) | rates
         fitted = ProbabilityMap(self, parameters, tuple(unknown))
         if self.kind in ("none", "constant"):
@@ -287,14 +288,15 @@ class Support:
         floor = np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
         last, first = np.append(np.diff(cap) != 0, True), np.append(True, np.diff(floor) != 0)
         steps = (at[last], cap[last], at[first], floor[first])
-        return cls(*(tuple(map(float, column)) for column in steps))
+        return cls(*(tuple(column.tolist()) for column in steps))
 
     def clip(self, f: Floats) -> Floats:
         """Clip the values (N,) between floor and cap."""
-        where = np.round(f, DECIMALS)
+        order = np.argsort(f)  # a search for ascending values is twice as fast
+        where, clipped = np.round(f[order], DECIMALS), np.empty_like(f)
         below = np.searchsorted(self.cap_at, where).clip(max=len(self.cap) - 1)
         above = np.searchsorted(self.floor_at, where, side="right").clip(min=1) - 1
-        clipped: Floats = np.clip(f, np.array(self.floor)[above], np.array(self.cap)[below])
+        clipped[order] = np.clip(f[order], np.array(self.floor)[above], np.array(self.cap)[below])
         return clipped
 
 

@@ -6,7 +6,6 @@ The weights of modules are in `model.safetensors` in the same folder, with their
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -293,8 +292,7 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
 
 def write_contents(folder: Path, kind: NamedKind, content: Json) -> Path:
     """Write the file of a kind with its kind and checksum, and return its path."""
-    written = json.loads(dumps({"schema": SCHEMA, "kind": kind.what, **content}))
-    path = folder / kind.file
+    written, path = {"schema": SCHEMA, "kind": kind.what, **content}, folder / kind.file
     with writing(path) as handle:
         handle.write(dumps({**written, "sha256": json_checksum(written)}, indent=2) + "\n")
     return path
