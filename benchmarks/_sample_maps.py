@@ -5,11 +5,16 @@ the other questions. All figures are means over the splits. "95% floor" is the 9
 calibrated model, and "answered" the largest share of the surest answers with at most so many errors.
 
 GPT-3.5 has no texts: equal likelihoods mean equal answers, and ROUGE-L from 0.5 on means a correct one. "all"
-adds the likelihood of the answer and the confidence that the model states in it.
+adds the likelihood of the answer, the number of its tokens, and the confidence that the model states in it.
+
+`curve`: the gain with the first samples of each question, learned from all questions and out of fold, with
+the difference to all samples ± its standard error; and the number of samples that `semcal calibrate --m auto`
+chooses from 250 labels, with the number of splits.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,8 +23,14 @@ from typing import Any
 import numpy as np
 
 from semcal import metrics
+from semcal.calibration.calibration import CalibrationConfig
 from semcal.calibration.features import AnsweredRow, AnswerFeatures, Feature, candidates_for
+from semcal.calibration.map_report import draws_curve, enough_samples
+from semcal.grading.grade import rule_grader
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of
+from semcal.models.clustering import ClusterConfig
+from semcal.models.equivalence import ExactMatch
+from semcal.rows import RowsAt
 
 LABELS, SPLITS, LABELS_OF_DRAWS, DRAWS = (100, 250, 500), 20, 250, (3, 5, 10)
 GPT = "gpt35_nq"
@@ -30,26 +41,20 @@ TITLES = {
     "mistral-7b-instruct_nq": "Mistral-7B-Instruct, NQ",
     GPT: "GPT-3.5, NQ",
 }
-#: Least ROUGE-L of a correct answer.
-CORRECT = 0.5
+#: Least ROUGE-L of a correct answer, and the grader that compares it with the texts of `correct_texts`.
+CORRECT, GRADERS = 0.5, {"ROUGE-L": "exact"}
 #: Shares of wrong answers at which the share of given answers is measured.
 ERRORS = (0.2, 0.1)
 COUNTED = ("E-SC", "entropy", "meanings")
 Graded = Callable[[str, str, int], tuple[AnswerFeatures, np.ndarray]]
 
 
-def _of_answer(key: str) -> Callable[[AnsweredRow], float | None]:
-    """Return the reader of a list of the row, at the sample that is the answer."""
-
-    def read(it: AnsweredRow) -> float | None:
-        return None if it.text is None else float(it.row[key][it.row.samples.index(it.text)])
-
-    return read
+def _stated(it: AnsweredRow) -> float | None:
+    """Return the confidence that the model states in the sample that is the answer."""
+    return None if it.text is None else float(it.row["verbalised"][it.row.samples.index(it.text)])
 
 
-#: Features of GPT-3.5's answers: the confidence that the model states, and the agreement with the references.
-STATED = Feature("verbalised", _of_answer("verbalised"), is_share=True)
-ROUGE = Feature("rouge", _of_answer("rouge"))
+STATED = Feature("verbalised", _stated, is_share=True)
 
 
 def counted(features: AnswerFeatures) -> AnswerFeatures:
@@ -57,11 +62,9 @@ def counted(features: AnswerFeatures) -> AnswerFeatures:
     return replace(features, values={name: features.values[name] for name in COUNTED}, further=())
 
 
-def graded_by_rouge(features: AnswerFeatures) -> tuple[AnswerFeatures, np.ndarray]:
-    """Return features with `ROUGE` as those that a map may read, and which answers are correct (n,)."""
-    values = dict(features.values)
-    correct = (values.pop("rouge") >= CORRECT).astype(float)
-    return replace(features, values=values, further=(STATED,)), correct
+def correct_texts(row: dict[str, Any]) -> list[str]:
+    """Return the names of GPT-3.5's correct samples as references."""
+    return [text for text, rouge in zip(row["samples"], row["rouge"]) if rouge >= CORRECT] or ["none"]
 
 
 def answered(p: np.ndarray, correct: np.ndarray, errors: float) -> float:
@@ -125,6 +128,28 @@ def by_samples(
             kept = ("ACE after", "AUROC after", "gain after")
             rows.append(row | {"accuracy": float(correct.mean())} | {key: figures[key] for key in kept})
     return rows
+
+
+def by_curve(
+    measured: Callable[[str], RowsAt], names: Sequence[tuple[str, str]], splits: int
+) -> list[dict[str, Any]]:
+    """Return one row for each set with its grader, and the gain for each number of samples."""
+    found, cluster = [], ClusterConfig(ExactMatch())
+    for name, grader in names:
+        rows, config = measured(name), CalibrationConfig(grader=rule_grader(GRADERS.get(grader, grader)))
+        points, chosen = draws_curve(rows, cluster, config), Counter[int]()
+        for split in range(splits):
+            n = len(next(iter(rows.values())))
+            labeled = np.random.default_rng([split, LABELS_OF_DRAWS]).permutation(n)[:LABELS_OF_DRAWS]
+            part = {t: [of_t[i] for i in labeled] for t, of_t in rows.items()}
+            chosen[enough_samples(draws_curve(part, cluster, config, seed=split))] += 1
+        gains = {
+            f"{point.m}": f"{point.gain:.3f} ({point.above:+.3f} ± {point.standard_error:.3f})"
+            for point in points
+        }
+        auto = ", ".join(f"{m} ({count})" for m, count in sorted(chosen.items()))
+        found.append({"set": name, "grader": grader} | gains | {"auto, 250 labels (splits)": auto})
+    return found
 
 
 def plot(rows: Sequence[dict[str, Any]], path: str) -> None:

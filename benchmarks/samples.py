@@ -2,9 +2,9 @@
 
     SEMCAL_DATA=FOLDER python -m benchmarks samples [--table TABLE] [--splits N] [--figure FILE]
 
-TABLE is `labels` (before and after calibration, by number of labels), `draws` (by number of samples),
-`thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and `_sample_thresholds.py` say how the
-first three are made.
+TABLE is `labels` (before and after calibration, by number of labels), `draws` and `curve` (by number of
+samples), `thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and `_sample_thresholds.py`
+say how the first four are made.
 
 `moved`: the calibration is learned from all questions of one set. Random questions of another set are
 labeled, and its other questions measure the probabilities that are not moved, moved (`Calibrator.move`) and
@@ -49,12 +49,13 @@ GRADERS = ("exact", "rules")
 SETS = [f"{model}_{name}" for model in MODELS for name in _sample_thresholds.SETS]
 #: Labeled questions of the new data: of NQ for a calibration of TriviaQA, and of other pairs of sets.
 LABELS, LABELS_OF_PAIRS = (30, 50, 100, 200), (100,)
-#: Splits of moves, and of thresholds.
-SPLITS, THRESHOLD_SPLITS = 20, 200
+#: Splits of moves, of thresholds, and of curves, which learn five calibrations in each.
+SPLITS, THRESHOLD_SPLITS, CURVE_SPLITS = 20, 200, 10
 FILE_OF_GPT = "gpt35_nq_loglik_T1_notext_a.jsonl.gz"
 QUICK = {
     "SPLITS": 2,
     "THRESHOLD_SPLITS": 2,
+    "CURVE_SPLITS": 1,
     "LABELS": (50,),
     "MODELS": MODELS[:1],
     "SETS": SETS[:2],
@@ -69,7 +70,10 @@ def measured(name: str, m: int = 10) -> RowsAt:
     with gzip.open(data_folder() / file, "rt", encoding="utf-8") as lines:
         rows = [Row(json.loads(line)) for line in lines]
     if name == _sample_maps.GPT:  # likelihoods of whole samples
-        rows = [row.set(log_likelihoods=_per_token(row.json)) for row in rows]
+        rows = [
+            row.set(log_likelihoods=_per_token(row.json), answers=_sample_maps.correct_texts(row.json))
+            for row in rows
+        ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         return measure_samples(rows, ClusterConfig(ExactMatch()), m=m)
@@ -130,11 +134,9 @@ def moved(source: str, target: str, grader: str, labels: int, splits: int) -> di
 def graded(name: str, grader: str, m: int = 10) -> tuple[AnswerFeatures, np.ndarray]:
     """Return the features of a set by its first m samples, and which answers are correct (n,)."""
     rows = measured(name, m)
-    if name == _sample_maps.GPT:
-        further = (_sample_maps.STATED, _sample_maps.ROUGE)
-        return _sample_maps.graded_by_rouge(features_of(rows, further=further))
-    features = features_of(rows)
-    return features, grade_answers(features, next(iter(rows.values())), rule_grader(grader), "modal")
+    features = features_of(rows, further=(_sample_maps.STATED,) if name == _sample_maps.GPT else ())
+    marks = rule_grader(_sample_maps.GRADERS.get(grader, grader))
+    return features, grade_answers(features, next(iter(rows.values())), marks, "modal")
 
 
 def moves(splits: int | None = None) -> list[dict[str, Any]]:
@@ -152,10 +154,16 @@ def sets() -> list[tuple[str, str]]:
     return [*product(SETS, GRADERS), (_sample_maps.GPT, "ROUGE-L")]
 
 
+def curves() -> list[tuple[str, str]]:
+    """Return each set with the grader of its curve."""
+    return [(name, grader) for name, grader in sets() if grader != "exact"]
+
+
 #: The tables by name.
 TABLES: dict[str, Callable[[int | None], list[dict[str, Any]]]] = {
     "labels": lambda splits: _sample_maps.by_labels(graded, sets(), splits or SPLITS),
     "draws": lambda splits: _sample_maps.by_samples(graded, sets(), splits or SPLITS),
+    "curve": lambda splits: _sample_maps.by_curve(measured, curves(), splits or CURVE_SPLITS),
     "thresholds": lambda splits: _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS),
     "moved": moves,
 }
