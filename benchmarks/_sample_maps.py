@@ -1,8 +1,8 @@
 """Probabilities on stored samples: before and after calibration, by labels and by samples of a question.
 
 `samples` prints these rows. Random questions of a set are labeled, and the map that they choose is used on
-the other questions. All figures are means over the splits. "95% floor" is the 95th percentile of the ACE of a
-calibrated model, and "answered" the largest share of the surest answers with at most so many errors.
+the other questions. All figures are means over the splits. "95% floor after" is the 95th percentile of the
+ACE of a calibrated model, and "answered" the largest share of the surest answers with at most so many errors.
 
 GPT-3.5 has no texts: equal likelihoods mean equal answers, and ROUGE-L from 0.5 on means a correct one. "all"
 adds the likelihood of the answer, the number of its tokens, and the confidence that the model states in it.
@@ -27,6 +27,7 @@ from semcal.calibration.calibration import CalibrationConfig
 from semcal.calibration.features import AnsweredRow, AnswerFeatures, Feature, candidates_for
 from semcal.calibration.map_report import draws_curve, enough_samples
 from semcal.grading.grade import rule_grader
+from semcal.grading.rules import Grader
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
@@ -41,8 +42,8 @@ TITLES = {
     "mistral-7b-instruct_nq": "Mistral-7B-Instruct, NQ",
     GPT: "GPT-3.5, NQ",
 }
-#: Least ROUGE-L of a correct answer, and the grader that compares it with the texts of `correct_texts`.
-CORRECT, GRADERS = 0.5, {"ROUGE-L": "exact"}
+#: Least ROUGE-L of a correct answer.
+CORRECT = 0.5
 #: Shares of wrong answers at which the share of given answers is measured.
 ERRORS = (0.2, 0.1)
 COUNTED = ("E-SC", "entropy", "meanings")
@@ -62,6 +63,11 @@ def counted(features: AnswerFeatures) -> AnswerFeatures:
     return replace(features, values={name: features.values[name] for name in COUNTED}, further=())
 
 
+def grader_of(name: str, grader: str) -> Grader:
+    """Return the named rules; for GPT-3.5 always equality with one of `correct_texts`."""
+    return rule_grader("exact" if name == GPT else grader)
+
+
 def correct_texts(row: dict[str, Any]) -> list[str]:
     """Return the names of GPT-3.5's correct samples as references."""
     return [text for text, rouge in zip(row["samples"], row["rouge"]) if rouge >= CORRECT] or ["none"]
@@ -75,7 +81,12 @@ def answered(p: np.ndarray, correct: np.ndarray, errors: float) -> float:
 
 
 def after_map(
-    features: AnswerFeatures, correct: np.ndarray, labels: int, splits: int | None = None
+    features: AnswerFeatures,
+    correct: np.ndarray,
+    labels: int,
+    splits: int | None = None,
+    *,
+    with_floor: bool = False,
 ) -> dict[str, float]:
     """Return the figures of the share and of the calibrated probability, as means over the splits."""
     every = Labelled(features.values, correct, candidates_for(features))
@@ -85,17 +96,18 @@ def after_map(
         chosen = choose_map(*every.part(is_labeled), seed=split).map
         test, tested = part_of(features.values, ~is_labeled), correct[~is_labeled]
         for name, p in {"before": test["E-SC"], "after": chosen.predict(test)}.items():
-            floor = metrics.noise_floor(p, draws=100, seed=split)
             figures = {
                 "mean confidence": p.mean(),
                 "ACE": metrics.ace(p, tested),
-                "95% floor": floor.quantile_95,
                 "AUROC": metrics.auroc(p, tested),
                 "gain": metrics.gain(p, tested),
                 **{f"answered at {errors:.0%} errors": answered(p, tested, errors) for errors in ERRORS},
             }
             for figure, value in figures.items():
                 found.setdefault(f"{figure} {name}", []).append(float(value))
+        if with_floor:
+            floor = metrics.noise_floor(p, draws=100, seed=split).quantile_95
+            found.setdefault("95% floor after", []).append(floor)
     return {name: float(np.mean(values)) for name, values in sorted(found.items())}
 
 
@@ -108,7 +120,7 @@ def by_labels(
         features, correct = graded(name, grader, 10)
         if labels >= len(correct):  # a part of the set
             continue
-        figures = after_map(features, correct, labels, splits)
+        figures = after_map(features, correct, labels, splits, with_floor=True)
         row = {"set": name, "grader": grader, "n": len(correct), "labels": labels}
         rows.append(row | {"accuracy": float(correct.mean())} | figures)
     return rows
@@ -136,7 +148,7 @@ def by_curve(
     """Return one row for each set with its grader, and the gain for each number of samples."""
     found, cluster = [], ClusterConfig(ExactMatch())
     for name, grader in names:
-        rows, config = measured(name), CalibrationConfig(grader=rule_grader(GRADERS.get(grader, grader)))
+        rows, config = measured(name), CalibrationConfig(grader=grader_of(name, grader))
         points, chosen = draws_curve(rows, cluster, config), Counter[int]()
         for split in range(splits):
             n = len(next(iter(rows.values())))

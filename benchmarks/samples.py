@@ -2,9 +2,12 @@
 
     SEMCAL_DATA=FOLDER python -m benchmarks samples [--table TABLE] [--splits N] [--figure FILE]
 
-TABLE is `labels` (before and after calibration, by number of labels), `draws` and `curve` (by number of
-samples), `thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and `_sample_thresholds.py`
-say how the first four are made.
+TABLE is `labels` (before and after calibration, by number of labels), `limits`, `draws` and `curve` (by
+number of samples), `thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and
+`_sample_thresholds.py` say how the tables without a paragraph here are made.
+
+`limits`: the map is learned from all questions, and 250 labels set its intercept alone. The ACE on the other
+questions is then the error of the accuracy that these labels show, and noise.
 
 `moved`: the calibration is learned from all questions of one set. Random questions of another set are
 labeled, and its other questions measure the probabilities that are not moved, moved (`Calibrator.move`) and
@@ -104,6 +107,24 @@ def of_slope(slope: float, p: np.ndarray, correct: np.ndarray) -> Move:
     return Move(float(brentq(lambda a: float(expit(a + scaled).mean() - rate), -50, 50)), slope)
 
 
+def limits(splits: int) -> list[dict[str, Any]]:
+    """Return one row for each set and grader: the ACE of a map of which only the intercept is learned."""
+    found: list[dict[str, Any]] = []
+    for name, grader in sets():
+        features, correct = graded(name, grader)
+        shape = choose_map(features.values, correct, candidates_for(features)).map.predict(features.values)
+        aces, floors = [], []
+        for split in range(splits):
+            n_labels = _sample_maps.LABELS_OF_DRAWS
+            is_labeled = np.random.default_rng([split, n_labels]).permutation(len(correct)) < n_labels
+            p = of_slope(1.0, shape[is_labeled], correct[is_labeled]).apply(shape[~is_labeled])
+            aces.append(metrics.ace(p, correct[~is_labeled]))
+            floors.append(metrics.noise_floor(p, draws=20, seed=split).mean)
+        row = {"set": name, "grader": grader, "labels": n_labels}
+        found.append(row | {"ACE": float(np.mean(aces)), "noise floor": float(np.mean(floors))})
+    return found
+
+
 def moved(source: str, target: str, grader: str, labels: int, splits: int) -> dict[str, Any]:
     """Return the figures of one pair of sets and one number of labels, as means over splits."""
     calibration = calibrated(source, grader)
@@ -135,7 +156,7 @@ def graded(name: str, grader: str, m: int = 10) -> tuple[AnswerFeatures, np.ndar
     """Return the features of a set by its first m samples, and which answers are correct (n,)."""
     rows = measured(name, m)
     features = features_of(rows, further=(_sample_maps.STATED,) if name == _sample_maps.GPT else ())
-    marks = rule_grader(_sample_maps.GRADERS.get(grader, grader))
+    marks = _sample_maps.grader_of(name, grader)
     return features, grade_answers(features, next(iter(rows.values())), marks, "modal")
 
 
@@ -162,6 +183,7 @@ def curves() -> list[tuple[str, str]]:
 #: The tables by name.
 TABLES: dict[str, Callable[[int | None], list[dict[str, Any]]]] = {
     "labels": lambda splits: _sample_maps.by_labels(graded, sets(), splits or SPLITS),
+    "limits": lambda splits: limits(splits or SPLITS),
     "draws": lambda splits: _sample_maps.by_samples(graded, sets(), splits or SPLITS),
     "curve": lambda splits: _sample_maps.by_curve(measured, curves(), splits or CURVE_SPLITS),
     "thresholds": lambda splits: _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS),
