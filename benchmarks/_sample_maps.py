@@ -1,15 +1,20 @@
 """Probabilities on stored samples: before and after calibration, by labels and by samples of a question.
 
 `samples` prints these rows. Random questions of a set are labeled, and the map that they choose is used on
-the other questions. All figures are means over the splits. "95% floor" is the 95th percentile of the ACE of a
-calibrated model, and "answered" the largest share of the surest answers with at most so many errors.
+the other questions. All figures are means over the splits. "95% floor after" is the 95th percentile of the
+ACE of a calibrated model, and "answered" the largest share of the surest answers with at most so many errors.
 
 GPT-3.5 has no texts: equal likelihoods mean equal answers, and ROUGE-L from 0.5 on means a correct one. "all"
-adds the likelihood of the answer and the confidence that the model states in it.
+adds the likelihood of the answer, the number of its tokens, and the confidence that the model states in it.
+
+`curve`: the gain with the first samples of each question, learned from all questions and out of fold, with
+the difference to all samples ± its standard error; and the number of samples that `semcal calibrate --m auto`
+chooses from 250 labels, with the number of splits.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,8 +23,15 @@ from typing import Any
 import numpy as np
 
 from semcal import metrics
+from semcal.calibration.calibration import CalibrationConfig
 from semcal.calibration.features import AnsweredRow, AnswerFeatures, Feature, candidates_for
+from semcal.calibration.map_report import draws_curve, enough_samples
+from semcal.grading.grade import rule_grader
+from semcal.grading.rules import Grader
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of
+from semcal.models.clustering import ClusterConfig
+from semcal.models.equivalence import ExactMatch
+from semcal.rows import RowsAt
 
 LABELS, SPLITS, LABELS_OF_DRAWS, DRAWS = (100, 250, 500), 20, 250, (3, 5, 10)
 GPT = "gpt35_nq"
@@ -38,18 +50,12 @@ COUNTED = ("E-SC", "entropy", "meanings")
 Graded = Callable[[str, str, int], tuple[AnswerFeatures, np.ndarray]]
 
 
-def _of_answer(key: str) -> Callable[[AnsweredRow], float | None]:
-    """Return the reader of a list of the row, at the sample that is the answer."""
-
-    def read(it: AnsweredRow) -> float | None:
-        return None if it.text is None else float(it.row[key][it.row.samples.index(it.text)])
-
-    return read
+def _stated(it: AnsweredRow) -> float | None:
+    """Return the confidence that the model states in the sample that is the answer."""
+    return None if it.text is None else float(it.row["verbalised"][it.row.samples.index(it.text)])
 
 
-#: Features of GPT-3.5's answers: the confidence that the model states, and the agreement with the references.
-STATED = Feature("verbalised", _of_answer("verbalised"), is_share=True)
-ROUGE = Feature("rouge", _of_answer("rouge"))
+STATED = Feature("verbalised", _stated, is_share=True)
 
 
 def counted(features: AnswerFeatures) -> AnswerFeatures:
@@ -57,11 +63,14 @@ def counted(features: AnswerFeatures) -> AnswerFeatures:
     return replace(features, values={name: features.values[name] for name in COUNTED}, further=())
 
 
-def graded_by_rouge(features: AnswerFeatures) -> tuple[AnswerFeatures, np.ndarray]:
-    """Return features with `ROUGE` as those that a map may read, and which answers are correct (n,)."""
-    values = dict(features.values)
-    correct = (values.pop("rouge") >= CORRECT).astype(float)
-    return replace(features, values=values, further=(STATED,)), correct
+def grader_of(name: str, grader: str) -> Grader:
+    """Return the named rules; for GPT-3.5 always equality with one of `correct_texts`."""
+    return rule_grader("exact" if name == GPT else grader)
+
+
+def correct_texts(row: dict[str, Any]) -> list[str]:
+    """Return the names of GPT-3.5's correct samples as references."""
+    return [text for text, rouge in zip(row["samples"], row["rouge"]) if rouge >= CORRECT] or ["none"]
 
 
 def answered(p: np.ndarray, correct: np.ndarray, errors: float) -> float:
@@ -72,7 +81,12 @@ def answered(p: np.ndarray, correct: np.ndarray, errors: float) -> float:
 
 
 def after_map(
-    features: AnswerFeatures, correct: np.ndarray, labels: int, splits: int | None = None
+    features: AnswerFeatures,
+    correct: np.ndarray,
+    labels: int,
+    splits: int | None = None,
+    *,
+    with_floor: bool = False,
 ) -> dict[str, float]:
     """Return the figures of the share and of the calibrated probability, as means over the splits."""
     every = Labelled(features.values, correct, candidates_for(features))
@@ -82,17 +96,18 @@ def after_map(
         chosen = choose_map(*every.part(is_labeled), seed=split).map
         test, tested = part_of(features.values, ~is_labeled), correct[~is_labeled]
         for name, p in {"before": test["E-SC"], "after": chosen.predict(test)}.items():
-            floor = metrics.noise_floor(p, draws=100, seed=split)
             figures = {
                 "mean confidence": p.mean(),
                 "ACE": metrics.ace(p, tested),
-                "95% floor": floor.quantile_95,
                 "AUROC": metrics.auroc(p, tested),
                 "gain": metrics.gain(p, tested),
                 **{f"answered at {errors:.0%} errors": answered(p, tested, errors) for errors in ERRORS},
             }
             for figure, value in figures.items():
                 found.setdefault(f"{figure} {name}", []).append(float(value))
+        if with_floor:
+            floor = metrics.noise_floor(p, draws=100, seed=split).quantile_95
+            found.setdefault("95% floor after", []).append(floor)
     return {name: float(np.mean(values)) for name, values in sorted(found.items())}
 
 
@@ -105,7 +120,7 @@ def by_labels(
         features, correct = graded(name, grader, 10)
         if labels >= len(correct):  # a part of the set
             continue
-        figures = after_map(features, correct, labels, splits)
+        figures = after_map(features, correct, labels, splits, with_floor=True)
         row = {"set": name, "grader": grader, "n": len(correct), "labels": labels}
         rows.append(row | {"accuracy": float(correct.mean())} | figures)
     return rows
@@ -125,6 +140,28 @@ def by_samples(
             kept = ("ACE after", "AUROC after", "gain after")
             rows.append(row | {"accuracy": float(correct.mean())} | {key: figures[key] for key in kept})
     return rows
+
+
+def by_curve(
+    measured: Callable[[str], RowsAt], names: Sequence[tuple[str, str]], splits: int
+) -> list[dict[str, Any]]:
+    """Return one row for each set with its grader, and the gain for each number of samples."""
+    found, cluster = [], ClusterConfig(ExactMatch())
+    for name, grader in names:
+        rows, config = measured(name), CalibrationConfig(grader=grader_of(name, grader))
+        points, chosen = draws_curve(rows, cluster, config), Counter[int]()
+        for split in range(splits):
+            n = len(next(iter(rows.values())))
+            labeled = np.random.default_rng([split, LABELS_OF_DRAWS]).permutation(n)[:LABELS_OF_DRAWS]
+            part = {t: [of_t[i] for i in labeled] for t, of_t in rows.items()}
+            chosen[enough_samples(draws_curve(part, cluster, config, seed=split))] += 1
+        gains = {
+            f"{point.m}": f"{point.gain:.3f} ({point.above:+.3f} ± {point.standard_error:.3f})"
+            for point in points
+        }
+        auto = ", ".join(f"{m} ({count})" for m, count in sorted(chosen.items()))
+        found.append({"set": name, "grader": grader} | gains | {"auto, 250 labels (splits)": auto})
+    return found
 
 
 def plot(rows: Sequence[dict[str, Any]], path: str) -> None:

@@ -2,9 +2,12 @@
 
     SEMCAL_DATA=FOLDER python -m benchmarks samples [--table TABLE] [--splits N] [--figure FILE]
 
-TABLE is `labels` (before and after calibration, by number of labels), `draws` (by number of samples),
-`thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and `_sample_thresholds.py` say how the
-first three are made.
+TABLE is `labels` (before and after calibration, by number of labels), `limits`, `draws` and `curve` (by
+number of samples), `thresholds`, or `moved`; all by default. `benchmarks/_sample_maps.py` and
+`_sample_thresholds.py` say how the tables without a paragraph here are made.
+
+`limits`: the map is learned from all questions, and 250 labels set its intercept alone. The ACE on the other
+questions is then the error of the accuracy that these labels show, and noise.
 
 `moved`: the calibration is learned from all questions of one set. Random questions of another set are
 labeled, and its other questions measure the probabilities that are not moved, moved (`Calibrator.move`) and
@@ -49,12 +52,13 @@ GRADERS = ("exact", "rules")
 SETS = [f"{model}_{name}" for model in MODELS for name in _sample_thresholds.SETS]
 #: Labeled questions of the new data: of NQ for a calibration of TriviaQA, and of other pairs of sets.
 LABELS, LABELS_OF_PAIRS = (30, 50, 100, 200), (100,)
-#: Splits of moves, and of thresholds.
-SPLITS, THRESHOLD_SPLITS = 20, 200
+#: Splits of moves, of thresholds, and of curves, which learn five calibrations in each.
+SPLITS, THRESHOLD_SPLITS, CURVE_SPLITS = 20, 200, 10
 FILE_OF_GPT = "gpt35_nq_loglik_T1_notext_a.jsonl.gz"
 QUICK = {
     "SPLITS": 2,
     "THRESHOLD_SPLITS": 2,
+    "CURVE_SPLITS": 1,
     "LABELS": (50,),
     "MODELS": MODELS[:1],
     "SETS": SETS[:2],
@@ -69,7 +73,10 @@ def measured(name: str, m: int = 10) -> RowsAt:
     with gzip.open(data_folder() / file, "rt", encoding="utf-8") as lines:
         rows = [Row(json.loads(line)) for line in lines]
     if name == _sample_maps.GPT:  # likelihoods of whole samples
-        rows = [row.set(log_likelihoods=_per_token(row.json)) for row in rows]
+        rows = [
+            row.set(log_likelihoods=_per_token(row.json), answers=_sample_maps.correct_texts(row.json))
+            for row in rows
+        ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         return measure_samples(rows, ClusterConfig(ExactMatch()), m=m)
@@ -98,6 +105,24 @@ def of_slope(slope: float, p: np.ndarray, correct: np.ndarray) -> Move:
     """Return the move with this slope whose mean probability is the accuracy."""
     scaled, rate = slope * logit(p), (correct.sum() + 0.5) / (len(correct) + 1)
     return Move(float(brentq(lambda a: float(expit(a + scaled).mean() - rate), -50, 50)), slope)
+
+
+def limits(splits: int) -> list[dict[str, Any]]:
+    """Return one row for each set and grader: the ACE of a map of which only the intercept is learned."""
+    found: list[dict[str, Any]] = []
+    for name, grader in sets():
+        features, correct = graded(name, grader)
+        shape = choose_map(features.values, correct, candidates_for(features)).map.predict(features.values)
+        aces, floors = [], []
+        for split in range(splits):
+            n_labels = _sample_maps.LABELS_OF_DRAWS
+            is_labeled = np.random.default_rng([split, n_labels]).permutation(len(correct)) < n_labels
+            p = of_slope(1.0, shape[is_labeled], correct[is_labeled]).apply(shape[~is_labeled])
+            aces.append(metrics.ace(p, correct[~is_labeled]))
+            floors.append(metrics.noise_floor(p, draws=20, seed=split).mean)
+        row = {"set": name, "grader": grader, "labels": n_labels}
+        found.append(row | {"ACE": float(np.mean(aces)), "noise floor": float(np.mean(floors))})
+    return found
 
 
 def moved(source: str, target: str, grader: str, labels: int, splits: int) -> dict[str, Any]:
@@ -130,11 +155,9 @@ def moved(source: str, target: str, grader: str, labels: int, splits: int) -> di
 def graded(name: str, grader: str, m: int = 10) -> tuple[AnswerFeatures, np.ndarray]:
     """Return the features of a set by its first m samples, and which answers are correct (n,)."""
     rows = measured(name, m)
-    if name == _sample_maps.GPT:
-        further = (_sample_maps.STATED, _sample_maps.ROUGE)
-        return _sample_maps.graded_by_rouge(features_of(rows, further=further))
-    features = features_of(rows)
-    return features, grade_answers(features, next(iter(rows.values())), rule_grader(grader), "modal")
+    features = features_of(rows, further=(_sample_maps.STATED,) if name == _sample_maps.GPT else ())
+    marks = _sample_maps.grader_of(name, grader)
+    return features, grade_answers(features, next(iter(rows.values())), marks, "modal")
 
 
 def moves(splits: int | None = None) -> list[dict[str, Any]]:
@@ -152,10 +175,17 @@ def sets() -> list[tuple[str, str]]:
     return [*product(SETS, GRADERS), (_sample_maps.GPT, "ROUGE-L")]
 
 
+def curves() -> list[tuple[str, str]]:
+    """Return each set with the grader of its curve."""
+    return [(name, grader) for name, grader in sets() if grader != "exact"]
+
+
 #: The tables by name.
 TABLES: dict[str, Callable[[int | None], list[dict[str, Any]]]] = {
     "labels": lambda splits: _sample_maps.by_labels(graded, sets(), splits or SPLITS),
+    "limits": lambda splits: limits(splits or SPLITS),
     "draws": lambda splits: _sample_maps.by_samples(graded, sets(), splits or SPLITS),
+    "curve": lambda splits: _sample_maps.by_curve(measured, curves(), splits or CURVE_SPLITS),
     "thresholds": lambda splits: _sample_thresholds.rows(graded, MODELS, GRADERS, splits or THRESHOLD_SPLITS),
     "moved": moves,
 }

@@ -1,12 +1,13 @@
 """Gain of a calibration from signals, the model's judgments of its answers, with ten samples and with two.
 
     semcal calibrate QUESTIONS --model MODEL --few-shot FILE --config sampling.temperatures=1 --out DIR
-    python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--keep FOLDER]
+    python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--signal NAME...]
 
 The samples are those of DIR/samples.jsonl, or the first two of them. The model judges its answers for each
-number of samples; finished blocks stay in FOLDER. Gain and AUROC of the calibrated probability are out of
-fold, with all requested features independent of cross-validation; 95% intervals of the difference to no
-signal are bootstrapped over questions. "chosen" is the automatic choice of `semcal calibrate`.
+number of samples, by all signals or the named ones; finished blocks stay in --keep. Gain and AUROC of the
+calibrated probability are out of fold, with all requested features independent of cross-validation; 95%
+intervals of the difference to no signal are bootstrapped over questions. "chosen" is the automatic choice of
+`semcal calibrate`.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument(
         "--draws", type=int, nargs="+", default=NUMBERS, help="numbers of samples; 10 and 2 by default"
     )
+    parser.add_argument("--signal", nargs="+", choices=SIGNALS, default=[*SIGNALS], help="all by default")
     options = parser.parse_args(arguments)
+    names = options.signal
     if not (options.model and options.calibration):
         raise NotRun("--model and --calibration")
     warnings.simplefilter("ignore", SemcalWarning)
@@ -142,10 +145,10 @@ def main(arguments: Sequence[str] = ()) -> None:
     for m in options.draws:
         rows = measure_samples(draws, ClusterConfig(equivalence), m=m, temperatures=[])
         with progress("signals", len(draws)) as tell:
-            rows = add_signals(rows, list(SIGNALS), model, asking, keep=Store(options.keep), progress=tell)
+            rows = add_signals(rows, names, model, asking, keep=Store(options.keep), progress=tell)
         grader = RuleGrader()
         first = next(iter(rows.values()))
-        groups = {name: (name,) for name in SIGNALS} | {"all": tuple(SIGNALS)}
+        groups = {name: (name,) for name in names} | ({"all": tuple(names)} if len(names) > 1 else {})
         every = features_of(rows, "modal")
         answers = zip(first, every.answers)
         correct = np.array(
@@ -159,15 +162,15 @@ def main(arguments: Sequence[str] = ()) -> None:
             if QUESTION_PROBE in signals:
                 answered, every_row = answered_rows(rows, "modal"), np.ones(len(correct), dtype=bool)
                 _, features = learn_probe(features, answered, correct, every_row, None, 0)
-            names = [feature.name for feature in requested]
-            if not learnable(features, correct, names):
+            read = [feature.name for feature in requested]
+            if not learnable(features, correct, read):
                 print(f"| {m} | {name} | too few correct or wrong answers for these features |", flush=True)
                 continue
-            known = min(1 - float(np.isnan(features.values[feature]).mean()) for feature in names)
-            p = out_of_fold(features, correct, [feature for feature in names if feature in features.values])
+            known = min(1 - float(np.isnan(features.values[feature]).mean()) for feature in read)
+            p = out_of_fold(features, correct, [feature for feature in read if feature in features.values])
             show(m, name, p, none, correct, known)
         chosen = calibrate_rows(
-            rows, ClusterConfig(equivalence), config=CalibrationConfig(signals=tuple(SIGNALS))
+            rows, ClusterConfig(equivalence), config=CalibrationConfig(signals=tuple(names))
         )
         about = f"{len(correct)} questions, {correct.mean():.3f} right"
         print(f"\nChosen with {m} draws ({about}): {chosen.report.chosen}\n", flush=True)

@@ -56,6 +56,7 @@ SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_like
 LISTS = {
     "samples": None,
     "log_likelihoods": "[-0.5, -1.2]",
+    "token_counts": "[3, 5]",
     "temperatures": "[1, 0.5]",
     "clusters": "[[0, 2], [1]]",
 }

@@ -58,6 +58,7 @@ CALIBRATED = "Calibrated"
 PER_SAMPLE = (
     *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
     *("generations", "token_ids", "token_log_probs", "token_texts", "refusals", "prompt_variants"),
+    "token_counts",
 )
 #: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"
@@ -69,6 +70,7 @@ OF_DRAWS = (
         "normal_forms",
         SIGNALS_KEY,
         "token_scores",
+        "token_counts",
         "answer_format",
         "refusals",
         "prompt_variants",
@@ -461,6 +463,14 @@ class Row(Mapping[str, Any]):
             None if item is text is None else _token_scores(item, "token_scores")
             for item, text in zip(value, self.samples)
         ]
+
+    @cached_property
+    def token_counts(self) -> list[int | None] | None:
+        """The number of tokens of each sample (None if unknown), or None if the row has none."""
+        for value in (counts := self._numbers("token_counts", self.m)) or ():
+            if value is not None and (type(value) is not int or value < 1):
+                raise InputError(f"'token_counts' must hold whole numbers from 1 on, got {shown(value)}")
+        return counts
 
     @property
     def scored_tokens(self) -> list[tuple[list[str], list[float]] | None]:

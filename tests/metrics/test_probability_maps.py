@@ -310,6 +310,17 @@ def test_what_is_chosen_is_averaged_by_exponential_weights_of_the_gain() -> None
     assert set(found.map.features) == {"share", "depth"}
 
 
+def test_a_constant_of_nearly_the_same_gain_is_not_averaged() -> None:
+    rng = np.random.default_rng(0)
+    share = np.ceil(10 * rng.beta(2, 2, 400)) / 10
+    right = (rng.random(400) < 0.2 + 0.35 * share).astype(float)
+    found = choose_map({"share": share}, right, [NONE, BETA])
+    constant = next(score for score in found.scores if score.candidate.kind == "constant")
+    assert found.map.candidate == BETA
+    assert np.exp(400 * (constant.gain - found.score.gain) / 2) > 0.1  # or it would have no weight anyway
+    assert found.map.weight_of(constant.candidate) == 0
+
+
 @pytest.mark.parametrize("weights", [(), (0.5, 0.2), (-0.1,), (1.1,)])
 def test_an_average_with_other_weights_than_it_has_maps_is_refused(weights: tuple[float, ...]) -> None:
     features, right = overconfident()

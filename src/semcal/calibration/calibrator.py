@@ -281,9 +281,9 @@ class Calibrator:
         ----------
         samples : file, DataFrame or dicts
             One row for each question: `question`, `samples`, `answers`; and `log_likelihoods`,
-            `temperatures`, `context` and `group` if they are known. Stored `clusters` are used. Or rows
-            without samples: `probability`, `score` or the column `score` of the configuration, and `correct`;
-            or `options` ({label: probability}) and `answers`.
+            `token_counts`, `temperatures`, `context` and `group` if they are known. Stored `clusters` are
+            used. Or rows without samples: `probability`, `score` or the column `score` of the configuration,
+            and `correct`; or `options` ({label: probability}) and `answers`.
         cluster : ClusterConfig, optional
             The settings of clustering.
         m : int, optional

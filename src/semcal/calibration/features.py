@@ -78,6 +78,12 @@ class AnsweredRow:
         return None if scores is None or place is None else scores[place]
 
     @property
+    def token_count(self) -> int | None:
+        """The number of tokens of the likeliest sample that means the answer; None if it is unknown."""
+        counts, place = self.row.token_counts, self.likeliest_draw
+        return None if counts is None or place is None else counts[place]
+
+    @property
     def rivals(self) -> list[int]:
         """The number of samples of each other meaning, the largest first."""
         sizes = [len(cluster) for k, cluster in enumerate(self.row.clusters) if k != self.meaning]
@@ -128,6 +134,14 @@ FEATURES.register(
 )
 FEATURES.register(
     Feature("likelihood", lambda it: None if (u := it.log_likelihood) is None else max(LEAST, u))
+)
+FEATURES.register(
+    Feature(
+        "token-count",
+        lambda it: None if it.token_count is None else math.log(it.token_count),
+        falling=True,
+        kinds=("modal",),
+    )
 )
 FEATURES.register(
     Feature(
@@ -234,12 +248,13 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
     - the confidence in its meaning by E-SC, L-SC and IC-SC, 0 if no sample means the same;
     - the semantic entropy by E-SC (nats), and the logarithm of the number of meanings;
     - the log-likelihood (nats per token) of the answer or its likeliest sample;
+    - the logarithm of the number of its tokens, of the "modal" answer alone;
     - at each further temperature, the share by E-SC ("modal": the largest) and the logarithm of the number of
       meanings;
     - for "greedy" and "given" answers, the share of the most frequent other meaning, and whether exactly one
       other meaning is more frequent.
 
-    Features of unknown log-likelihoods are left out. `further` are requested features.
+    Features of unknown log-likelihoods or numbers of tokens are left out. `further` are requested features.
     """
     answered, others = answered_rows(rows, kind), list(rows)[1:]
     features = [entry for entry in (*FEATURES.values(), *further) if kind in entry.kinds]

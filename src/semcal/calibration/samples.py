@@ -133,7 +133,7 @@ def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
                 f"'answers' holds no text, got {shown(answers)}. Add at least one reference answer"
             )
     _ = row.context, row.group, row.samples, row.log_likelihoods, row.temperatures, row.sampled_by
-    _ = row.signals_of(""), row.clusters if row.has("clusters") else row.question
+    _ = row.token_counts, row.signals_of(""), row.clusters if row.has("clusters") else row.question
 
 
 def measure_samples(

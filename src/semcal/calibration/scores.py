@@ -100,8 +100,8 @@ class ScoreCalibrator:
         y : array of shape (n,)
             Labels of two classes, such as whether an answer is correct.
         groups : array of shape (n,), optional
-            Groups of related examples, which are not independent. A group stays in one fold, and one example
-            of each group counts for a threshold.
+            Groups of related examples, which are not independent. A group stays in one fold. With many
+            groups a threshold is tested on all their members, with fewer on one member of each.
 
         Returns
         -------

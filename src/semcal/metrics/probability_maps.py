@@ -483,7 +483,7 @@ def choose_map(
     The best of a few maps is overconfident. It is therefore averaged with maps of its tier and below, if
     these use only its features and those of the lowest tier. The weights exp(N gain / 2) are the exponential
     weights of the square loss, with which an average is never much worse than the best map (Kivinen and
-    Warmuth 1999, Averaging expert predictions, EuroCOLT). A constant is not averaged.
+    Warmuth 1999, Averaging expert predictions, EuroCOLT). A constant is neither averaged nor in an average.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
@@ -513,7 +513,9 @@ def _weights(best: MapCandidate, scores: Sequence[MapScore], n: int) -> dict[Map
     rivals = [
         score
         for score in scores
-        if score.candidate.tier <= best.tier and known.issuperset(score.candidate.features)
+        if score.candidate.kind != "constant"  # it would draw all probabilities to the accuracy
+        and score.candidate.tier <= best.tier
+        and known.issuperset(score.candidate.features)
     ]
     gains = np.array([score.gain for score in rivals])
     weights = np.exp(n * (gains - gains.max()) / 2)
