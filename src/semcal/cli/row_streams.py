@@ -83,8 +83,8 @@ def open_rows(
 ) -> Iterator[Row | InputError]:
     """Read the rows of a command with these `fields`; rows that `check` rejects become errors.
 
-    With `tables`, CSV, TSV and Parquet files are read too: cells hold lists as JSON, and rows without an `id`
-    are numbered.
+    Rows without an `id` are numbered. With `tables`, CSV, TSV and Parquet files are read too; their cells
+    hold lists as JSON.
     """
     file = str(find_source(file))
     table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
@@ -97,20 +97,18 @@ def open_rows(
     names = {name: COMMON_NAMES.get(name, ()) for name in fields}
     renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
     lines = enumerate(rename(source, renamed), 1)
-    rows = (_row(line, number if table else None) for number, line in lines)
+    rows = (_row(line, number, table=table) for number, line in lines)
     return _without_partial_likelihoods(checked(rows, check), label)
 
 
-def _row(line: JsonLine | RowError, number: int | None) -> Row | InputError:
-    """Return a line of a file as a row; in tables, cells hold lists, and missing ids are numbered."""
+def _row(line: JsonLine | RowError, number: int, *, table: bool) -> Row | InputError:
     from semcal.inputs import listed_cells
 
     if isinstance(line, RowError):
         return line
-    if number is None:
-        return Row(line.data, line.line)
     try:
-        return Row({"id": str(number), **listed_cells(line.data)}, line.line)
+        data = listed_cells(line.data) if table else line.data
+        return Row({"id": str(number), **data}, line.line)
     except InputError as error:
         return line.error(str(error))
 
