@@ -175,8 +175,8 @@ def test_the_demo_shows_the_example_set_before_it_names_the_extra(tmp_path: Path
 @pytest.mark.parametrize(
     ("model", "remedy"),
     [
-        ("llama3", "--model openai:http://127.0.0.1:11434/v1#llama3"),
-        ("here.gguf", "--model openai:http"),
+        ("llama3", "openai:http://127.0.0.1:11434/v1#llama3"),
+        ("here.gguf", "openai:http"),
     ],
 )
 def test_a_model_that_a_server_has_is_told_what_to_write(tmp_path: Path, model: str, remedy: str) -> None:

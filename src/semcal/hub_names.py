@@ -124,14 +124,14 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     if path.suffix.lower() == ".gguf":
         if kind is LANGUAGE_MODEL and path.is_file():
             return Location(str(path), path.name, gguf=True)
-        wrong = "a GGUF holds a language model" if path.is_file() else "no such file"
-        raise kind.error(f"{wrong}: {name}; {kind.advice}")
+        wrong = "a GGUF holds a language model" if path.is_file() else "the file does not exist"
+        raise kind.error(f"{name}: {wrong}; {kind.advice}")
     hint = _hint(path, kind)
     line = _server_line(str(name), hint) if kind is LANGUAGE_MODEL else None
     if line is not None and not _in_cache(str(name), kind, revision):
         raise kind.error(f"{line}; otherwise {kind.advice}")
     if isinstance(name, Path) or not (is_hub_id(name) or _in_cache(name, kind, revision)):
-        raise kind.error(f"no such directory: {name}; {hint}{kind.advice}")
+        raise kind.error(f"{name}: the directory does not exist; {hint}{kind.advice}")
     reason = unreachable() if "/" in name else "the name has no owner"
     if reason is None:
         return Location(name, name, on_hub=True)
@@ -144,18 +144,17 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     return Location(name, name, on_hub=True, cached=True)
 
 
-_LOCAL = "write --model openai:http://127.0.0.1"
+_LOCAL = "pass the model openai:http://127.0.0.1"
 
 
 def _server_line(name: str, hint: str) -> str | None:
     """Return the advice for the name of a server's model, None for the name of a directory."""
     model = name.removeprefix("ollama:")
     if re.match(r"gpt-\d[^:]*$|chatgpt-|o\d(-|$)", name, re.IGNORECASE):
-        return f"{name} is a model of OpenAI: write --model openai:https://api.openai.com/v1#{name}"
+        return f"{name} is a model of OpenAI: pass the model openai:https://api.openai.com/v1#{name}"
     if model == name and (hint or not re.fullmatch(r"\w[\w.:-]*", name)):
         return None
-    missing = f"no such directory: {name}" if name.isalpha() else f"no directory {name} here"
-    return f"{missing}; for a model of Ollama, {_LOCAL}:11434/v1#{model}"
+    return f"{name}: the directory does not exist; for a model of Ollama, {_LOCAL}:11434/v1#{model}"
 
 
 def llama_cpp_line(path: Path) -> str:

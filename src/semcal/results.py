@@ -254,7 +254,7 @@ def _similar(like: LikeAnswers | None) -> str:
     if like is None:
         return ""
     were = "was" if like.right == 1 else "were"
-    return f"; of {like.n} labeled questions like this {like.right} {were} right"
+    return f"; of {like.n} labeled questions with a similar probability, {like.right} {were} right"
 
 
 def _say(count: int) -> str:

@@ -99,7 +99,7 @@ def test_what_would_draw_otherwise_is_refused_or_set_aside_and_named(
     beside = reply["semcal"]
     assert (beside["confidence"], beside["abstained"], beside["uncovered"]) == (None, False, [name])
     assert all(meaning["probability"] is None for meaning in beside["meanings"])
-    assert "like this" not in beside["explanation"]
+    assert "similar probability" not in beside["explanation"]
 
 
 @pytest.mark.parametrize("name", OTHER_FORM)

@@ -744,7 +744,7 @@ def test_if_no_threshold_is_shown_it_is_said_what_can_be_certified(tmp_path: Pat
     assert less.threshold is None
     if less.kept is not None:
         assert less.kept.errors / less.kept.answered <= limit.least_risk - 0.01
-        assert "Not certified" in (less.outlook or "")
+        assert "Without a promise" in (less.outlook or "")
     assert less.questions_needed is None or less.questions_needed > 250
     found.save_pretrained(tmp_path)
     assert Calibration.from_pretrained(tmp_path).threshold == limit
@@ -840,7 +840,9 @@ def test_labelled_questions_like_an_answer_are_counted_once_each_and_told() -> N
     nearest = min(like, key=lambda one: max(one.low - best.probability, best.probability - one.high, 0.0))
     assert best.like == nearest
     text = answer_of(row, "E-SC", best, None).explanation
-    assert text.endswith(f"; of {nearest.n} labeled questions like this {nearest.right} were right")
+    assert text.endswith(
+        f"; of {nearest.n} labeled questions with a similar probability, {nearest.right} were right"
+    )
 
 
 @pytest.mark.parametrize(

@@ -202,8 +202,14 @@ WRONG_CALLS = {
         lambda: fit_grid(NoModel(), LABELLED),
         "^model: .* of type NoModel",
     ),
-    "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
-    "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "no such directory: nil"),
+    "a model that is not there": (
+        lambda: semcal.calibrate("./none", LABELLED),
+        "./none: the directory does not exist",
+    ),
+    "an equivalence that is not there": (
+        lambda: semcal.score(SAMPLED, "nil"),
+        "nil: the directory does not exist",
+    ),
     "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* of type int"),
     "a model as equivalence": (
         lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
@@ -225,7 +231,7 @@ WRONG_CALLS = {
         r"^recalibrator: got \[1\]",
     ),
     "a temperature of 0": (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
-    "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "no such directory"),
+    "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "the directory does not exist"),
     "a number as calibration": (lambda: semcal.score(SAMPLED, calibration=3), "^calibration: .* got 3"),
     "labels without answers": (lambda: semcal.fit(MODEL, ["Who?"]), "^(labeled|questions): got texts"),
     "labels as texts": (lambda: semcal.calibrate(MODEL, ["Who?"]), "^labeled: got texts"),

@@ -256,8 +256,8 @@ class Threshold:
         if self.kept is not None:
             wrong = self.kept.errors / self.kept.answered
             parts.append(
-                f"Not certified: from the score {self.kept.score:.3g} on, {self.kept.answered} of {self.n} "
-                f"labeled answers are given, and {wrong:.1%} of these are wrong."
+                f"Without a promise: {self.kept.answered} of {self.n} labeled answers have a score of "
+                f"{self.kept.score:.3g} or more, and {wrong:.1%} of these are wrong."
             )
         return " ".join(parts) or None
 

@@ -231,9 +231,10 @@ class PromiseWatch:
         if test is None or test.alarm_at is None:
             return None
         return (
-            f"from answer {test.alarm_at:,} on, the probabilities are distributed otherwise than for the "
-            "labeled questions of the calibration, and may not hold here. Label 30 to 200 of these rows, and "
-            "move the calibration to them (semcal calibrate LABELED --from DIR --out NEW)"
+            f"after {test.alarm_at:,} answers, the probabilities differ from those of the labeled questions, "
+            "and may not hold here. A sorted file, for example by topic, has the same effect: shuffle it to "
+            "check. For other questions, label 30 to 200 rows, and move the calibration to them (semcal "
+            "calibrate LABELED --from DIR --out NEW)"
         )
 
     @property

@@ -138,13 +138,13 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     from semcal.calibration.watch import find_shift
     from semcal.uncertainty import AskStep
 
-    if options.model is None:
-        info("ask: the embedded model, which knows a fictional world, answers; pass your model with --model")
-        options = replace(options, model=opt.ATLAS)
     if options.calibration is not None:
         options = opt.without_settings(options, *SETTINGS, *DISTRIBUTION, *COMPARED)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
     calibration = _calibration(options)
+    if options.model is None:
+        info("ask: the embedded model, which knows a fictional world, answers; pass your model with --model")
+        options = replace(options, model=opt.ATLAS)
     if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
         raise UsageError(
             "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
@@ -247,10 +247,15 @@ def _calibration(options: AskOptions) -> Calibration | None:
         if options.compare:
             raise UsageError("--compare and --calibration exclude each other; omit one")
         calibration = opt.open_calibration(options.calibration)
+        if options.model is None and calibration.provenance is None:
+            raise UsageError(
+                f"--model is missing: {options.calibration} was learned from stored samples. Pass the model "
+                "that sampled them"
+            )
         settings = options.given(*SETTINGS, *DISTRIBUTION)
         check_beside(calibration, {option_name(name): value for name, value in settings.items()})
         return calibration
-    if options.model != opt.ATLAS:
+    if options.model not in (None, opt.ATLAS):
         return None
     unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "answer")
     unlike.pop("abstain_below", None)

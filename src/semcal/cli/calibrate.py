@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -285,7 +285,7 @@ class LearningTask:
     equivalence: Equivalence
     grader: Grader | str
     model: Sampler | None = None
-    n_questions: int = 0  # questions to sample, counted again for signals
+    n_questions: int = 0  # questions to sample, counted again for signals, or to cluster
     work: UnfinishedWork | None = None
 
 
@@ -590,7 +590,7 @@ def _from_samples(
             added=None if addition is None else addition.labels,
         )
 
-    return LearningTask(learn, cluster.judge, grader)
+    return LearningTask(learn, cluster.judge, grader, n_questions=len(rows))
 
 
 def _from_scores(
@@ -646,7 +646,8 @@ def _moved(
         equivalence=judge if calibration.score is None else None,
         seed=options.seed or 0,
     )
-    return LearningTask(learn, judge, grader or "rules")
+    n_clustered = len(rows) if calibration.score is None else 0
+    return LearningTask(learn, judge, grader or "rules", n_questions=n_clustered)
 
 
 def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
@@ -671,9 +672,9 @@ def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], Scor
     rows = list(good_rows(checked(lines, check), bad))
     if not rows:
         raise InputError(
-            f"{options.file}: no row can be used, since stored samples need id, question, samples and "
-            "answers, and a score needs id, correct and score; pass --model to sample answers to labeled "
-            "questions"
+            f"{options.file}: no row can be used. Stored samples need the columns question, samples and "
+            "answers; a score needs --score NAME and the column correct; labeled questions need --model. "
+            f"{_name_columns(lines)}"
         )
     if score is None and options.equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
@@ -681,6 +682,13 @@ def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], Scor
             "must be clustered in the same way; pass the equivalence of the rows (exact, or the NLI model)"
         )
     return rows, score
+
+
+def _name_columns(lines: Iterable[Row | InputError]) -> str:
+    """Name the columns of the first row, and the option for other names."""
+    first = next((line for line in lines if isinstance(line, Row)), Row({}))
+    names = ", ".join(name for name in first if name != "id")[:200]
+    return f"The columns of the file are {names}: name others with --columns, such as --columns correct=NAME."
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
@@ -835,9 +843,11 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
         text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
         lines.append(paragraph(text, indent=" " * 9))
-    of_rows = calibration.provenance is None or not calibration.m
-    following = "measure ROWS" if of_rows else "ask QUESTION --model MODEL"
-    lines += ["", f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
+    following = "ask QUESTION --model MODEL"
+    if calibration.provenance is None or not calibration.m:
+        following = "cluster ROWS | semcal measure -" if calibration.m else "measure ROWS"
+    gap = [""] if lines[-1] else []
+    lines += [*gap, f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
     return "\n".join(lines)
 
 

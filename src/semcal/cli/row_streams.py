@@ -83,8 +83,8 @@ def open_rows(
 ) -> Iterator[Row | InputError]:
     """Read the rows of a command with these `fields`; rows that `check` rejects become errors.
 
-    With `tables`, CSV, TSV and Parquet files are read too: cells hold lists as JSON, and rows without an `id`
-    are numbered.
+    Rows without an `id` are numbered. With `tables`, CSV, TSV and Parquet files are read too; their cells
+    hold lists as JSON.
     """
     file = str(find_source(file))
     table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
@@ -96,24 +96,22 @@ def open_rows(
         source = read_rows(file)
     names = {name: COMMON_NAMES.get(name, ()) for name in fields}
     renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
-    rows = _rows(rename(source, renamed), numbered=table)
+    rows = _rows(rename(source, renamed), table=table)
     return _without_partial_likelihoods(checked(rows, check), label)
 
 
-def _rows(lines: Iterable[JsonLine | RowError], *, numbered: bool) -> Iterator[Row | InputError]:
-    """Yield lines of a file as rows; in tables, cells hold lists, and missing ids are numbered."""
+def _rows(lines: Iterable[JsonLine | RowError], *, table: bool) -> Iterator[Row | InputError]:
+    """Yield lines of a file as rows; missing ids are numbered, and cells of tables hold lists."""
     from semcal.inputs import listed_cells
 
     for number, line in enumerate(lines, 1):
         if isinstance(line, RowError):
             yield line
-        elif not numbered:
-            yield Row(line.data, line.line)
-        else:
-            try:
-                yield Row({"id": str(number), **listed_cells(line.data)}, line.line)
-            except InputError as error:
-                yield line.error(str(error))
+            continue
+        try:
+            yield Row({"id": str(number), **(listed_cells(line.data) if table else line.data)}, line.line)
+        except InputError as error:
+            yield line.error(str(error))
 
 
 def _note_of(label: str) -> Callable[[str], None]:

@@ -662,7 +662,7 @@ def _refuse_pickle(source: str) -> None:
     if source == "-":
         return
     if not path.is_file():
-        raise InputError(f"no such file: {path}")
+        raise InputError(f"{path}: the file does not exist. Check the path.")
     with path.open("rb") as handle:
         start = handle.read(2)
     pickled = _PICKLE_START.match(start) is not None

@@ -111,7 +111,7 @@ def read_source_rows(
     source = find_source(source)
     path, is_stream = Path(source), str(source) == "-"
     if not is_stream and not path.is_file():
-        raise InputError(f"no such file: {path}")
+        raise InputError(f"{path}: the file does not exist. Check the path.")
     form = check_name(format or ("jsonl" if is_stream else find_format(path)), FORMATS, what="format")
     if form == "jsonl":
         yield from read_rows(source)

@@ -167,7 +167,7 @@ class Service:
         watch: PromiseWatch | None = None,
         examples: Sequence[str] = (),
     ) -> None:
-        model, learnt = names or (uq.model.name, "calibration")
+        model, learned = names or (uq.model.name, "calibration")
         self.n_open = 0  # number of requests for answers without a reply
         tier = partial(Tier, queue=settings.queue, n_open=lambda: self.n_open)
         self.primary = tier(uq, model)
@@ -180,7 +180,7 @@ class Service:
         self.calibration, self.engine = self.primary.calibration, self.primary.engine
         self.schema: Schema | None = self.primary.coverage.schema  # if answers are documents
         self.settings, self.log, self.label_log, self.watch = settings, log, label_log or log, watch
-        self.models, self.examples = (model, f"{model}@{learnt}"), examples
+        self.models, self.examples = (model, f"{model}@{learned}"), examples
         self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
         self.labels = LabelTaker(log, self.label_log, watch, self.primary, self.metrics.labels)

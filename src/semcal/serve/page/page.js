@@ -393,8 +393,8 @@ async function start() {
   $("key").hidden = true;
   $("main").hidden = false;
   $("forget").hidden = !key;
-  const learnt = state.labelled.reduce((sum, group) => sum + group.n, 0);
-  $("facts").textContent = `${state.models[0]}, calibration ${state.calibration}${learnt ? `, learned from ${learnt} labeled questions` : ""}`;
+  const nLabels = state.labelled.reduce((sum, group) => sum + group.n, 0);
+  $("facts").textContent = `${state.models[0]}, calibration ${state.calibration}${nLabels ? `, learned from ${nLabels} labeled questions` : ""}`;
   $("passage").hidden = $("passage-text").disabled = !state.form;
   $("passage-text").required = Boolean(state.form);
   $("given").hidden = $("given-text").disabled = state.answer_kind !== "given";
@@ -409,7 +409,7 @@ async function start() {
       return el("li", {}, el("button", { type: "button", dir: "auto", onclick }, example));
     }),
   );
-  $("dial").hidden = !learnt;
+  $("dial").hidden = !nLabels;
   $("promise").textContent = state.thresholds.map((one) => sentence(one.sentence)).join(" ");
   $("reset").textContent = served() === null ? "Back to the server's decision" : `Back to the server's ${fixed(served())}`;
   busy(false);
