@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from semcal.calibration.calibrator import kept_apart, set_threshold
 from semcal.calibration.features import AnswerFeatures, candidates_for
+from semcal.calibration.thresholds import kept_apart, set_threshold
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.probability_maps import Labelled, choose_map, predict_out_of_fold
 from semcal.metrics.thresholds import likeliest_start

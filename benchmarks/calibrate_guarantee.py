@@ -46,9 +46,9 @@ from scipy.special import expit, ndtr
 from scipy.stats import binomtest
 
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import kept_apart, set_threshold, set_thresholds
 from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.calibration.production import LoggedReply, labels_for
+from semcal.calibration.thresholds import kept_apart, set_threshold, set_thresholds
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.probability_maps import choose_map, part_of
 from semcal.metrics.thresholds import likeliest_start

@@ -37,8 +37,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import NotRun, _receipts, data_folder, not_run
-from semcal.calibration.calibrator import set_thresholds
 from semcal.calibration.fields import calibrate_fields
+from semcal.calibration.thresholds import set_thresholds
 from semcal.errors import SemcalWarning
 from semcal.fields.rows import add_fields
 from semcal.fields.schema import Schema, parse_schema

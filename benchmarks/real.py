@@ -35,9 +35,10 @@ from benchmarks._damage import semcal
 from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import calibrate_rows, kept_apart, set_threshold
+from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.samples import measure_samples
+from semcal.calibration.thresholds import kept_apart, set_threshold
 from semcal.data.question import several
 from semcal.data.splits import question_ties
 from semcal.demo.paths import language_model_dir

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from semcal import metrics
-from semcal.calibration.calibrator import set_threshold, set_thresholds
+from semcal.calibration.thresholds import set_threshold, set_thresholds
 from semcal.errors import InputError
 from semcal.metrics import label_free_threshold, risk_controlled_threshold
 from semcal.metrics.thresholds import likeliest_start

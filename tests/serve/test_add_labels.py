@@ -23,9 +23,9 @@ import semcal
 from semcal import databases
 from semcal.calibration import production
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import set_thresholds
 from semcal.calibration.features import candidates_for, features_of
 from semcal.calibration.samples import measure_samples
+from semcal.calibration.thresholds import set_thresholds
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch

@@ -19,8 +19,9 @@ from scipy.stats import binomtest
 
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import calibrate, set_thresholds
+from semcal.calibration.calibrator import calibrate
 from semcal.calibration.features import candidates_for
+from semcal.calibration.thresholds import set_thresholds
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError
 from semcal.hub_names import CALIBRATION

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,14 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal import inputs, metrics
+from semcal import inputs
 from semcal.arrays import Floats
 from semcal.calibration.calibration import (
-    APART,
     Calibration,
     CalibrationConfig,
-    Threshold,
-    Uncertified,
     answering_temperatures,
     as_calibration,
     grade_answers,
@@ -74,10 +70,11 @@ from semcal.calibration.signals import (
     signals_named,
     signals_read,
 )
+from semcal.calibration.thresholds import kept_apart, with_thresholds
 from semcal.data.datasets import Questions, as_questions, name_of
 from semcal.data.question import Question, several
 from semcal.data.splits import question_ties
-from semcal.errors import FitError, InputError, QuestionError, UsageError, shown
+from semcal.errors import InputError, QuestionError, UsageError, shown
 from semcal.grading.grade import GRADERS, as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
 from semcal.inputs import (
@@ -94,7 +91,7 @@ from semcal.inputs import (
 )
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Groups
-from semcal.metrics.probability_maps import MOST, Labelled, ProbabilityMap, part_of
+from semcal.metrics.probability_maps import Labelled, ProbabilityMap, part_of
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import Equivalence, ExactMatch
@@ -127,8 +124,6 @@ if TYPE_CHECKING:
 #: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
 #: learned probability orders answers well enough to hold labels out for it.
 MOST_LABEL_FREE = 1000
-#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples.
-RISKS, TIMES, RESAMPLES = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20
 #: The advice for one sample of each question.
 OF_ONE_DRAW = (
     "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
@@ -392,7 +387,7 @@ class Calibrator:
         moved, labels = move_calibration(calibration, measured, grader, seed=seed, data=origin)
         if not self.config.risks:
             return moved
-        return _with_thresholds(
+        return with_thresholds(
             replace(moved, ordering=labels.ordering),
             *(labels.order, labels.correct, self.config),
             groups=labels.groups,
@@ -679,7 +674,7 @@ def calibrate_rows(
     used = split.testing & graded.has_answer
     values = part_of(features.values, used)
     scores = learned.map.scores(values)
-    return _with_thresholds(
+    return with_thresholds(
         replace(calibration, ordering=ordering),
         *(order_by(ordering, values) if ordering else scores, graded.correct[place][used], config),
         groups=None if split.groups is None else split.groups[used],
@@ -829,33 +824,6 @@ def _samples_of_each(rows: RowsAt) -> int:
     return m
 
 
-def _with_thresholds(
-    calibration: Calibration,
-    order: Floats,
-    correct: Floats,
-    config: CalibrationConfig,
-    *,
-    n_tested: int,
-    **options: Any,
-) -> Calibration:
-    """Return the calibration with thresholds of `set_thresholds`, whose `options` these are."""
-    is_fast = len(correct) <= MOST  # resamples of more labels take minutes, and add nothing
-    found = set_thresholds(order, correct, config.risks, config.delta, explain=is_fast, **options)
-    thresholds = tuple(
-        threshold
-        if threshold.test == "betting"
-        else replace(
-            threshold,
-            n=n_tested,
-            questions_needed=threshold.questions_needed
-            and -(-threshold.questions_needed * n_tested // threshold.n),
-        )
-        for threshold in found
-    )
-    several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
-
-
 def calibrate_scores(
     rows: Sequence[Row], score: ScoreColumn, config: CalibrationConfig | None = None, *, seed: int = 0
 ) -> Calibration:
@@ -915,133 +883,6 @@ def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, 
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
     read = any(name.endswith(f" at T={temperature:g}") for name in chosen.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
-
-
-def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
-    """Return the mask of held-out questions: two in five of n, in whole groups; FitError if impossible."""
-    label = np.arange(n) if groups is None else groups
-    sizes = np.bincount(label)
-    if sizes.max() > max(1, APART * n):
-        raise FitError(
-            f"risk: {sizes.max()} of {n} labeled questions share a passage or group, and a threshold needs "
-            "two in five questions of other groups. Label questions of more groups, or leave the risk out"
-        )
-    room, held_out = APART * n, []
-    for group in np.random.default_rng([seed, 2]).permutation(len(sizes)):
-        if sizes[group] <= room:
-            held_out.append(group)
-            room -= sizes[group]
-    return np.isin(label, held_out)
-
-
-def set_threshold(
-    scores: Floats, correct: Floats, risk: float, delta: float, *, groups: Groups | None = None, seed: int = 0
-) -> Threshold:
-    """Return the smallest threshold for which N labeled questions, which chose no score, show the risk."""
-    test = metrics.label_free_threshold(
-        scores, correct, risk_limit=risk, delta=delta, groups=groups, seed=seed
-    )
-    bound = None if np.isnan(test.upper_bound) else test.upper_bound
-    counts = test.questions, test.answered, test.errors
-    needed = test.questions_needed, test.least_risk
-    return Threshold(test.threshold, risk, delta, *counts, bound, *needed, groups=test.groups, test=test.test)
-
-
-def with_outlook(
-    threshold: Threshold,
-    scores: Floats,
-    correct: Floats,
-    level: float,
-    *,
-    groups: Groups | None = None,
-    seed: int = 0,
-) -> Threshold:
-    """Add what can be certified to a risk without a threshold, from N labeled questions tested at `level`.
-
-    With an error rate μ, the correct answers and as many wrong ones as the risk r allows are at most
-    (1 − μ) / (1 − r) of the questions. The number of questions that is needed is found by resampling.
-    """
-    if threshold.threshold is not None:
-        return threshold
-    risk, every, n = threshold.risk_limit, np.arange(len(correct)), len(correct)
-    of_group = every if groups is None else np.unique(groups, return_inverse=True)[1]
-    members = np.split(np.argsort(of_group, kind="stable"), np.cumsum(np.bincount(of_group))[:-1])
-    rng = np.random.default_rng([seed, 7])
-
-    def shows(risk: float, drawn: Sequence[NDArray[np.intp]]) -> bool:
-        at = np.concatenate(drawn)
-        names = None if groups is None else np.repeat(np.arange(len(drawn)), list(map(len, drawn)))
-        test = metrics.label_free_threshold(
-            scores[at], correct[at], risk_limit=risk, delta=level, groups=names, seed=seed
-        )
-        return test.threshold is not None
-
-    def is_likely(times: float) -> bool:
-        size = round(times * len(members))
-        return (
-            2
-            * sum(
-                shows(risk, [members[i] for i in rng.integers(len(members), size=size)])
-                for _ in range(RESAMPLES)
-            )
-            > RESAMPLES
-        )
-
-    times = next((times for times in TIMES if is_likely(times)), None)
-    order = np.argsort(-scores, kind="stable")
-    wrong = np.cumsum(1 - correct[order])
-    is_last = np.append(np.diff(scores[order]) != 0, True) & np.isfinite(scores[order])
-    kept = np.flatnonzero(is_last & (wrong <= risk * np.arange(1, n + 1)))[-1:].tolist()
-    return replace(
-        threshold,
-        questions_needed=None if times is None else math.ceil(times * len(members)),
-        least_risk=next((r for r in RISKS if r > risk and shows(r, members)), None),
-        refused=max(0.0, float((1 - correct.mean() - risk) / (1 - risk))),
-        kept=Uncertified(float(scores[order[kept[0]]]), kept[0] + 1, int(wrong[kept[0]])) if kept else None,
-    )
-
-
-def set_thresholds(
-    scores: Floats,
-    correct: Floats,
-    risks: Sequence[float],
-    delta: float,
-    *,
-    groups: Groups | None = None,
-    seed: int = 0,
-    n_orderings: int = 1,
-    shown: Floats | None = None,
-    explain: bool = True,
-) -> tuple[Threshold, ...]:
-    """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
-
-    Each of k risks is tested at `delta` / k, divided by the number of orderings from which labels chose. If a
-    smaller risk holds from a lower threshold, the larger risk takes this threshold as well, so that no
-    threshold exceeds a stricter one. If other values are `shown` (N,), the tested thresholds are
-    `threshold_score`, and `threshold` is the smallest shown value of a given answer. `explain` adds what can
-    be certified to a risk without a threshold.
-    """
-    level = delta / len(risks)
-    thresholds: list[Threshold] = []
-    for risk in risks:
-        found = set_threshold(scores, correct, risk, level / n_orderings, groups=groups, seed=seed)
-        stricter = thresholds[-1] if thresholds else found
-        held = [one.threshold for one in (found, stricter) if one.threshold is not None]
-        if held and found.threshold != min(held):
-            found = replace(stricter, risk_limit=risk)
-        if explain:
-            found = with_outlook(found, scores, correct, level / n_orderings, groups=groups, seed=seed)
-        thresholds.append(replace(found, delta=level))
-    return tuple(
-        one
-        if shown is None or one.threshold is None
-        else replace(
-            one,
-            threshold_score=one.threshold,
-            threshold=float(shown[scores >= one.threshold].min()),
-        )
-        for one in thresholds
-    )
 
 
 def _further(

@@ -19,8 +19,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from semcal import inputs, metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import ID_LETTERS, LabeledAnswers, Threshold
-from semcal.calibration.calibrator import kept_apart, open_book_of, set_thresholds
+from semcal.calibration.calibrator import open_book_of
 from semcal.calibration.features import MOST_LACKING
+from semcal.calibration.thresholds import kept_apart, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
 from semcal.fields.documents import without_values

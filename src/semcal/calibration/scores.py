@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
-from semcal.calibration.calibrator import kept_apart, set_thresholds
 from semcal.calibration.features import ISOTONIC, ScoreColumn, order_by
+from semcal.calibration.thresholds import kept_apart, set_thresholds
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
 from semcal.metrics.probability_maps import (
