@@ -288,7 +288,7 @@ def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_
 
 
 def _apart(rows: list[dict[str, Any]]) -> set[int]:
-    from semcal.calibration.calibrator import kept_apart
+    from semcal.calibration.thresholds import kept_apart
 
     return set(np.flatnonzero(kept_apart(len(rows), None, 0)).tolist())
 
@@ -308,7 +308,7 @@ def test_below_the_threshold_it_abstains() -> None:
 
 
 def test_questions_of_one_passage_or_asked_twice_are_kept_apart_together() -> None:
-    from semcal.calibration.calibrator import kept_apart
+    from semcal.calibration.thresholds import kept_apart
 
     groups = np.repeat(np.arange(30), 5)
     apart = kept_apart(150, groups, 0)
