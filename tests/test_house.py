@@ -10,10 +10,12 @@ import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import semcal
+from semcal.cli.app import COMMANDS
 from tools.house import above_limits, counts, read_limits
 
 PACKAGE = Path(semcal.__file__).parent
@@ -55,6 +57,14 @@ def test_importing_the_package_is_silent() -> None:
 def test_help_loads_neither_torch_nor_transformers() -> None:
     statement = "from semcal.cli.app import app\ntry: app(['--help'])\nexcept SystemExit: pass"
     assert loaded_by(statement) == set()
+
+
+def test_the_list_of_commands_has_first_lines_and_loads_no_numpy() -> None:
+    command = [sys.executable, "-X", "importtime", "-c", "from semcal.cli.app import app; app(['--help'])"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    commands = [resolve_name(f"semcal.cli.{function}") for function, _ in COMMANDS.values()]
+    assert [one for one in commands if one.__doc__.splitlines()[0][:45] not in done.stdout] == []
+    assert "numpy" not in done.stderr
 
 
 def test_commands_of_rows_that_need_no_model_load_no_part_of_scipy(tmp_path: Path) -> None:

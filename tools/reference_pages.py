@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import typer
@@ -177,7 +178,7 @@ def _settings(command: str) -> list[str]:
     from semcal.cli.config_file import PLUGINS, FileSetting, keys_by_option
     from semcal.cli.options import parameters_of
 
-    (function,) = (one for name, one, _ in COMMANDS if name == command)
+    function = resolve_name(f"semcal.cli.{COMMANDS[command][0]}")
     found = (o for o, one in parameters_of(function).items() if isinstance(one.default, FileSetting))
     return [place for option in found if (place := keys_by_option()[option]) != PLUGINS]
 
@@ -212,7 +213,8 @@ def _key(section: str, key: str) -> str:
     from semcal.registry import option_name
 
     option = option_of(section, key)
-    parameters = {name: parameters_of(command).get(option) for name, command, _ in COMMANDS}
+    functions = {name: resolve_name(f"semcal.cli.{address}") for name, (address, _) in COMMANDS.items()}
+    parameters = {name: parameters_of(command).get(option) for name, command in functions.items()}
     readers = {
         name: one.default
         for name, one in parameters.items()

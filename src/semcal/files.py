@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 JsonObject: TypeAlias = dict[str, Any]
+Json: TypeAlias = Mapping[str, Any]
 """An object of a file."""
 
 PART, LOCK = ".semcal.part", ".semcal.lock"
@@ -507,21 +508,20 @@ _json_text = partial(json.dumps, ensure_ascii=False, allow_nan=False)
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _indented(value: Any, *, indent: int, default: Callable[[Any], Any], margin: str = "\n") -> str:
+def _indented(value: Any, *, indent: int, default: Callable[[Any], Any]) -> str:
     """Return `json.dumps` with an indent; lists of numbers and texts are left to its compiled part."""
     value = value if isinstance(value, (*_PLAIN, dict, list, tuple)) else default(value)
-    inside = margin + " " * indent
-    write = partial(_indented, indent=indent, default=default, margin=inside)
     if isinstance(value, _PLAIN) or not value:
         return _json_text(value)
+    write = partial(_indented, indent=indent, default=default)
+    start, end = "{}" if isinstance(value, dict) else "[]"
     if isinstance(value, dict):
-        members = [f"{_json_text({key: 0})[1:-2]}{write(item)}" for key, item in value.items()]
-        return f"{{{inside}{(',' + inside).join(members)}{margin}}}"
-    if {*map(type, value)} <= {*_PLAIN}:
-        items = _json_text(value, separators=("," + inside, ": "))[1:-1]
+        inner = ",\n".join(f"{_json_text({key: 0})[1:-2]}{write(item)}" for key, item in value.items())
+    elif {*map(type, value)} <= {*_PLAIN}:
+        inner = _json_text(value, separators=(",\n", ": "))[1:-1]
     else:
-        items = ("," + inside).join(map(write, value))
-    return f"[{inside}{items}{margin}]"
+        inner = ",\n".join(map(write, value))
+    return f"{start}\n{inner}".replace("\n", "\n" + " " * indent) + f"\n{end}"
 
 
 def _written(value: Any, write: Callable[..., str]) -> str:
@@ -607,18 +607,6 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path} is a damaged gzip file ({error}). Get it again.") from error
 
 
-def _parse(number: int, raw: bytes) -> JsonLine | RowError:
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
-    try:
-        value, odd = parse(text)
-    except InputError as error:
-        return RowError(number, f"{error}; every line must hold one JSON object")
-    return row_of(number, value, odd=odd)
-
-
 def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
 
@@ -635,8 +623,17 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
             if number == 1:
                 check_start(raw, source)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
-            if raw.strip():
-                yield _parse(number, raw)
+            if not raw.strip():
+                continue
+            try:
+                value, odd = parse(raw.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                reason = f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8"
+                yield RowError(number, reason)
+            except InputError as error:
+                yield RowError(number, f"{error}; every line must hold one JSON object")
+            else:
+                yield row_of(number, value, odd=odd)
 
 
 def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:

@@ -315,8 +315,8 @@ def listed_cells(json: Json) -> JsonObject:
         cells["answers"] = list(references_of(json["answers"]))
     if cells and (reason := fault(cells)):
         raise InputError(reason)
-    listed = {**json, **cells}
-    return {key: value for key, value in listed.items() if value or key not in ("answers", "clusters")}
+    emptied = ("answers", "clusters")
+    return {key: value for key, value in {**json, **cells}.items() if value or key not in emptied}
 
 
 # ---- Configuration objects from the keywords of public functions -------------------------------------------

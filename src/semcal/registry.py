@@ -6,7 +6,6 @@ import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -81,6 +80,8 @@ def load_plugins(names: Iterable[str] = ()) -> None:
 
     A named module may be in the working directory. UsageError if a module cannot be imported.
     """
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=ENTRY_POINTS):
         _import_plugin(entry.module, f"the entry point {entry.name!r} of {ENTRY_POINTS}")
     if (names := list(names)) and str(Path.cwd()) not in sys.path:

@@ -26,12 +26,10 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from semcal.data.question import Question, Ties, Turn, group_of, reference_text, ties_of, turns_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
+from semcal.files import Json as Json
 from semcal.files import JsonObject, parse_float
 from semcal.measures.formulas import ABOVE_ZERO
 from semcal.registry import check_name
-
-Json: TypeAlias = Mapping[str, Any]
-"""An object of a file."""
 
 AnswerKind: TypeAlias = Literal["modal", "greedy", "given"]
 """The answer is the most frequent meaning of the samples, the model's at T = 0, or the row's own."""
@@ -64,18 +62,8 @@ PER_SAMPLE = (
 NO_ANSWER = "no answer"
 #: Keys of samples that sampling does not replace.
 OF_DRAWS = (
-    *(
-        "temperatures",
-        "clusters",
-        "normal_forms",
-        SIGNALS_KEY,
-        "token_scores",
-        "token_counts",
-        "answer_format",
-        "refusals",
-        "prompt_variants",
-    ),
-    *(*STATED["greedy"], *STATED["given"][2:]),
+    *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores", "token_counts"),
+    *("answer_format", "refusals", "prompt_variants", *STATED["greedy"], *STATED["given"][2:]),
 )
 
 TokenScores: TypeAlias = list[float]

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from semcal.errors import StoreError, UsageError
-from semcal.files import JsonObject, canonical, dumps, remove_leftovers, write_rows, writing
-from semcal.rows import Json
+from semcal.files import Json, JsonObject, canonical, dumps, remove_leftovers, write_rows, writing
 
 #: The file with the settings of unfinished work, and the folder of its finished blocks.
 SETTINGS, FINISHED = "settings.json", "blocks"

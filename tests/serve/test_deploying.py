@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from shutil import which
 from typing import Any
 
@@ -105,7 +106,7 @@ def parsed(command: Sequence[str]) -> dict[str, Any]:
     program, name, *arguments = command
     assert program == "semcal"
     options = group.commands[name].make_context(name, arguments).params
-    function = next(one for known, one, _ in COMMANDS if known == name)
+    function = resolve_name(f"semcal.cli.{COMMANDS[name][0]}")
     given = {option for option, value in options.items() if value not in (None, False)}
     return opt.with_settings(name, function, options, options["config"] or (), given)
 

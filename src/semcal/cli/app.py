@@ -1,6 +1,6 @@
 """The commands of `semcal`, with exit codes 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
 
-Command modules import heavy libraries inside their functions, so that `semcal --help` is fast.
+The module of a command is imported when the command is used, so that `semcal --help` is fast.
 """
 
 from __future__ import annotations
@@ -12,58 +12,48 @@ import os
 import signal
 import sys
 import warnings
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
+from pkgutil import get_data, resolve_name
 from types import FrameType
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from semcal.cli import (
-    ask,
-    calibrate,
-    console,
-    demo,
-    fit,
-    grid_commands,
-    monitor,
-    row_commands,
-    serve_command,
-    server_commands,
-)
-from semcal.cli import options as opt
+from semcal.cli import console
 from semcal.cli.config_file import panel_of, plugins_of
-from semcal.cli.console import Output, flush, info, kept_message, output_file, reserved, show, warn
+from semcal.cli.console import Output, flush, info, kept_message, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
 from semcal.registry import load_plugins
 
 Command = Callable[..., int]
-#: Name, function and output of each command, in the order of `semcal --help`. The parameters of the output
-#: function are names of options.
-COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
-    ("demo", demo.command, demo.output_of),
-    ("ask", ask.command, output_file),
-    ("calibrate", calibrate.command, calibrate.output_of),
-    ("fit", fit.command, fit.output_of),
-    ("run", grid_commands.run, grid_commands.run_output),
-    ("status", grid_commands.status, output_file),
-    ("sample", row_commands.sample, row_commands.sample_output),
-    ("import", row_commands.import_rows, output_file),
-    ("cluster", row_commands.cluster, output_file),
-    ("measure", row_commands.measure, output_file),
-    ("grade", row_commands.grade, output_file),
-    ("metrics", row_commands.metrics, output_file),
-    ("report", grid_commands.report, grid_commands.report_output),
-    ("export", server_commands.export, output_file),
-    ("probe", server_commands.probe, output_file),
-    ("serve", serve_command.command, output_file),
-    ("monitor", monitor.command, output_file),
-    ("labels", monitor.labels, output_file),
-    ("env", server_commands.env, output_file),
-)
+#: Function and output of each command, in the order of `semcal --help`. The parameters of the output function
+#: are names of options. The modules are imported on use.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": ("demo:command", "demo:output_of"),
+    "ask": ("ask:command", "console:output_file"),
+    "calibrate": ("calibrate:command", "calibrate:output_of"),
+    "fit": ("fit:command", "fit:output_of"),
+    "run": ("grid_commands:run", "grid_commands:run_output"),
+    "status": ("grid_commands:status", "console:output_file"),
+    "sample": ("row_commands:sample", "row_commands:sample_output"),
+    "import": ("row_commands:import_rows", "console:output_file"),
+    "cluster": ("row_commands:cluster", "console:output_file"),
+    "measure": ("row_commands:measure", "console:output_file"),
+    "grade": ("row_commands:grade", "console:output_file"),
+    "metrics": ("row_commands:metrics", "console:output_file"),
+    "report": ("grid_commands:report", "grid_commands:report_output"),
+    "export": ("server_commands:export", "console:output_file"),
+    "probe": ("server_commands:probe", "console:output_file"),
+    "serve": ("serve_command:command", "console:output_file"),
+    "monitor": ("monitor:command", "console:output_file"),
+    "labels": ("monitor:labels", "console:output_file"),
+    "env": ("server_commands:env", "console:output_file"),
+}
 #: The remedy for an error of the operating system.
 _ADVICE = {
     errno.ENOSPC: "; free some space, and run the same command again",
@@ -104,7 +94,36 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+class _Commands(UserDict[str, Any]):
+    """The commands by name; each is made when it is asked for, as the only one of a program."""
+
+    def __getitem__(self, name: str) -> Any:
+        command, output_of = (resolve_name(f"semcal.cli.{address}") for address in self.data[name])
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(name=name, cls=_Command)(_guarded(name, command, output_of))
+        return typer.main.get_command(alone)
+
+
+class _Group(TyperGroup):
+    """All commands; the list of `--help` imports none of them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the names with the first lines of the docstrings, which are read from the source."""
+        self.commands = {}
+        for name, (address, _) in COMMANDS.items():
+            module, _, function = address.partition(":")
+            source = (get_data("semcal.cli", f"{module}.py") or b"").decode()
+            text = source.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0]
+            self.commands[name] = TyperCommand(name, help=text)
+        super().format_commands(ctx, formatter)
+
+
 app = typer.Typer(
+    cls=_Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -134,6 +153,8 @@ class Terminated(KeyboardInterrupt):
 
 def _guarded(name: str, command: Command, output_of: Callable[..., Output | None]) -> Callable[..., None]:
     """Wrap a command, so that its result or its error becomes an exit code."""
+    from semcal.cli import options as opt
+
     options_of_output = inspect.signature(output_of).parameters
 
     @wraps(command)
@@ -256,22 +277,13 @@ def _as_text(name: str, value: Any) -> Any:
 def _nothing_kept(output: Output | None, options: Mapping[str, Any]) -> str:
     if output is None:
         return "nothing is kept except the printed results"
-    if output.path.is_file() and not options.get(
-        "overwrite"
-    ):  # the file appears whole, and did not exist before
+    if output.path.is_file() and not options.get("overwrite"):  # the file appears whole, and is new
         return f"{output.path} was written"
     return f"nothing is kept, and {output.path} was not written"
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-    *,
-    printed: set[str],
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, printed: set[str]
 ) -> None:
     """Print each warning of semcal once, in one line, and other warnings as Python does; none with -q."""
     if issubclass(category, SemcalWarning):
@@ -279,8 +291,4 @@ def _show_warning(
             printed.add(str(message))
             info(f"warning: {message}")
     else:
-        info(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
-
-
-for _name, _command, _output_of in COMMANDS:
-    app.command(name=_name, cls=_Command)(_guarded(_name, _command, _output_of))
+        info(warnings.formatwarning(message, category, filename, lineno).rstrip())

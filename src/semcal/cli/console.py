@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
-from semcal.files import LOCK, file_lock, is_stream, own_files
+from semcal.files import LOCK, Json, file_lock, is_stream, own_files
 from semcal.progress import bar, line_clock, note_block, note_resumed, note_work
-from semcal.rows import Json
 from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.text import aligned, width_of
 

@@ -547,8 +547,7 @@ def rename(rows: Iterable[JsonLine | RowError], columns: Mapping[str, str]) -> I
     """Rename the columns of rows to ours, in place; a column of the same name is dropped."""
     names = {theirs: ours for ours, theirs in columns.items() if ours != theirs}
     for row in rows:
-        if names and isinstance(row, JsonLine) and not names.keys().isdisjoint(row.data):
-            present = {key: names[key] for key in row.data if key in names}
+        if names and isinstance(row, JsonLine) and (present := {k: names[k] for k in row.data if k in names}):
             replaced = present.values() - present.keys()
             cells = {present.get(key, key): value for key, value in row.data.items() if key not in replaced}
             row = JsonLine(row.line, cells)

@@ -21,8 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from rapidfuzz.fuzz import ratio
-
 from semcal.data.question import (
     Question,
     RowData,
@@ -107,6 +105,8 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
     >>> near_duplicates({"train": train, "test": test})
     (('1', '3'),)
     """
+    from rapidfuzz.fuzz import ratio
+
     entries: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
     pairs: dict[tuple[str, str], None] = {}
     for number, questions in enumerate(parts.values()):

@@ -109,8 +109,7 @@ def _log_loss(
 ) -> tuple[float, Floats, Floats]:
     """Penalized log loss of scores (N,), its gradient, and its expected curvature.
 
-    `slopes` (N, F) are the derivatives of the scores by the parameters (F,), and `weights` (F,) those of half
-    the squares of the parameters.
+    `slopes` (N, F) are the derivatives of the scores by the parameters (F,); `weights` are (F,).
     """
     e = np.exp(-np.abs(score))  # for log(1 + exp(score)) and for expit(score)
     q = np.where(score < 0, e, 1.0) / (1 + e)
@@ -124,8 +123,7 @@ def _least(
 ) -> Floats:
     """Minimize a loss within bounds, given its gradient and a positive curvature.
 
-    Projected Newton steps (Bertsekas 1982, doi:10.1137/0320018) are halved until the loss falls. L-BFGS-B
-    takes ten times as long, and 0.4 s to import.
+    Projected Newton steps (Bertsekas 1982, doi:10.1137/0320018) are halved until the loss falls.
     """
     value, gradient, curvature = loss(theta)
     for _ in range(STEPS):
