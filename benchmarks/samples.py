@@ -7,7 +7,7 @@ number of samples), `thresholds`, or `moved`; all by default. `benchmarks/_sampl
 `_sample_thresholds.py` say how the tables without a paragraph here are made.
 
 `limits`: the map is learned from all questions, and 250 labels set its intercept alone. The ACE on the other
-questions is then the error of the accuracy that these labels show, and noise.
+questions then contains noise, the error of the accuracy that these labels show, and the misfit of the map.
 
 `moved`: the calibration is learned from all questions of one set. Random questions of another set are
 labeled, and its other questions measure the probabilities that are not moved, moved (`Calibrator.move`) and

@@ -3,11 +3,11 @@
     semcal calibrate QUESTIONS --model MODEL --few-shot FILE --config sampling.temperatures=1 --out DIR
     python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--signal NAME...]
 
-The samples are those of DIR/samples.jsonl, or the first two of them. The model judges its answers for each
-number of samples, by all signals or the named ones; finished blocks stay in --keep. Gain and AUROC of the
-calibrated probability are out of fold, with all requested features independent of cross-validation; 95%
-intervals of the difference to no signal are bootstrapped over questions. "chosen" is the automatic choice of
-`semcal calibrate`.
+The samples are those of DIR/samples.jsonl, or of a file of `semcal sample` (--samples), or the first two of
+them. The model judges its answers for each number of samples, by all signals or the named ones; finished
+blocks stay in --keep. Gain and AUROC of the calibrated probability are out of fold, with all requested
+features independent of cross-validation; 95% intervals of the difference to no signal are bootstrapped over
+questions. "chosen" is the automatic choice of `semcal calibrate`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from semcal.inputs import as_equivalence
 from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
 from semcal.models.clustering import ClusterConfig
 from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
 from semcal.rows import QUESTION_PROBE, Row
 from semcal.store import Store
 
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--model", help="model of the samples, which judges its answers")
     parser.add_argument("--dtype", help="number format of a local model, such as bfloat16")
     parser.add_argument("--calibration", type=Path, help="folder with samples.jsonl")
+    parser.add_argument("--samples", type=Path, help="in place of it: samples with the default prompt")
     parser.add_argument("--keep", type=Path, default=Path("runs/bench-signals"), help="finished blocks")
     parser.add_argument(
         "--draws", type=int, nargs="+", default=NUMBERS, help="numbers of samples; 10 and 2 by default"
@@ -134,12 +136,13 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--signal", nargs="+", choices=SIGNALS, default=[*SIGNALS], help="all by default")
     options = parser.parse_args(arguments)
     names = options.signal
-    if not (options.model and options.calibration):
-        raise NotRun("--model and --calibration")
+    if not (options.model and (options.calibration or options.samples)):
+        raise NotRun("--model and --calibration or --samples")
     warnings.simplefilter("ignore", SemcalWarning)
     model, equivalence = load_model(options.model, dtype=options.dtype), as_equivalence(None)
-    asking = Calibration.from_pretrained(options.calibration).prompt
-    lines = (options.calibration / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    folder = options.calibration
+    asking = PromptConfig() if folder is None else Calibration.from_pretrained(folder).prompt
+    lines = (options.samples or folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     draws = [Row(json.loads(line)) for line in lines]
     print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")
     for m in options.draws:

@@ -54,9 +54,8 @@ RECALIBRATOR, SAMPLES = "recalibrator", "samples.jsonl"
 CALIBRATED = "Calibrated"
 #: The fields of a row with one entry per sample.
 PER_SAMPLE = (
-    *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
+    *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores", "token_counts"),
     *("generations", "token_ids", "token_log_probs", "token_texts", "refusals", "prompt_variants"),
-    "token_counts",
 )
 #: Text for a sample or a question without an answer.
 NO_ANSWER = "no answer"

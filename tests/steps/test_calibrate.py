@@ -398,16 +398,8 @@ def test_without_likelihoods_only_what_can_be_counted_is_a_feature() -> None:
 
 
 def test_the_number_of_tokens_of_the_likeliest_sample_of_the_answer_is_a_feature() -> None:
-    row = {
-        "id": "1",
-        "question": "Who?",
-        "answers": ["a"],
-        "samples": ["a", "b", "a"],
-        "log_likelihoods": [-2.0, -0.5, -1.0],
-        "token_counts": [3, 2, 8],
-    }
-    unknown = {**row, "id": "2", "token_counts": [3, 2, None]}
-    found = features_of({None: measured([row, unknown])})
+    row = {**samples(1, m=3)[0], "samples": ["a", "b", "a"], "log_likelihoods": [-2.0, -0.5, -1.0]}
+    found = features_of({None: measured([{**row, "token_counts": [3, 2, count]} for count in (8, None)])})
     assert found.values["token-count"] == pytest.approx([np.log(8), np.nan], nan_ok=True)
     assert "token-count" in found.falling
     for wrong in (0, 2.5, True):

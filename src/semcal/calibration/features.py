@@ -78,10 +78,11 @@ class AnsweredRow:
         return None if scores is None or place is None else scores[place]
 
     @property
-    def token_count(self) -> int | None:
-        """The number of tokens of the likeliest sample that means the answer; None if it is unknown."""
+    def log_tokens(self) -> float | None:
+        """The logarithm of the number of tokens of the likeliest sample that means the answer."""
         counts, place = self.row.token_counts, self.likeliest_draw
-        return None if counts is None or place is None else counts[place]
+        count = None if counts is None or place is None else counts[place]
+        return None if count is None else math.log(count)
 
     @property
     def rivals(self) -> list[int]:
@@ -135,14 +136,7 @@ FEATURES.register(
 FEATURES.register(
     Feature("likelihood", lambda it: None if (u := it.log_likelihood) is None else max(LEAST, u))
 )
-FEATURES.register(
-    Feature(
-        "token-count",
-        lambda it: None if it.token_count is None else math.log(it.token_count),
-        falling=True,
-        kinds=("modal",),
-    )
-)
+FEATURES.register(Feature("token-count", lambda it: it.log_tokens, falling=True, kinds=("modal",)))
 FEATURES.register(
     Feature(
         "rival",

@@ -492,7 +492,8 @@ def choose_map(
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
     use_none = rarer >= none.fewest
     best = _best(scores, groups, use_none=use_none)
-    kept = _weights(best, [one for one in scores if use_none or one.candidate != none], len(correct))
+    left_out = {"constant"} if use_none else {"constant", "none"}  # a constant draws all to the accuracy
+    kept = _weights(best, [one for one in scores if one.candidate.kind not in left_out], len(correct))
     others = [candidate for candidate in kept if candidate != best]
     averaged = replace(
         _supported(best, features, correct),
@@ -508,13 +509,7 @@ def _weights(best: MapCandidate, scores: Sequence[MapScore], n: int) -> dict[Map
     # an average uses no features that cost samples, signals or columns, unless the best map does
     lowest = [score.candidate for score in scores if not score.candidate.tier]
     known = {name for candidate in (best, *lowest) for name in candidate.features}
-    rivals = [
-        score
-        for score in scores
-        if score.candidate.kind != "constant"  # it would draw all probabilities to the accuracy
-        and score.candidate.tier <= best.tier
-        and known.issuperset(score.candidate.features)
-    ]
+    rivals = [it for it in scores if it.candidate.tier <= best.tier and known >= {*it.candidate.features}]
     gains = np.array([score.gain for score in rivals])
     weights = np.exp(n * (gains - gains.max()) / 2)
     kept = {
