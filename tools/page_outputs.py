@@ -6,7 +6,7 @@
 Every block of language `console` holds commands, which begin with `$ `, and their output on a terminal of 80
 columns. The commands of all pages run in one empty folder, each command once. So they name only the questions
 of the package (`real`, `atlas`) and files that commands of their page have written. A last line `…` stands
-for the rest of an output.
+for the rest of an output. The last digits of numbers differ between processors, so four decimals are shown.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 COLUMNS = 80
 CUT = "…"
 BLOCK = re.compile(r"^```console\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+LONG_NUMBER = re.compile(r"\d+\.\d{7,}")
 #: A command, whose lines end in a backslash except the last, and the rest.
 COMMAND = re.compile(r"((?:[^\n]*\\\n)*[^\n]*\n)(.*)", flags=re.DOTALL)
 
@@ -74,7 +75,8 @@ class Terminal:
             if process.wait() not in (0, 1):  # 1: `semcal monitor` has an alarm
                 errors.seek(0)
                 raise RuntimeError(f"{command}\n{errors.read().decode()}")
-        return "\n".join(line.rstrip() for line in text.replace("\r\n", "\n").splitlines()).strip("\n")
+        text = LONG_NUMBER.sub(lambda found: f"{float(found[0]):.4f}", text.replace("\r\n", "\n"))
+        return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
 
 def _until_closed(reader: int) -> Iterator[bytes]:

@@ -1,5 +1,8 @@
 """Calibrated semantic uncertainty for question answering with language models.
 
+Learn a calibration with `calibrate` (a model), `score(rows).calibrate` (stored samples), `ScoreCalibrator`
+(scores) or `calibrate_fields` (documents). Apply it with `ask_many`, `check` and `score`.
+
 >>> import semcal
 >>> semcal.confidence([[[0, 1], [2]]], [[-0.7, -0.7, -2.3]], measure="E-SC").probabilities.round(3)
 array([0.667, 0.333])

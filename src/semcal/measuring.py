@@ -254,10 +254,7 @@ def _named(row: Row) -> Row:
 
 
 def _with_form(row: Row, texts: Sequence[str]) -> list[float]:
-    """Return one more than the number of texts with a normal form of each cluster, to settle ties.
-
-    The cluster of samples without an answer has 0, so that it wins no tie.
-    """
+    """Return one more than the number of texts with a normal form of each cluster; 0 without an answer."""
     count, counts = Counter(map(normal_form, texts)), []
     for cluster in row.clusters:
         forms = {normal_form(row.samples[i] or "") for i in cluster} if texts else ()
@@ -345,11 +342,8 @@ def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
 
 
 def _of_own_answer(row: Row) -> Row:
-    """Return the row with `answer_correct`, if only the verdict of people (`correct`) states it.
-
-    If the answer does not come from the samples, each measure's confidence is the share of its meaning. A row
-    without `confidence` has a calibrated score, and no measures.
-    """
+    """Return the row with `answer_correct`, if only the verdict of people (`correct`) states it."""
+    # A row without `confidence` has a calibrated score, and no measures.
     if row.has("probability") and not row.has("confidence"):
         own = {"correct": {}, "answer_correct": row.json.get("answer_correct", row.verdict)}
         return row.set(confidence={}, **own if row.has("correct") else {})

@@ -378,15 +378,18 @@ def ask_many(
     Parameters
     ----------
     model : Sampler, str or Path
-        A model of `semcal.load_model`, or an argument of `load_model`, such as "atlas", the small model of
-        the package.
+        A model of `semcal.load_model` or an argument of it, such as "atlas", the small model of the package.
     questions : list of str, file, DataFrame, dicts or Questions
         Columns: `question`; optionally `id`, `context` and `group`; and reference `answers`, which grade.
     progress : bool or callable
-        Whether to show a bar on a terminal or in a notebook; or a function of the number of finished
-        questions.
+        True for a bar on a terminal or in a notebook, or a function of the number of finished questions.
     **options
         Keywords of `semcal.SemanticUQ`: `calibration`, `equivalence`, `recalibrator`, `m`, `seed`, …
+
+    Returns
+    -------
+    Results
+        One `semcal.Answer` for each question, in order; failed questions are in `failures` instead.
 
     Examples
     --------

@@ -107,7 +107,7 @@ def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accep
     thresholds = [one for of in learned.by_value.values() for one in (*of.fields, *of.documents)]
     assert {one.delta for one in thresholds} == {0.025}
     assert learned.by_value["easy"].fields[0].threshold is not None
-    assert "kind easy" in learned.summary
+    assert "kind easy: threshold" in learned.summary
     row = Row(rows(1, seed=3)[0])
     seen, unseen, none = learned.predict([row.set(kind="easy"), row.set(kind="new", id="1"), row.set(id="2")])
     assert any(block["accepted"] for block in seen["fields"].values())

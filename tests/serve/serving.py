@@ -20,6 +20,7 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import SampleRequest
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
+from semcal.serve.documents import DocumentSource
 from semcal.serve.endpoints import HttpServer, listening
 from semcal.serve.service import Service
 from semcal.uncertainty import SemanticUQ
@@ -107,7 +108,7 @@ def watch_of(log: Path, calibration: Calibration) -> PromiseWatch:
 
 @contextmanager
 def running(
-    uq: SemanticUQ | None = None,
+    uq: SemanticUQ | DocumentSource | None = None,
     *,
     log: ReplyLog | None = None,
     label_log: ReplyLog | None = None,

@@ -782,10 +782,7 @@ def _decision(best: CalibratedAnswer, calibration: Calibration) -> Decision:
 
 
 def _with_meaning(row: Row, matched: Row, calibration: Calibration) -> Row:
-    """Add the cluster of a given or greedy answer to a row with samples at several temperatures.
-
-    `matched` is the row with the samples at one temperature, where the cluster is known.
-    """
+    """Add the cluster of a given or greedy answer, from the row with the samples at one temperature."""
     kind = calibration.answer_kind
     if kind == "modal":
         return row

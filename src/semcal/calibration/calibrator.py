@@ -892,10 +892,7 @@ def _further(
     fitted: NDArray[np.bool_],
     grader: Grader,
 ) -> float | None:
-    """Return how often another meaning is correct if the answer is wrong: (k + 1) / (n + 2) for k of n.
-
-    None if n is 0, since a verdict on the answer does not grade the other meanings.
-    """
+    """Return how often another meaning is correct if the answer is wrong: (k + 1) / (n + 2), or None."""
     wrong = np.flatnonzero(fitted & (correct == 0))
     further = []
     for i in map(int, wrong):

@@ -67,6 +67,7 @@ from semcal.recalibration.files import not_finite, read_contents, write_contents
 from semcal.recalibration.records import check_enough
 from semcal.rows import AnswerKind, Json, Row
 from semcal.steps import Step
+from semcal.text import aligned
 
 TOKENS = ("smallest-token", "mean-token")
 #: Features of fields whose larger values never raise, and never lower, the probability.
@@ -245,7 +246,7 @@ class FieldCalibration:
         parts = {"": Promises(self.thresholds, self.document_thresholds)}
         parts |= {f"{self.by} {value}: ": one for value, one in self.by_value.items()}
         return [
-            (one, name + one.sentence.replace("questions", kind))
+            (one, name + _sentence_about(kind, one.sentence))
             for name, part in parts.items()
             for kind, thresholds in (("fields", part.fields), ("documents", part.documents))
             for one in thresholds
@@ -255,17 +256,19 @@ class FieldCalibration:
     def summary(self) -> str:
         """The promises and the figures as a text, a line for each field."""
         report = self.report
-        lines = [sentence for _, sentence in self.promises]
-        lines.append(
-            f"{report['fields']:,} fields of {report['documents']:,} documents; map {report['chosen']}"
-        )
-        names = ("accuracy", "mean_confidence", "ace", "ace_floor", "auroc")
-        lines.append(f"{'':<30}" + "".join(f"{name.replace('_', ' '):>17}" for name in ("n", *names)))
+        lines = [f"{sentence.rstrip('.')}." for _, sentence in self.promises]
+        held_out = report["held_out_documents"]
+        counts = f"{report['fields']:,} fields of {report['documents'] - held_out:,} documents"
+        tested = f"; {held_out:,} other documents test the thresholds" if held_out else ""
+        lines += [f"Figures of {counts}, with the map {report['chosen']}{tested}.", ""]
+        names = {"accuracy": "accuracy", "mean_confidence": "mean confidence", "ace": "ACE"}
+        names |= {"ace_floor": "noise floor", "auroc": "AUROC"}
+        table = [["", "fields", *names.values()]]
         figures = {"share of samples": report["share"], "calibrated": report["calibrated"]}
         for label, values in {**figures, **report["by_field"]}.items():
             cells = ["–" if values.get(name) is None else f"{values[name]:.3f}" for name in names]
-            lines.append(f"{label:<30}" + "".join(f"{cell:>17}" for cell in (str(values["n"]), *cells)))
-        return "\n".join(lines)
+            table.append([label, str(values["n"]), *cells])
+        return "\n".join([*lines, *aligned(table)])
 
     def to_report(self) -> dict[str, Any]:
         """Return the report with all thresholds, as `semcal calibrate` prints it."""
@@ -332,6 +335,16 @@ class FieldStep(Step):
         return [row.set(answer=without_values(row["answer"], row[REVIEW])) for row in applied]
 
 
+def _sentence_about(kind: str, sentence: str) -> str:
+    """Return the sentence of a threshold of questions for fields or documents."""
+    words = [(": answers", ": accepts"), ("answers", kind), ("Ask easier questions, or use", "Use")]
+    words += [("questions", kind), ("question", kind[:-1])]
+    words += [("new group", "new document")] if kind == "fields" else []
+    for word, other in words:
+        sentence = sentence.replace(word, other)
+    return sentence
+
+
 def _limit(thresholds: Sequence[Threshold]) -> float | None:
     """Return the threshold of the largest risk: infinite if none was shown, None without a risk."""
     if not thresholds:
@@ -383,10 +396,7 @@ DOCUMENT_MAPS = (
 
 
 def _candidates(features: Features) -> list[MapCandidate]:
-    """Return the maps that are tried: the share itself, its beta map, and regressions with the field rate.
-
-    Token probabilities are tried if at most a fifth of the values lack them.
-    """
+    """Return the maps that are tried: the share itself, its beta map, and regressions with the field rate."""
     with_value = features["null"] == 0
     tokens = [name for name in TOKENS if np.isnan(features[name][with_value]).mean() <= MOST_LACKING]
     known = [*("entropy", "values", "verbatim", "null", "depth"), *tokens]

@@ -270,10 +270,7 @@ def graded_examples(
 
 
 def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | None:
-    """Return the first reference of a question, or the first that the answer matches.
-
-    A judge reads all references at once. It is not asked again; its rules find the matching reference.
-    """
+    """Return the first reference of a question, or the first that the answer matches by the judge's rules."""
     if not row.is_labelled:
         return None
     question, references = row.question_or_empty, row.answers if matches else ()

@@ -53,10 +53,7 @@ def is_within(p: Any, low: float, high: float) -> Any:
 
 
 def _comparisons(p: Floats, correct: Floats) -> dict[str, LabelComparison]:
-    """Return the comparisons with probabilities (N,) of labeled answers and their correctness (N,).
-
-    A band without labels has none.
-    """
+    """Return the comparisons with probabilities (N,) and correctness (N,) of labeled answers, by band."""
     within = {name: is_within(p, low, high) for name, (*_, low, high) in COMPARED.items()}
     return {
         name: LabelComparison.with_labels(side, share, p[within[name]], correct[within[name]])

@@ -35,10 +35,7 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Replace closed streams (<&-) by /dev/null, as GNU's stdopen does, so that no file takes their numbers.
-
-    Reading stdin or writing stdout then fails with an error of the system; only messages are lost.
-    """
+    """Replace closed streams (<&-) by /dev/null, like GNU's stdopen, so that no file takes their numbers."""
     for name, flag in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flag), "r" if name == "stdin" else "w"))

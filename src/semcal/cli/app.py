@@ -260,10 +260,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
 
 
 def _as_text(name: str, value: Any) -> Any:
-    """Return a text that is not a file name as UTF-8, in any locale; UsageError if its bytes are not UTF-8.
-
-    Python represents bytes that it cannot decode by surrogates.
-    """
+    """Return a text that is not a file name as UTF-8, in any locale; UsageError if it is not UTF-8."""
     if isinstance(value, list):
         return [_as_text(name, part) for part in value]
     if value is None or not HALF.search(value) or os.path.lexists(value):

@@ -247,11 +247,9 @@ def _calibration(options: AskOptions) -> Calibration | None:
         if options.compare:
             raise UsageError("--compare and --calibration exclude each other; omit one")
         calibration = opt.open_calibration(options.calibration)
-        if options.model is None and calibration.provenance is None:
-            raise UsageError(
-                f"--model is missing: {options.calibration} was learned from stored samples. Pass the model "
-                "that sampled them"
-            )
+        if options.model is None and calibration.provenance is None and calibration.score is None:
+            learned = f"{options.calibration} was learned from stored samples"
+            raise UsageError(f"--model is missing: {learned}. Pass the model that sampled them")
         settings = options.given(*SETTINGS, *DISTRIBUTION)
         check_beside(calibration, {option_name(name): value for name, value in settings.items()})
         return calibration

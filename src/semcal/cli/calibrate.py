@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -399,7 +399,13 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
                 write_rows(options.out / SAMPLES, (row.json for row in rows))
             work.finish()
         in_words = not options.json and sys.stdout.isatty()
-        show(calibration.summary if in_words else dumps({**calibration.to_report(), "path": str(path)}))
+        if in_words:
+            for line in calibration.summary.splitlines():
+                show(paragraph(line) if line.endswith(".") else line)
+            following = "measure ROWS" if options.model is None else "ask FILE --model MODEL"
+            show(f"\nWritten to {path}.\nNext: semcal {following} --calibration {path.parent}")
+        else:
+            show(dumps({**calibration.to_report(), "path": str(path)}))
         return bad.exit_code()
 
 
@@ -646,8 +652,7 @@ def _moved(
         equivalence=judge if calibration.score is None else None,
         seed=options.seed or 0,
     )
-    n_clustered = len(rows) if calibration.score is None else 0
-    return LearningTask(learn, judge, grader or "rules", n_questions=n_clustered)
+    return LearningTask(learn, judge, grader or "rules", n_questions=0 if calibration.score else len(rows))
 
 
 def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
@@ -671,10 +676,12 @@ def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], Scor
 
     rows = list(good_rows(checked(lines, check), bad))
     if not rows:
+        first = next((line for line in lines if isinstance(line, Row)), Row({}))
+        names = ", ".join(name for name in first if name != "id")[:200]
         raise InputError(
-            f"{options.file}: no row can be used. Stored samples need the columns question, samples and "
-            "answers; a score needs --score NAME and the column correct; labeled questions need --model. "
-            f"{_name_columns(lines)}"
+            f"{options.file}: no row can be used. Its columns are {names}; name others with --columns "
+            "correct=NAME. Stored samples need question, samples and answers; a score needs --score NAME and "
+            "correct; labeled questions need --model"
         )
     if score is None and options.equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
@@ -682,13 +689,6 @@ def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], Scor
             "must be clustered in the same way; pass the equivalence of the rows (exact, or the NLI model)"
         )
     return rows, score
-
-
-def _name_columns(lines: Iterable[Row | InputError]) -> str:
-    """Name the columns of the first row, and the option for other names."""
-    first = next((line for line in lines if isinstance(line, Row)), Row({}))
-    names = ", ".join(name for name in first if name != "id")[:200]
-    return f"The columns of the file are {names}: name others with --columns, such as --columns correct=NAME."
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
@@ -843,9 +843,8 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
         text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
         lines.append(paragraph(text, indent=" " * 9))
-    following = "ask QUESTION --model MODEL"
-    if calibration.provenance is None or not calibration.m:
-        following = "cluster ROWS | semcal measure -" if calibration.m else "measure ROWS"
+    of_samples = "cluster ROWS | semcal measure -" if calibration.m else "measure ROWS"
+    following = of_samples if calibration.provenance is None else "ask QUESTION --model MODEL"
     gap = [""] if lines[-1] else []
     lines += [*gap, f"Written to {path}.", f"Next: semcal {following} --calibration {path.parent}"]
     return "\n".join(lines)

@@ -166,10 +166,7 @@ def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridSta
 def _executor(
     settings: GridSettings, folder: Path, workers: int | None, ray: str | None, loading: LoadOptions
 ) -> Iterator[tuple[Executor[GridState], GridState | None]]:
-    """Return the executor (this process, worker processes, or a Ray cluster) and the state of this process.
-
-    A process that only distributes work loads neither models nor PyTorch.
-    """
+    """Return the executor, and the state of this process; None if it only distributes work."""
     if ray is not None:
         from semcal.experiment.ray_executor import RayExecutor
 
@@ -372,10 +369,7 @@ def report_output(run: Path, out: Path | None) -> Output | None:
 
 @contextmanager
 def _report_executor(run: Path) -> Iterator[Executor[None]]:
-    """Return an executor with one process for each processor, which start to import modules at once.
-
-    A run of one model on one data set uses this process only.
-    """
+    """Return an executor with a process for each processor, or this process for one model and data set."""
     from semcal.workers import ProcessExecutor, SerialExecutor, plan_workers
 
     pairs = len(list((run / "selection").glob("*/*.json")))

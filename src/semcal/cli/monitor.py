@@ -321,8 +321,10 @@ def labels(
         if strike or restore:
             count = log.strike(choice, restore=restore)
             info(f"labels: {count} {'restored' if restore else 'struck'}")
-        for label in log.labels(choice):
+        for label in (found := list(log.labels(choice))):
             show(dumps(vars(label)) if json or not sys.stdout.isatty() else _line(label))
+        if not found:
+            info("labels: no labels found")
     return 0
 
 

@@ -83,8 +83,7 @@ def open_rows(
 ) -> Iterator[Row | InputError]:
     """Read the rows of a command with these `fields`; rows that `check` rejects become errors.
 
-    Rows without an `id` are numbered. With `tables`, CSV, TSV and Parquet files are read too; their cells
-    hold lists as JSON.
+    Rows without an `id` are numbered. With `tables`, CSV and Parquet are read too; cells hold lists as JSON.
     """
     file = str(find_source(file))
     table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))

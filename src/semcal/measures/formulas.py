@@ -493,11 +493,11 @@ def confidence(
     UndefinedWarning
         If every cluster of a question scores -inf; the measure is null there (NaN, top cluster -1).
 
-    Notes ----- A single cluster has confidence 1 for every measure that is not null; m = 1 is allowed. A
-    sample of likelihood 0 counts in E-SC and adds nothing to s(C) or to H (0 log 0 = 0); a product over its
-    cluster (B-SC, T-SC, G-SC) is 0. IC-SC is the self-weighted geometric mean of the likelihoods in a
-    cluster: n equal samples of likelihood l score l. B-SC, T-SC and G-SC multiply likelihoods and penalize
-    large clusters.
+    Notes
+    -----
+    A single cluster has confidence 1 for every measure that is not null; m = 1 is allowed. A sample of
+    likelihood 0 counts in E-SC and adds nothing to s(C) or to H (0 log 0 = 0). A product over its cluster
+    (B-SC, T-SC, G-SC), which penalizes large clusters, is 0. IC-SC is a self-weighted geometric mean.
 
     Examples
     --------

@@ -470,17 +470,15 @@ OF_AGAINST = ("accuracy", "mean_confidence", "ace", "brier", "auroc", "gain")
 def one_wording(cell: CellScores) -> PairScores:
     """Return the scores of Calibrated, and of every method with E-SC, on answers in one wording."""
     run, place = cell.run, (cell.model, cell.dataset)
-    rows_of_runs = [run.calibrated_rows(*place, number) for number in range(run.runs)]
+    by_run = [run.calibrated_rows(*place, number) for number in range(run.runs)]
     grader = Grading.model_validate(run.settings.get("grading", {})).grader()
     values = {
         method: [_answers(cell, method, number, grader) for number in range(run.runs)]
         for method in run.methods
         if method != "Base"
     }
-    values["Base"] = [[(row["share"], row["correct"]) for row in rows] for rows in rows_of_runs]
-    values[CALIBRATED] = [
-        [(row["probability"] or 0.0, row["correct"]) for row in rows] for rows in rows_of_runs
-    ]
+    values["Base"] = [[(row["share"], row["correct"]) for row in rows] for rows in by_run]
+    values[CALIBRATED] = [[(row["probability"] or 0.0, row["correct"]) for row in rows] for rows in by_run]
     arrays = {}
     for method in (*run.methods, CALIBRATED):
         p, correct = np.moveaxis(np.array(values[method], dtype=np.float64), -1, 0)
