@@ -778,11 +778,15 @@ def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 def _by_class(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Separate answers that differ only in two members of a class ("the violin", "the viola")."""
+    """Separate answers that differ only in two members of a class ("the violin", "the viola").
+
+    What is said of a person before the name, as in "Captain Ada Velis", is left to a model.
+    """
     if s.negated or t.negated or max(len(s.words), len(t.words)) > _SENTENCE:
         return None
     x, y = _unlike(s.content, t.content)
-    if not x or not y:
+    of_one_person = s.names[-2:] == t.names[-2:] and all(map(s.is_name, s.names[-2:]))
+    if not x or not y or of_one_person:
         return None
     for one, other in ((x, y), (s.content, t.content)):
         first, second = (_members().get(" ".join(stems), {}) for stems in (one, other))
