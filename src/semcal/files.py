@@ -508,7 +508,7 @@ _json_text = partial(json.dumps, ensure_ascii=False, allow_nan=False)
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _indented(value: Any, *, indent: int, default: Callable[[Any], Any]) -> str:
+def _indented(value: Any, *, indent: int, default: Callable[[Any], Any] = _encodable) -> str:
     """Return `json.dumps` with an indent; lists of numbers and texts are left to its compiled part."""
     value = value if isinstance(value, (*_PLAIN, dict, list, tuple)) else default(value)
     if isinstance(value, _PLAIN) or not value:

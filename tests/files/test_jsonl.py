@@ -120,3 +120,9 @@ def test_what_is_written_at_once_is_what_is_written_number_by_number(value: obje
 def test_what_json_cannot_hold_is_refused_even_beside_what_it_holds() -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         dumps({"a": [math.nan, object()]})
+
+
+def test_an_indent_gives_the_text_of_the_standard_library() -> None:
+    plain = {"a": [1, 2.5, None, "x\n"], "b": [], "c": {}, "d": [[1], [{"e": [True]}]]}
+    assert dumps(plain, indent=2) == json.dumps(plain, indent=2)
+    assert dumps([[math.nan, -math.inf]], indent=1) == json.dumps([[None, "-inf"]], indent=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
 from semcal.arrays import Floats, as_option
@@ -310,6 +310,8 @@ class CalibratedAnswer:
 
 @dataclass(frozen=True)
 class _Contents:
+    __pydantic_config__ = ConfigDict(defer_build=True)  # only reading a file needs its checks
+
     map: ProbabilityMap
     further: Share | None
     m: Annotated[int, Field(ge=0, lt=2**31)]

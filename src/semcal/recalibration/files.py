@@ -120,7 +120,7 @@ Text = Annotated[str, Field(min_length=1)]
 class Strict(BaseModel):
     """A strict model: 1 is not a text, true is not a number. Unknown keys are ignored."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 class _Message(Strict):
