@@ -20,7 +20,6 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import SampleRequest
 from semcal.reply_log import ReplyLog
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.documents import DocumentSource
 from semcal.serve.endpoints import HttpServer, listening
 from semcal.serve.service import Service
 from semcal.uncertainty import SemanticUQ
@@ -108,7 +107,7 @@ def watch_of(log: Path, calibration: Calibration) -> PromiseWatch:
 
 @contextmanager
 def running(
-    uq: SemanticUQ | DocumentSource | None = None,
+    uq: SemanticUQ | Any = None,
     *,
     log: ReplyLog | None = None,
     label_log: ReplyLog | None = None,

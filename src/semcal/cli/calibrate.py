@@ -401,7 +401,7 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
         in_words = not options.json and sys.stdout.isatty()
         if in_words:
             for line in calibration.summary.splitlines():
-                show(paragraph(line) if line.endswith(".") else line)
+                show(paragraph(as_sentence(line)) if line.endswith(".") else line)
             following = "measure ROWS" if options.model is None else "ask FILE --model MODEL"
             show(f"\nWritten to {path}.\nNext: semcal {following} --calibration {path.parent}")
         else:

@@ -193,4 +193,5 @@ def _summary_lines(calibration: Calibration, folder: Path) -> list[str]:
         f"Next, with your model: semcal calibrate real --model MODEL --risk {RISK} --out DIR",
         "",
         "Part 2: the whole pipeline with a model, which knows a fictional world.",
+        "Base: T = 1; SE: T = 0.5; TS: a fitted T; Calibrated: probabilities for Base.",
     ]
