@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from pkgutil import resolve_name
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -337,9 +338,8 @@ def _option_cases(bench: Bench) -> Case:
     ]
     named += [
         (name, keys_by_option()[setting])
-        for name, command, _ in COMMANDS
-        if name in base
-        for setting, parameter in parameters_of(command).items()
+        for name in base
+        for setting, parameter in parameters_of(resolve_name(f"semcal.cli.{COMMANDS[name][0]}")).items()
         if isinstance(parameter.default, FileSetting)
     ]
 
