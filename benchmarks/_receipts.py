@@ -132,8 +132,10 @@ def figures(rows: Sequence[Row], labeled: int, model: str, folder: Path) -> list
     others = semcal.score(rows[labeled:], calibration=learned)
     found = [(row["id"], block, path) for row in others.rows for path, block in row["fields"].items()]
     features = [features_of_field(path, block, learned.m, None) for _, block, path in found]
+    known = [one["mean-token"] is not None and not np.isnan(one["mean-token"]) for one in features]
     ways = {
         "share of samples": [one["share"] for one in features],
+        "share, if tokens are known": [one["share"] if k else None for one, k in zip(features, known)],
         "mean token probability": [one["mean-token"] for one in features],
         "smallest token probability": [one["smallest-token"] for one in features],
         "self-reflection": reflect([Row(row) for row in others.rows], model, folder),
