@@ -214,6 +214,7 @@ def test_env_asks_pytorch_with_v() -> None:
 def test_the_shell_completes_commands() -> None:
     _, stdout, _ = semcal("--help")
     assert "--install-completion" in stdout
+    assert semcal("measure", "missing.jsonl")[0] == 1  # the list of commands has not replaced them
     words = child(
         "from semcal.cli import main; main()",
         _SEMCAL_COMPLETE="complete_bash",

@@ -113,13 +113,14 @@ class _Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the names with the first lines of the docstrings, which are read from the source."""
-        self.commands = {}
+        commands, self.commands = self.commands, {}
         for name, (address, _) in COMMANDS.items():
             module, _, function = address.partition(":")
             source = (get_data("semcal.cli", f"{module}.py") or b"").decode()
             text = source.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0]
             self.commands[name] = TyperCommand(name, help=text)
         super().format_commands(ctx, formatter)
+        self.commands = commands
 
 
 app = typer.Typer(
