@@ -109,10 +109,9 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
 
     >>> locate("atlas", LANGUAGE_MODEL).name
     'language_model'
-    >>> locate("atlsa", LANGUAGE_MODEL)
+    >>> locate("atlsa", LANGUAGE_MODEL)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    semcal.errors.ModelError: no such directory: atlsa; did you mean 'atlas'? Otherwise give a checkpoint's
-    directory or a hub id such as owner/model
+    semcal.errors.ModelError: atlsa: the directory does not exist; did you mean 'atlas'? ...
     """
     if not isinstance(name, str | Path):
         raise kind.error(f"the {kind.what} is {shown(name)}; {kind.advice}")

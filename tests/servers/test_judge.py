@@ -195,7 +195,7 @@ def test_calibrate_says_what_model_equivalence_and_judge_spend(server, tmp_path)
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 def test_a_calibration_keeps_the_servers_address(server):
     rows = [
-        {"id": str(k), "question": f"Which {k}?", "answers": ["Mars"], "samples": ["Mars", "Venus"]}
+        {"id": str(k), "question": f"Which {k}?", "answers": ["Mars"], "samples": ["Mars", "Zorn"]}
         for k in range(60)
     ]
     found = semcal.score(rows, server.name).calibrate()

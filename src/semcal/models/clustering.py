@@ -116,7 +116,7 @@ def cluster_answers(
     >>> clustering.clusters
     [[[0, 2, 3], [1]]]
     >>> clustering.calls, clustering.plain_calls
-    (4, 12)
+    (2, 12)
     """
     check_name(linkage, LINKAGES, what="linkage")
     if len(questions) != len(answers):
