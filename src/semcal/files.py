@@ -528,7 +528,7 @@ def _written(value: Any, write: Callable[..., str]) -> str:
     try:
         return write(value, default=_encodable)
     except (TypeError, ValueError):  # NaN, infinities or odd keys
-        return write(_encodable(value), default=_encodable)
+        return write(_encodable(value))
 
 
 def parse_float(value: Any) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ QUESTION = {"id": "1", "question": "Who wrote The Amber Gate?"}
 ROW = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Ana"]}
 
 
+def function_of(command: str) -> Any:
+    return resolve_name(f"semcal.cli.{COMMANDS[command][0]}")
+
+
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     monkeypatch.chdir(tmp_path)
@@ -25,7 +30,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
 
 
 def test_every_setting_of_the_file_is_an_option_of_a_command_and_has_one_place() -> None:
-    parameters = {name: opt.parameters_of(command) for name, command, _ in COMMANDS}
+    parameters = {name: opt.parameters_of(function_of(name)) for name in COMMANDS}
     known = {option for of_command in parameters.values() for option in of_command}
     for section, keys in SECTIONS.items():
         assert {option_of(section, key) for key in keys} <= known, section
@@ -203,7 +208,7 @@ def test_a_key_in_place_of_its_file_is_refused_and_not_shown(tmp_path: Path) -> 
 def test_settings_of_the_environment_have_the_types_of_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PORT", "7"), ("CORS", "a,b"), ("LOG_TEXTS", "true")):
         monkeypatch.setenv(f"SEMCAL_SERVE_{name}", value)
-    command = next(function for name, function, _ in COMMANDS if name == "serve")
+    command = function_of("serve")
     options = opt.with_settings("serve", command, {"abstain": "error"}, (), {"abstain"})
     assert (options["port"], options["cors"], options["log_texts"]) == (7, ["a", "b"], True)
     assert (options["abstain"], options["queue"]) == ("error", None)

@@ -191,6 +191,6 @@ def test_a_recalibrator_may_have_a_hub_id(
 def test_ask_without_a_model_says_that_the_embedded_one_answers(model: str) -> None:
     said = "ask: the embedded model, which knows a fictional world, answers; pass your model with --model\n"
     options = ("What is the capital of France?", "--m", "2")
-    assert semcal("ask", *options)[2].startswith(said)
+    assert said in semcal("ask", *options)[2]
     for more in (("--model", "atlas"), ("--model", model), ("-q",)):
         assert said not in semcal("ask", *options, *more)[2]

@@ -30,7 +30,7 @@ from tests.cli.invoking import write
 
 #: Those that take the samples as they come.
 LINKAGES = {"components": components, "greedy": greedy}
-FORMS = ["ash", "birch wood", "cedar", "date palm", "elm", "fir tree", ""]
+FORMS = ["awl", "bolt wood", "cog", "date palm", "eel", "frame rim", ""]
 
 
 @st.composite
@@ -82,9 +82,9 @@ def test_complete_clusters_are_those_of_the_full_relation_the_commonest_and_shor
 
 
 def test_complete_asks_about_each_pair_once_and_back_only_where_the_first_entails():
-    fake = FakeEquivalence([{"ash", "birch"}, {"birch", "cedar"}])
-    found = cluster_answers(["q?"], [["ash", "birch", "cedar", "cedar", "5", "6"]], fake, linkage="complete")
-    assert found.clusters == [[[0], [1, 2, 3], [4], [5]]]  # two draws of cedar: surer than ash
+    fake = FakeEquivalence([{"awl", "bolt"}, {"bolt", "cog"}])
+    found = cluster_answers(["q?"], [["awl", "bolt", "cog", "cog", "5", "6"]], fake, linkage="complete")
+    assert found.clusters == [[[0], [1, 2, 3], [4], [5]]]  # two draws of cog: surer than awl
     assert len(fake.asked) == len(set(fake.asked)) == found.calls == 10 - 1 + 2  # "5" and "6" differ
 
 
@@ -147,13 +147,13 @@ def test_all_questions_are_asked_about_in_the_same_few_calls():
             return super().entails(triples)
 
     names = [f"q{number}?" for number in range(300)]
-    cluster_answers(names, [["ash", "birch", "cedar"]] * 300, Counting([{"ash", "birch"}]))
-    assert Counting.batches == 3  # ash with all, back from birch, cedar with birch
+    cluster_answers(names, [["awl", "bolt", "cog"]] * 300, Counting([{"awl", "bolt"}]))
+    assert Counting.batches == 3  # awl with all, back from bolt, cog with bolt
 
 
 def test_one_question_in_several_rows_and_wordings_is_asked_about_once():
-    fake = FakeEquivalence([{"ash", "ash tree"}])
-    rows = [["Ash.", "ash", "Ash tree", "elm"], ["elm", "the Ash"], ["ash tree!", "elm", "ash"]]
+    fake = FakeEquivalence([{"awl", "awl tree"}])
+    rows = [["Awl.", "awl", "Awl tree", "eel"], ["eel", "the Awl"], ["awl tree!", "eel", "awl"]]
     found = cluster_answers(["q?"] * 3, rows, fake)
     assert found.clusters == [[[0, 1, 2], [3]], [[0], [1]], [[0, 2], [1]]]
     assert found.calls == len(set(fake.asked)) == 4
@@ -209,7 +209,7 @@ def test_greedy_has_no_cannot_links_and_complete_linkage_has():
 
 
 #: Of the first five, those with numbers differ by rule; "$5" and "$ 5." are the same.
-WORDINGS = ["$5", "$6", "$7", "few coins", "small change", "ash", "birch wood", "$ 5.", "Ash.", "cedar"]
+WORDINGS = ["$5", "$6", "$7", "few coins", "small change", "awl", "bolt wood", "$ 5.", "Awl.", "cog"]
 
 
 @st.composite
@@ -252,10 +252,10 @@ def test_components_are_those_of_the_definition_in_whatever_order_samples_come(s
 
 
 def test_a_sample_without_an_answer_is_a_meaning_of_its_own_and_never_asked_about():
-    fake = FakeEquivalence([{"ash", "none"}])
-    found = cluster_answers(["q?"], [[None, "ash", None, "", "none"]], fake)
+    fake = FakeEquivalence([{"awl", "none"}])
+    found = cluster_answers(["q?"], [[None, "awl", None, "", "none"]], fake)
     assert found.clusters == [[[0, 2], [1, 4], [3]]]
-    assert {text for _, *pair in fake.asked for text in pair} == {"ash", "none"}
+    assert {text for _, *pair in fake.asked for text in pair} == {"awl", "none"}
 
 
 def test_to_the_letter_case_dots_and_signs_count():
@@ -266,7 +266,7 @@ def test_to_the_letter_case_dots_and_signs_count():
 
 
 def test_refusals_are_one_meaning_that_merge_refusals_also_makes_of_equal_forms():
-    samples = [["i dont know", "ash", "im not sure", "i dont know"]]
+    samples = [["i dont know", "awl", "im not sure", "i dont know"]]
     fake = FakeEquivalence()
     assert cluster_answers(["q?"], samples, fake).clusters == [[[0, 2, 3], [1]]]
     assert cluster_answers(["q?"], samples, ExactMatch()).clusters == [[[0, 3], [1], [2]]]
@@ -275,14 +275,14 @@ def test_refusals_are_one_meaning_that_merge_refusals_also_makes_of_equal_forms(
 
 
 def test_questions_may_have_different_numbers_of_samples_or_none():
-    found = cluster_answers(["a?", "b?", "c?"], [[], ["ash"], ["elm", "ash", "elm"]], FakeEquivalence())
+    found = cluster_answers(["a?", "b?", "c?"], [[], ["awl"], ["eel", "awl", "eel"]], FakeEquivalence())
     assert found.clusters == [[], [[0]], [[0, 2], [1]]]
     assert cluster_answers([], [], FakeEquivalence()).clusters == []
 
 
 def test_progress_counts_settled_questions_up_to_the_last():
     seen: list[int] = []
-    samples = [["ash"], ["ash", "elm"], ["ash", "birch", "cedar"], ["", ""]]
+    samples = [["awl"], ["awl", "eel"], ["awl", "bolt", "cog"], ["", ""]]
     cluster_answers(["a?", "b?", "c?", "d?"], samples, FakeEquivalence(), progress=seen.append)
     assert seen == sorted(set(seen))
     assert seen[-1] == 4
@@ -290,9 +290,9 @@ def test_progress_counts_settled_questions_up_to_the_last():
 
 def test_lists_that_do_not_match_and_an_unknown_linkage_are_errors():
     with pytest.raises(InputError, match="1 lists for 2 questions"):
-        cluster_answers(["a?", "b?"], [["ash"]], FakeEquivalence())
+        cluster_answers(["a?", "b?"], [["awl"]], FakeEquivalence())
     with pytest.raises(UsageError, match="component"):
-        cluster_answers(["a?"], [["ash"]], FakeEquivalence(), linkage="component")
+        cluster_answers(["a?"], [["awl"]], FakeEquivalence(), linkage="component")
 
 
 # ---- Labels as answers: compared and graded by equality, and anything else is no answer, counted -----------
