@@ -327,10 +327,6 @@ def _with_figures(text: str) -> str:
     return _SMALL_WORD.sub(lambda match: _digits(match[0]), text)
 
 
-def _english_scale(match: re.Match[str]) -> str:
-    return f"{match[1].replace(',', '.')} {'million' if match[2] else 'billion'}"
-
-
 def _shifted(number: str, places: int) -> str:
     whole, _, rest = number.partition(".")
     moved = f"{whole}{(rest + '0' * places)[:places]}".lstrip("0").rjust(1, "0")
