@@ -48,7 +48,7 @@ from scipy.stats import binomtest
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.calibration.production import LoggedReply, labels_for
-from semcal.calibration.thresholds import kept_apart, set_threshold, set_thresholds
+from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_threshold, set_thresholds
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.probability_maps import choose_map, part_of
 from semcal.metrics.thresholds import likeliest_start
@@ -121,7 +121,8 @@ def broken(rng: np.random.Generator, seed: int, kind: str) -> dict[float | str, 
         risk: exceeds(risk, set_threshold(held_out, right[apart], risk, DELTA, **how).threshold)
         for risk in RISKS
     }
-    bands = set_thresholds(held_out, right[apart], RISKS, DELTA, explain=False, **how)
+    labels = ThresholdLabels(held_out, right[apart], groups[apart])
+    bands = set_thresholds(labels, RISKS, DELTA, seed=seed, explain=False)
     known = [one for band in bands if (one := exceeds(band.risk_limit, band.threshold)) is not None]
     return found | {ALL: any(known) if known else None}
 
@@ -189,7 +190,7 @@ def _on_all_labels(
     for seed in range(worlds):
         world = exact_world(rng, kind, levels, risks[-1])
         scores, correct = world.draw(rng, ALL_LABELS)
-        bands = set_thresholds(scores, correct, risks, DELTA, explain=False)
+        bands = set_thresholds(ThresholdLabels(scores, correct), risks, DELTA, explain=False)
         answered = [world.answered(one.threshold) for one in bands]
         broken += any(risk > limit for (_, risk), limit in zip(answered, risks, strict=True))
         found, coverage = found + (answered[-1][0] > 0), coverage + answered[-1][0]

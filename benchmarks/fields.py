@@ -38,7 +38,7 @@ import numpy as np
 
 from benchmarks import NotRun, _receipts, data_folder, not_run
 from semcal.calibration.fields import calibrate_fields
-from semcal.calibration.thresholds import set_thresholds
+from semcal.calibration.thresholds import ThresholdLabels, set_thresholds
 from semcal.errors import SemcalWarning
 from semcal.fields.rows import add_fields
 from semcal.fields.schema import Schema, parse_schema
@@ -162,9 +162,8 @@ def guarantee(risk: float = 0.1, delta: float = 0.05) -> dict[str, Any]:
             return score, (rng.random(len(groups)) < 1 / (1 + np.exp(-logit))).astype(float), groups
 
         tested, future = draw(int(rng.integers(40, 161))), draw(4000)
-        (threshold,) = set_thresholds(
-            tested[0], tested[1], [risk], delta, groups=tested[2], seed=world, explain=False
-        )
+        labels = ThresholdLabels(*tested)
+        (threshold,) = set_thresholds(labels, [risk], delta, seed=world, explain=False)
         if threshold.threshold is not None:
             accepted = future[0] >= threshold.threshold
             found += 1

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks import NotRun, data_folder
 from semcal.calibration.calibration import Calibration, CalibrationConfig
-from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.files import write_rows

@@ -35,8 +35,8 @@ from benchmarks._damage import semcal
 from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.thresholds import kept_apart, set_threshold
 from semcal.data.question import several

@@ -37,8 +37,8 @@ from scipy.special import expit, logit
 from benchmarks import _sample_maps, _sample_thresholds, data_folder
 from semcal import metrics
 from semcal.calibration.calibration import Calibration, CalibrationConfig, grade_answers
-from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.grading.grade import rule_grader

@@ -26,8 +26,8 @@ from benchmarks._damage import semcal
 from semcal import metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import Calibration, CalibrationConfig, requested_features
-from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.features import AnswerFeatures, answered_rows, candidates_for, features_of
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.question_probe import learn_probe
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals

@@ -27,7 +27,7 @@ from benchmarks import not_run
 from benchmarks.__main__ import table
 from semcal import load_equivalence, load_model
 from semcal.calibration.calibration import CalibrationConfig
-from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.demo import real

@@ -9,7 +9,7 @@ from typing import Any
 
 from semcal import inputs, measuring, rows
 from semcal.calibration import calibration as calibrations
-from semcal.calibration import calibrator, compatibility, features
+from semcal.calibration import calibrator, compatibility, features, learning
 from semcal.calibration import samples as stored
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
@@ -121,7 +121,7 @@ def calibrate_rows(
     seed = given.pop("seed", 0)
     config = calibrator.calibration_config(None, given, of="calibrate_rows")
     cluster = ClusterConfig(equivalence, linkage)
-    return calibrator.calibrate_rows(as_rows(rows_at), cluster, config, seed=seed, origin=origin)
+    return learning.calibrate_rows(as_rows(rows_at), cluster, config, seed=seed, origin=origin)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:

@@ -604,7 +604,8 @@ class Results(Sequence[Answer]):
         `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if the
         answers come from a model, because the calibration has to know that model.
         """
-        from semcal.calibration.calibrator import calibrate_rows, calibration_config
+        from semcal.calibration.calibrator import calibration_config
+        from semcal.calibration.learning import calibrate_rows
         from semcal.calibration.samples import origin_of
 
         as_option(seed, "seed", "a whole number of 0 or more", low=-1, whole=True)

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from semcal import metrics
-from semcal.calibration.thresholds import set_threshold, set_thresholds
+from semcal.calibration.thresholds import ThresholdLabels, set_threshold, set_thresholds
 from semcal.errors import InputError
 from semcal.metrics import label_free_threshold, risk_controlled_threshold
 from semcal.metrics.thresholds import likeliest_start
@@ -246,13 +246,13 @@ def test_each_of_several_thresholds_is_its_own_at_a_part_of_delta_or_a_stricter_
     p = rng.beta(3, 1, 400)
     correct = rng.random(400) < p**0.4
     risks = (0.05, 0.1, 0.3)
-    found = set_thresholds(p, correct, risks, 0.06)
+    found = set_thresholds(ThresholdLabels(p, correct), risks, 0.06)
     assert [(one.risk_limit, one.delta) for one in found] == [(risk, 0.02) for risk in risks]
     alone = [set_threshold(p, correct, r, 0.02).threshold for r in risks]
     for k, one in enumerate(found):
         stricter = [t for t in alone[: k + 1] if t is not None]
         assert one.threshold == (min(stricter) if stricter else None)
-    assert found == set_thresholds(p, correct, risks, 0.06)
+    assert found == set_thresholds(ThresholdLabels(p, correct), risks, 0.06)
 
 
 def test_a_larger_risk_takes_the_threshold_that_a_smaller_one_has_where_its_own_is_higher():
@@ -260,7 +260,7 @@ def test_a_larger_risk_takes_the_threshold_that_a_smaller_one_has_where_its_own_
     p = np.repeat([0.95, 0.9, 0.5], [10, 190, 100])
     correct = np.concatenate([np.arange(10) < 5, np.ones(190), np.zeros(100)]).astype(bool)
     strict, loose = (set_threshold(p, correct, r, 0.05).threshold for r in (0.1, 0.3))
-    found = set_thresholds(p, correct, (0.1, 0.3), 0.1)
+    found = set_thresholds(ThresholdLabels(p, correct), (0.1, 0.3), 0.1)
     thresholds = [one.threshold for one in found]
     assert thresholds[0] == strict
     assert thresholds[1] == min(t for t in (strict, loose) if t is not None)

@@ -25,7 +25,7 @@ from semcal.calibration import production
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import candidates_for, features_of
 from semcal.calibration.samples import measure_samples
-from semcal.calibration.thresholds import set_thresholds
+from semcal.calibration.thresholds import ThresholdLabels, set_thresholds
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
@@ -153,7 +153,7 @@ def test_what_is_learnt_is_what_the_pooled_rows_give(
     assert new.map == chosen
     shown = chosen.scores(part_of(features.values, testing))
     share = features.values["E-SC"][testing]
-    (threshold,) = set_thresholds(share, correct[testing], [RISK], 0.05, shown=shown)
+    (threshold,) = set_thresholds(ThresholdLabels(share, correct[testing], shown=shown), [RISK], 0.05)
     assert new.threshold == threshold
     assert (new.report.n, new.report.apart) == (sum(~apart), sum(apart))
     assert new.report.base["accuracy"] == pytest.approx(correct[~apart].mean())
@@ -335,8 +335,7 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
             labels = production.labels_for(calibration, as_if, alone=True, allow_unlabeled=True)
             scores, correct = labels.features["E-SC"], labels.correct
             (found,) = set_thresholds(
-                scores[labels.apart],
-                correct[labels.apart],
+                ThresholdLabels(scores[labels.apart], correct[labels.apart]),
                 [0.2],
                 0.05,
                 explain=False,
@@ -372,7 +371,8 @@ def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
             assert apart.any() == (how != "default")
             if how == "default":
                 continue
-            (found,) = set_thresholds(scores[apart], correct[apart], [0.2], 0.05, explain=False)
+            labels = ThresholdLabels(scores[apart], correct[apart])
+            (found,) = set_thresholds(labels, [0.2], 0.05, explain=False)
             broken[how] += found.threshold is not None and found.threshold < 0.8
     assert broken["allowed"] <= 5 < broken["left out"]  # of 20 with .05 each: more once in 3 000 times
 

@@ -21,7 +21,7 @@ from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import calibrate
 from semcal.calibration.features import candidates_for
-from semcal.calibration.thresholds import set_thresholds
+from semcal.calibration.thresholds import ThresholdLabels, set_thresholds
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError
 from semcal.hub_names import CALIBRATION
@@ -269,7 +269,7 @@ def test_answers_are_those_of_base_and_probabilities_of_meanings_add_up_to_at_mo
 def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("semcal.calibration.calibrator.MOST_LABEL_FREE", 500)
+    monkeypatch.setattr("semcal.calibration.learning.MOST_LABEL_FREE", 500)
     rows = samples(500)
     found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     assert found.ordering is None
@@ -657,7 +657,7 @@ def test_all_questions_of_many_groups_count_for_the_threshold() -> None:
 
 
 def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semcal.calibration.calibrator.MOST_LABEL_FREE", 61)
+    monkeypatch.setattr("semcal.calibration.learning.MOST_LABEL_FREE", 61)
     rows = [{**row, "group": min(number, 60)} for number, row in enumerate(samples(120))]
     with pytest.raises(FitError, match=r"^risk: 60 of 120 labeled questions share"):
         calibrate_samples(rows, equivalence=EXACT, risk=0.5)
@@ -747,10 +747,12 @@ def test_an_ordering_that_labels_chose_from_two_is_tested_at_half_the_level() ->
     scores, correct = -np.arange(40.0), np.ones(40)
     risk = 0.1  # 29 right answers show it at .05, and 36 at .025
     alone, of_two = (
-        set_thresholds(scores, correct, [risk], 0.05, shown=scores, n_orderings=n)[0] for n in (1, 2)
+        set_thresholds(ThresholdLabels(scores, correct, n_orderings=n, shown=scores), [risk], 0.05)[0]
+        for n in (1, 2)
     )
     assert (alone.threshold, of_two.threshold) == (-39.0, -39.0)
-    few = set_thresholds(scores[:30], correct[:30], [risk], 0.05, shown=scores[:30], n_orderings=2)
+    few_labels = ThresholdLabels(scores[:30], correct[:30], n_orderings=2, shown=scores[:30])
+    few = set_thresholds(few_labels, [risk], 0.05)
     assert (few[0].threshold, few[0].delta) == (None, 0.05)
 
 

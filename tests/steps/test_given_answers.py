@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
-from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UsageError

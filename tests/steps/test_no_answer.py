@@ -13,7 +13,7 @@ from made_up_calibration import calibration, threshold
 
 import semcal
 from semcal.calibration.calibration import CalibrationConfig
-from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UndefinedWarning

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
-from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
+from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.map_report import draws_curve
 from semcal.calibration.question_probe import QuestionProbe, learn_probe
 from semcal.calibration.samples import measure_samples, origin_of

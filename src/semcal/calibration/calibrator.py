@@ -10,51 +10,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
 from semcal import inputs
-from semcal.arrays import Floats
 from semcal.calibration.calibration import (
     Calibration,
     CalibrationConfig,
     answering_temperatures,
     as_calibration,
-    grade_answers,
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
 from semcal.calibration.features import (
-    AnsweredRow,
-    AnswerFeatures,
     ScoreColumn,
-    answered_rows,
-    candidates_for,
     check_scored,
-    features_of,
     find_score,
     has_options,
-    order_by,
-    score_features,
     scored_row,
 )
+from semcal.calibration.learning import LearningOptions, learn_from_rows
 from semcal.calibration.map_report import (
-    LearnedMap,
     draws_curve,
     enough_samples,
     first_samples,
-    graded_examples,
     move_calibration,
 )
-from semcal.calibration.production import ProductionLabels, usable_features
-from semcal.calibration.question_probe import QuestionProbe, learn_probe
-from semcal.calibration.report import (
-    problems_of_features,
-    problems_of_labels,
-    problems_of_rows,
-    what_to_do_first,
-)
 from semcal.calibration.samples import (
-    NOWHERE,
     SamplesOrigin,
     check_given,
     keep_samples,
@@ -65,18 +43,13 @@ from semcal.calibration.samples import (
 from semcal.calibration.signals import (
     add_signals,
     asks_a_model,
-    check_any_signals,
-    free_signals,
     signals_named,
-    signals_read,
 )
-from semcal.calibration.thresholds import kept_apart, with_thresholds
+from semcal.calibration.thresholds import with_thresholds
 from semcal.data.datasets import Questions, as_questions, name_of
-from semcal.data.question import Question, several
-from semcal.data.splits import question_ties
+from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, UsageError, shown
-from semcal.grading.grade import GRADERS, as_grader, grade_together, grader_record
-from semcal.grading.rules import Grader
+from semcal.grading.grade import GRADERS, as_grader
 from semcal.inputs import (
     CalibrationKeywords,
     ClusterKeywords,
@@ -89,9 +62,7 @@ from semcal.inputs import (
     configured,
     options_of,
 )
-from semcal.measuring import measure_at, wordings
-from semcal.metrics.frequencies import Groups
-from semcal.metrics.probability_maps import Labelled, ProbabilityMap, part_of
+from semcal.measuring import measure_at
 from semcal.models.clustering import ClusterConfig, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import Equivalence, ExactMatch
@@ -100,9 +71,8 @@ from semcal.models.protocols import Sampler
 from semcal.models.sample import Sampling, SamplingConfig, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import fitted_or_none
-from semcal.recalibration.records import check_enough, warn_if_few
+from semcal.recalibration.records import check_enough
 from semcal.rows import (
-    QUESTION_PROBE,
     AnswerKind,
     Row,
     RowsAt,
@@ -120,15 +90,6 @@ MCurve: TypeAlias = "bool | Literal['auto']"
 if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
-
-#: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
-#: learned probability orders answers well enough to hold labels out for it.
-MOST_LABEL_FREE = 1000
-#: The advice for one sample of each question.
-OF_ONE_DRAW = (
-    "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
-    "with m = 10; --config calibration.m_curve=true shows the loss with one sample"
-)
 
 
 @dataclass(frozen=True)
@@ -255,9 +216,8 @@ class Calibrator:
         samples = keep_samples(measured, questions, by)
         origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
         bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
-        return calibrate_with_curve(
-            measured, bare if m_curve else None, cluster, config, m_curve, seed=sampling.seed, origin=origin
-        )
+        options = LearningOptions(seed=sampling.seed, origin=origin)
+        return calibrate_with_curve(measured, bare if m_curve else None, cluster, config, m_curve, options)
 
     def fit_rows(
         self,
@@ -315,7 +275,8 @@ class Calibrator:
                 rows, cluster, m=m, temperatures=temperatures, answer=config.answer, progress=update
             )
         stored = rows_at_temperatures(rows, temperatures) if m_curve else None
-        return calibrate_with_curve(measured, stored, cluster, config, m_curve, seed=seed, origin=origin)
+        options = LearningOptions(seed=seed, origin=origin)
+        return calibrate_with_curve(measured, stored, cluster, config, m_curve, options)
 
     def move(
         self,
@@ -387,14 +348,7 @@ class Calibrator:
         moved, labels = move_calibration(calibration, measured, grader, seed=seed, data=origin)
         if not self.config.risks:
             return moved
-        return with_thresholds(
-            replace(moved, ordering=labels.ordering),
-            *(labels.order, labels.correct, self.config),
-            groups=labels.groups,
-            seed=seed,
-            shown=labels.shown,
-            n_tested=labels.n_tested,
-        )
+        return with_thresholds(moved, labels, self.config, seed=seed)
 
 
 def calibration_config(
@@ -525,303 +479,20 @@ def calibrate_with_curve(
     cluster: ClusterConfig,
     config: CalibrationConfig,
     m_curve: MCurve,
-    **options: Any,
+    options: LearningOptions,
 ) -> Calibration:
     """Learn from measured rows, and with `m_curve` report the gain with fewer of the `stored` samples.
 
-    With "auto", learn from the fewest samples that lose at most one standard error. `options` are those of
-    `calibrate_rows`.
+    With "auto", learn from the fewest samples that lose at most one standard error.
     """
     if stored is None:
-        return calibrate_rows(measured, cluster, config, **options)
-    seed, is_fixed = options.get("seed", 0), options.get("fixed_temperature", False)
-    curve = draws_curve(stored, cluster, config, seed=seed, fixed_temperature=is_fixed)
+        return learn_from_rows(measured, cluster, config, options)
+    is_fixed = options.fixed_temperature
+    curve = draws_curve(stored, cluster, config, seed=options.seed, fixed_temperature=is_fixed)
     if m_curve == "auto":
         measured = first_samples(stored, enough_samples(curve), cluster, config.answer)
-        options["choices"] = len(curve)
-    return calibrate_rows(measured, cluster, config, **options).with_draws_curve(curve)
-
-
-def calibrate_rows(
-    rows: RowsAt,
-    cluster: ClusterConfig,
-    config: CalibrationConfig | None = None,
-    *,
-    seed: int = 0,
-    fixed_temperature: bool = False,
-    origin: SamplesOrigin = NOWHERE,
-    added: ProductionLabels | None = None,
-    score: ScoreColumn | None = None,
-    choices: int = 1,
-) -> Calibration:
-    """Learn the probability that an answer is correct from the samples of labeled questions.
-
-    Parameters
-    ----------
-    rows : mapping of temperature to rows
-        The same questions at each temperature, from `measure_samples`: `id`, `answers`, `samples`, `clusters`
-        and the measures, clustered at each temperature separately. The samples of the answer come first. The
-        key None stands for a recalibrator or an unknown temperature.
-    cluster : ClusterConfig
-        The settings that clustered the rows. The revision of an equivalence without a model is unknown.
-    config : CalibrationConfig, optional
-        Answer, features, signals, risks, delta and grader.
-    seed : int
-        Seed of the folds, and of the choice of held-out questions.
-    fixed_temperature : bool
-        Whether the answer comes from the first samples. Otherwise, if these are at T = 1, the answer comes
-        from another temperature whose gain is larger by one standard error.
-    origin : SamplesOrigin
-        The origin of the samples.
-    added : ProductionLabels, optional
-        Further labels, from production.
-    score : ScoreColumn, optional
-        The column that is calibrated in place of samples (see `calibrate_scores`).
-    choices : int
-        Number of versions of the rows, such as numbers of samples, from which the labels chose this one. The
-        level of each threshold is divided by it.
-
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 labeled questions.
-    InputError
-        If an id occurs twice, or numbers of samples differ.
-
-    Warns
-    -----
-    SemcalWarning
-        If there are fewer than 50 questions, if all answers are correct or all are wrong, or if all answers
-        have one share.
-    """
-    config, equivalence = config or CalibrationConfig(), cluster.equivalence
-    judge = None if isinstance(equivalence, str | Path) else equivalence
-    grader = as_grader(config.grader, judge or ExactMatch())
-    labeled = next(iter(rows.values()))
-    check_distinct(row.id for row in labeled)
-    check_enough(len(labeled), of="to calibrate on")
-    warn_if_few(len(labeled), of="to calibrate on")
-    m = 0 if score is not None else _samples_of_each(rows)
-    answering = answering_temperatures(rows, fixed=fixed_temperature)
-    ties = [question_ties(row.json) for row in labeled]
-    split = _Split.of(several(ties), len(labeled), answering, score, config, seed)
-    if score is None:
-        graded = _Graded.of_samples(rows, answering, config, grader)
-    else:
-        graded = _Graded.of_scores(labeled, score, config, grader, split.teaching)
-    check_enough(int(graded.has_answer.sum()), of="with an answer to calibrate on")
-    graded.add_probes(split, seed)
-    if added is not None:
-        graded, split = graded.with_labels(added), split.with_labels(added)
-    learned = graded.learn(split, seed)
-    place = learned.place
-    answered, answer_rows, features = answering[place], rows[answering[place]], graded.features[place]
-    correct = graded.correct[place][: len(labeled)]
-    taught = (split.teaching & graded.has_answer)[: len(labeled)]
-    first_lines = [OF_ONE_DRAW] * (m == 1)
-    if score is None:
-        first_lines = [*problems_of_labels(answer_rows, judge or cluster.address), *first_lines]
-        first_lines += what_to_do_first(answer_rows, correct[taught], origin.provenance)
-    problems = (
-        *problems_of_rows(labeled, ties, split.groups, split.testing),
-        *problems_of_features(features),
-    )
-    problems += () if added is None else added.problems
-    report = learned.report(
-        answering, int((split.held_out & graded.has_answer).sum()), problems, first=tuple(first_lines)
-    )
-    grader_name, grader_revision = grader_record(grader)
-    calibration = Calibration(
-        map=learned.map,
-        further=None if score else _further(answer_rows, features, correct, taught, grader),
-        m=m,
-        temperature=answered,
-        temperatures=tuple(
-            t for t in rows if t and t != answered and _needs(learned.map, answer_rows, answered, t)
-        ),
-        equivalence=cluster.address,
-        linkage=cluster.linkage,
-        merge_refusals=cluster.merge_refusals,
-        answer_format=_answer_format(rows),
-        threshold=None,
-        report=replace(
-            report,
-            added=None if added is None else added.record,
-            no_answer=int((~graded.has_answer).sum()),
-            no_answer_samples=0 if score else count_ends(answer_rows)[2],
-            base_name=features.base,
-        ),
-        max_new_tokens=origin.max_new_tokens,
-        provenance=origin.provenance,
-        equivalence_revision=None if judge is None else judge.revision,
-        grader=grader_name,
-        grader_revision=grader_revision,
-        recalibrator=origin.recalibrator,
-        samples=origin.samples,
-        answer_kind=config.answer,
-        columns=tuple(column for column in config.features if column.name in learned.map.features),
-        signals=signals_read(graded.config.signals, learned.map.features),
-        examples=graded_examples(answer_rows, features, correct, grader),
-        ancestors=() if added is None else added.ancestors,
-        open_book=None if origin.provenance is None else open_book_of(labeled),
-        labeled=learned.labeled,
-        score=graded.score,
-        probe=graded.probes[place] if QUESTION_PROBE in learned.map.features else None,
-    )
-    if not config.risks:
-        return calibration
-    ordering = features.ordering if split.label_free else None
-    used = split.testing & graded.has_answer
-    values = part_of(features.values, used)
-    scores = learned.map.scores(values)
-    return with_thresholds(
-        replace(calibration, ordering=ordering),
-        *(order_by(ordering, values) if ordering else scores, graded.correct[place][used], config),
-        groups=None if split.groups is None else split.groups[used],
-        seed=seed,
-        n_orderings=choices * (split.n_orderings if ordering else 1),
-        shown=scores if ordering else None,
-        # Coverage counts all questions that are tested, also those without an answer.
-        n_tested=split.n_tested,
-    )
-
-
-@dataclass(frozen=True)
-class _Split:
-    """Masks (N,) of the labeled questions that are held out, and of those that test thresholds.
-
-    With `label_free` all questions teach the map and test thresholds: the ordering of answers is one of
-    `n_orderings` that no label changed. Each choice that labels make between orderings, of a temperature or a
-    direction, divides the level.
-    """
-
-    groups: Groups | None
-    held_out: NDArray[np.bool_]
-    testing: NDArray[np.bool_]
-    label_free: bool
-    n_orderings: int
-
-    @classmethod
-    def of(
-        cls,
-        groups: Groups | None,
-        n: int,
-        answering: Sequence[float | None],
-        score: ScoreColumn | None,
-        config: CalibrationConfig,
-        seed: int,
-    ) -> _Split:
-        n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
-        n_units = n if groups is None else int(groups.max()) + 1
-        label_free = (score is not None and not config.features) or n_units * n_orderings < MOST_LABEL_FREE
-        if config.risks and not label_free:
-            held_out = testing = kept_apart(n, groups, seed)
-        else:
-            held_out, testing = np.zeros(n, dtype=bool), np.full(n, bool(config.risks))
-        return cls(groups, held_out, testing, label_free, n_orderings)
-
-    @property
-    def teaching(self) -> NDArray[np.bool_]:
-        return ~self.held_out
-
-    @property
-    def n_tested(self) -> int:
-        """Number of questions, or of groups if there are any, that test thresholds."""
-        return int(self.testing.sum()) if self.groups is None else len(np.unique(self.groups[self.testing]))
-
-    def with_labels(self, added: ProductionLabels) -> _Split:
-        """Append labels from production, each in a group of its own."""
-        groups = self.groups
-        if groups is not None:
-            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
-        held_out, testing = (
-            np.concatenate([own & (not added.alone), added.apart]) for own in (self.held_out, self.testing)
-        )
-        return replace(self, groups=groups, held_out=held_out, testing=testing)
-
-
-@dataclass
-class _Graded:
-    """Features and grades (N,) of the answers to N questions, at each temperature that may answer."""
-
-    config: CalibrationConfig  # with the signals that need no call
-    features: list[AnswerFeatures]
-    correct: list[Floats]
-    has_answer: NDArray[np.bool_]
-    answers: list[list[AnsweredRow]] = field(default_factory=list)
-    score: ScoreColumn | None = None
-    probes: list[QuestionProbe | None] = field(default_factory=list)
-
-    @classmethod
-    def of_samples(
-        cls, rows: RowsAt, answering: Sequence[float | None], config: CalibrationConfig, grader: Grader
-    ) -> _Graded:
-        labeled, at_each = next(iter(rows.values())), [{t: rows[t], **rows} for t in answering]
-        answers = [answered_rows(at, config.answer) for at in at_each]
-        for at in answers:
-            check_any_signals(config.signals, at)
-        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers)))
-        features = [features_of(at, config.answer, config.requested) for at in at_each]
-        correct = [grade_answers(at, labeled, grader, config.answer) for at in features]
-        return cls(config, features, correct, _has_answer(features), answers, None, [None] * len(features))
-
-    @classmethod
-    def of_scores(
-        cls,
-        labeled: Sequence[Row],
-        score: ScoreColumn,
-        config: CalibrationConfig,
-        grader: Grader,
-        teaching: NDArray[np.bool_],
-    ) -> _Graded:
-        """Grade rows with a score, whose direction and scale the teaching questions set."""
-        raw = score.values(labeled)
-        correct = grade_answers(
-            score_features(labeled, raw, score, config.features), labeled, grader, "given"
-        )
-        score = score.learn(raw[teaching], correct[teaching])
-        features = [score_features(labeled, raw, score, config.features)]
-        return cls(config, features, [correct], _has_answer(features), score=score, probes=[None])
-
-    def add_probes(self, split: _Split, seed: int) -> None:
-        """Learn the probe of the question, if it is a signal, and add its probabilities to the features."""
-        if QUESTION_PROBE in self.config.signals:
-            teaching = split.teaching & self.has_answer
-            for k, of_answers in enumerate(zip(self.features, self.answers, self.correct)):
-                self.probes[k], self.features[k] = learn_probe(*of_answers, teaching, split.groups, seed)
-
-    def with_labels(self, added: ProductionLabels) -> _Graded:
-        """Append labels from production; all of them have an answer."""
-        pooled = [_pooled(*of_rows, added) for of_rows in zip(self.features, self.correct)]
-        features, correct = [list(part) for part in zip(*pooled)]
-        has_answer = np.concatenate([self.has_answer, np.ones(len(added.correct), dtype=bool)])
-        return replace(self, features=features, correct=correct, has_answer=has_answer)
-
-    def learn(self, split: _Split, seed: int) -> LearnedMap:
-        """Return the map learned from the teaching questions with an answer, at the best temperature."""
-        fitted, without = split.teaching & self.has_answer, split.teaching & ~self.has_answer
-        labels = [
-            Labelled(features.values, correct, candidates_for(features)).part(fitted)
-            for features, correct in zip(self.features, self.correct)
-        ]
-        learned = LearnedMap.from_labels(labels, None if split.groups is None else split.groups[fitted], seed)
-        return replace(learned, without=[at.values[at.base][without] for at in self.features])
-
-
-def _has_answer(features: Sequence[AnswerFeatures]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.all([[text is not None for text in at.answers] for at in features], axis=0)
-    return found
-
-
-def _samples_of_each(rows: RowsAt) -> int:
-    m = len(next(iter(rows.values()))[0].samples)
-    for row in (row for rows_of in rows.values() for row in rows_of):
-        if m and len(row.samples) != m:
-            raise InputError(
-                f"question {row.id!r} has {len(row.samples)} samples, and others have {m}. Use the same "
-                "number of samples for all questions"
-            )
-    return m
+        options = replace(options, choices=len(curve))
+    return learn_from_rows(measured, cluster, config, options).with_draws_curve(curve)
 
 
 def calibrate_scores(
@@ -842,7 +513,9 @@ def calibrate_scores(
     grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
     config = replace(config, answer="given", grader=grader, score=score.name)
     scored = [scored_row(row) for row in rows]
-    return calibrate_rows({None: scored}, ClusterConfig(exact), config, seed=seed, score=score)
+    return learn_from_rows(
+        {None: scored}, ClusterConfig(exact), config, LearningOptions(seed=seed, score=score)
+    )
 
 
 def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:
@@ -851,58 +524,3 @@ def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:
             check_scored(row, score)
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
-
-
-def open_book_of(rows: Sequence[Row]) -> bool | None:
-    """Return whether all questions have a passage, or none has; None if mixed or in messages."""
-    found = {None if row.has("messages") else row.context is not None for row in rows}
-    return found.pop() if len(found) == 1 else None
-
-
-def _answer_format(rows: RowsAt) -> str:
-    first, *others = dict.fromkeys(row.answer_format for part in rows.values() for row in part)
-    if others:
-        raise InputError(
-            f"'answer_format' is {first!r} in some rows and {others[0]!r} in others. Sample or import "
-            "all rows with one --answer-format"
-        )
-    return first
-
-
-def _pooled(
-    features: AnswerFeatures, correct: Floats, added: ProductionLabels
-) -> tuple[AnswerFeatures, Floats]:
-    """Append the added labels to the features that both have, and to the grades."""
-    names = usable_features(features.values, added.features)
-    values = {name: np.concatenate([features.values[name], added.features[name]]) for name in names}
-    return replace(features, values=values), np.concatenate([correct, added.correct])
-
-
-def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
-    """Return whether the map reads samples at a temperature, or sharper samples settle ties there."""
-    ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
-    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.features)
-    return read or (ties and temperature < (1.0 if answered is None else answered))
-
-
-def _further(
-    rows: Sequence[Row],
-    features: AnswerFeatures,
-    correct: Floats,
-    fitted: NDArray[np.bool_],
-    grader: Grader,
-) -> float | None:
-    """Return how often another meaning is correct if the answer is wrong: (k + 1) / (n + 2), or None."""
-    wrong = np.flatnonzero(fitted & (correct == 0))
-    further = []
-    for i in map(int, wrong):
-        row = rows[i]
-        texts = [
-            text for k, text in enumerate(wordings(row)) if text is not None and k != features.meanings[i]
-        ]
-        if texts and row.is_labelled:
-            further.append((row.question_or_empty, texts, row.answers))
-    if not further:
-        return None
-    right = grade_together(grader, lambda marks: sum(marks.grade(*answer).correct for answer in further))
-    return (right + 1) / (len(further) + 2)

@@ -19,9 +19,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from semcal import inputs, metrics
 from semcal.arrays import Floats
 from semcal.calibration.calibration import ID_LETTERS, LabeledAnswers, Threshold
-from semcal.calibration.calibrator import open_book_of
 from semcal.calibration.features import MOST_LACKING
-from semcal.calibration.thresholds import kept_apart, set_thresholds
+from semcal.calibration.learning import open_book_of
+from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
 from semcal.fields.documents import without_values
@@ -617,14 +617,12 @@ class _Learned:
         tested = self.held_out & at
         if not risks or not tested.any():
             return tuple(Threshold(None, risk, delta / len(risks), 1, 0, 0, None) for risk in risks)
-        return set_thresholds(
+        labels = ThresholdLabels(
             _predict(self.map, part_of(self.features, tested), self.cap[tested])[1],
             self.correct[tested],
-            risks,
-            delta,
-            groups=np.unique(self.groups[tested], return_inverse=True)[1],
-            seed=seed,
+            np.unique(self.groups[tested], return_inverse=True)[1],
         )
+        return set_thresholds(labels, risks, delta, seed=seed)
 
     def figures(self, p: Floats | None = None, at: Any = slice(None)) -> dict[str, Any]:
         """Return the figures of some of the fitted items, by default of the probabilities out of fold."""

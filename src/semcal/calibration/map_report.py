@@ -43,6 +43,7 @@ from semcal.calibration.report import (
     problems_of_rows,
 )
 from semcal.calibration.signals import SIGNALS
+from semcal.calibration.thresholds import ThresholdLabels
 from semcal.data.question import data_hash, several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning, UndefinedWarning
@@ -287,17 +288,6 @@ def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | N
 FEW_LABELS = 30
 
 
-class ThresholdLabels(NamedTuple):
-    """The labels of n answers that test a threshold."""
-
-    ordering: str | None  # the feature that orders answers, which no new label chose
-    order: Floats  # (n,)
-    correct: Floats  # (n,)
-    shown: Floats  # (n,) moved probabilities
-    groups: Groups | None
-    n_tested: int  # questions, or groups of questions, with those without an answer
-
-
 class OutOfFold(NamedTuple):
     """Probabilities (n,) of the answers by the calibration as it is, moved, and learned anew."""
 
@@ -361,7 +351,7 @@ def move_calibration(
     order = order_by(features.ordering or calibration.base, part.features)
     n_tested = len(labeled) if groups is None else len(np.unique(groups))
     return moved_calibration, ThresholdLabels(
-        features.ordering, order, part.correct, shown, of_answers, n_tested
+        order, part.correct, of_answers, shown=shown, ordering=features.ordering, n_tested=n_tested
     )
 
 

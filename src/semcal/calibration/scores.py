@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.features import ISOTONIC, ScoreColumn, order_by
-from semcal.calibration.thresholds import kept_apart, set_thresholds
+from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
 from semcal.metrics.probability_maps import (
@@ -308,13 +308,11 @@ class ScoreCalibrator:
         scores = self.map_.scores(features)
         is_one = self.n_features_in_ == 1  # then labels chose its direction alone, and all of them test it
         used = apart | is_one
-        return set_thresholds(
+        labels = ThresholdLabels(
             (order_by(ORDER, features) if is_one else scores)[used],
             correct[used],
-            risks,
-            self.delta,
-            groups=None if groups is None else groups[used],
-            seed=self.seed,
+            None if groups is None else groups[used],
             n_orderings=2 if is_one else 1,
             shown=scores if is_one else None,
         )
+        return set_thresholds(labels, risks, self.delta, seed=self.seed)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,61 +104,74 @@ def with_outlook(
     )
 
 
+@dataclass(frozen=True)
+class ThresholdLabels:
+    """The labels of N answers that test thresholds.
+
+    Attributes
+    ----------
+    order, correct : ndarray of float, shape (N,)
+        The scores that order the answers, and their grades, 0 or 1.
+    groups : ndarray of int, shape (N,), optional
+        Groups of answers that depend on each other.
+    n_orderings : int
+        Number of orderings from which labels chose this one. It divides the level of each test.
+    shown : ndarray of float, shape (N,), optional
+        The values in which thresholds are stated, if they are not those of `order`.
+    ordering : str, optional
+        The feature that orders the answers, if no label chose it.
+    n_tested : int, optional
+        Number of questions, or of groups, including those without an answer; by default N.
+    """
+
+    order: Floats
+    correct: Floats
+    groups: Groups | None = None
+    n_orderings: int = 1
+    shown: Floats | None = None
+    ordering: str | None = None
+    n_tested: int | None = None
+
+
 def set_thresholds(
-    scores: Floats,
-    correct: Floats,
-    risks: Sequence[float],
-    delta: float,
-    *,
-    groups: Groups | None = None,
-    seed: int = 0,
-    n_orderings: int = 1,
-    shown: Floats | None = None,
-    explain: bool = True,
+    labels: ThresholdLabels, risks: Sequence[float], delta: float, *, seed: int = 0, explain: bool = True
 ) -> tuple[Threshold, ...]:
     """Return the threshold of each risk, strictest first; all hold together with probability 1 − `delta`.
 
     Each of k risks is tested at `delta` / k, divided by the number of orderings from which labels chose. If a
     smaller risk holds from a lower threshold, the larger risk takes this threshold as well, so that no
-    threshold exceeds a stricter one. If other values are `shown` (N,), the tested thresholds are
+    threshold exceeds a stricter one. If other values are `shown`, the tested thresholds are
     `threshold_score`, and `threshold` is the smallest shown value of a given answer. `explain` adds what can
     be certified to a risk without a threshold.
     """
+    order, correct, shown = labels.order, labels.correct, labels.shown
     level = delta / len(risks)
+    of_test = level / labels.n_orderings
     thresholds: list[Threshold] = []
     for risk in risks:
-        found = set_threshold(scores, correct, risk, level / n_orderings, groups=groups, seed=seed)
+        found = set_threshold(order, correct, risk, of_test, groups=labels.groups, seed=seed)
         stricter = thresholds[-1] if thresholds else found
         held = [one.threshold for one in (found, stricter) if one.threshold is not None]
         if held and found.threshold != min(held):
             found = replace(stricter, risk_limit=risk)
         if explain:
-            found = with_outlook(found, scores, correct, level / n_orderings, groups=groups, seed=seed)
+            found = with_outlook(found, order, correct, of_test, groups=labels.groups, seed=seed)
         thresholds.append(replace(found, delta=level))
     return tuple(
         one
         if shown is None or one.threshold is None
-        else replace(
-            one,
-            threshold_score=one.threshold,
-            threshold=float(shown[scores >= one.threshold].min()),
-        )
+        else replace(one, threshold_score=one.threshold, threshold=float(shown[order >= one.threshold].min()))
         for one in thresholds
     )
 
 
 def with_thresholds(
-    calibration: Calibration,
-    order: Floats,
-    correct: Floats,
-    config: CalibrationConfig,
-    *,
-    n_tested: int,
-    **options: Any,
+    calibration: Calibration, labels: ThresholdLabels, config: CalibrationConfig, *, seed: int
 ) -> Calibration:
-    """Return the calibration with thresholds of `set_thresholds`, whose `options` these are."""
-    is_fast = len(correct) <= MOST  # resamples of more labels take minutes, and add nothing
-    found = set_thresholds(order, correct, config.risks, config.delta, explain=is_fast, **options)
+    """Return the calibration with the thresholds of the risks of `config`, tested on the labels."""
+    is_fast = len(labels.correct) <= MOST  # resamples of more labels take minutes, and add nothing
+    found = set_thresholds(labels, config.risks, config.delta, seed=seed, explain=is_fast)
+    n_tested = len(labels.correct) if labels.n_tested is None else labels.n_tested
     thresholds = tuple(
         threshold
         if threshold.test == "betting"
@@ -172,4 +184,4 @@ def with_thresholds(
         for threshold in found
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
-    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks, ordering=labels.ordering)

@@ -555,6 +555,7 @@ def _from_samples(
     """Read stored samples; None with --dry-run."""
     from semcal.calibration.calibrator import calibrate_with_curve
     from semcal.calibration.compatibility import check_equivalence
+    from semcal.calibration.learning import LearningOptions
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
 
@@ -590,10 +591,7 @@ def _from_samples(
             cluster,
             config,
             options.curve,
-            seed=seed,
-            fixed_temperature=is_fixed,
-            origin=origin,
-            added=None if addition is None else addition.labels,
+            LearningOptions(seed, is_fixed, origin, None if addition is None else addition.labels),
         )
 
     return LearningTask(learn, cluster.judge, grader, n_questions=len(rows))

@@ -331,7 +331,7 @@ class CalibrateStep(Step):
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first questions."""
         from semcal.calibration.calibration import CalibrationConfig
-        from semcal.calibration.calibrator import calibrate_rows
+        from semcal.calibration.learning import calibrate_rows
         from semcal.calibration.samples import SamplesOrigin
         from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.files import Provenance
