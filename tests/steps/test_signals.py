@@ -19,8 +19,9 @@ import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
 from semcal.calibration.learning import calibrate_rows
-from semcal.calibration.map_report import draws_curve
+from semcal.calibration.map_report import draws_curve, enough_samples
 from semcal.calibration.question_probe import QuestionProbe, learn_probe
+from semcal.calibration.report import DrawsPoint
 from semcal.calibration.samples import measure_samples, origin_of
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
 from semcal.data.question import Question
@@ -650,5 +651,11 @@ def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
         "calibrate", file, "--equivalence", "exact", "--config", "calibration.m_curve=true", "--out", out
     )
     assert (code, [point["m"] for point in made["draws_curve"]]) == (0, [1, 2, 3, 5, 6])
-    advice = Calibration.from_pretrained(out).report.advice
-    assert any(line.startswith("Gain with fewer samples") and "with 6: " in line for line in advice)
+    report = Calibration.from_pretrained(out).report
+    assert enough_samples(report.draws_curve) == 6
+    assert str(report.fewer_samples).startswith("Fewer than 6 samples lose")
+    curve = (DrawsPoint(3, 0.31, -0.02, 0.01), DrawsPoint(5, 0.326, -0.004, 0.01), report.draws_curve[-1])
+    enough = str(replace(report, draws_curve=curve).fewer_samples)
+    assert enough.startswith("5 samples lose 0.004 ± 0.010 ")
+    assert enough.endswith("(--m 5).")
+    assert replace(report, draws_curve=()).fewer_samples is None

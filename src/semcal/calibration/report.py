@@ -216,28 +216,32 @@ class CalibrationReport:
         return f"Answers are sampled at T = 1; T = {best.temperature:g} would gain {by}."
 
     @property
-    def advice(self) -> tuple[str, ...]:
-        """Sentences about the gain with more labels, if enough are known, and with fewer samples."""
-        return tuple(self._advice())
+    def more_labels(self) -> str | None:
+        """What more labels would gain, in a sentence; None if too few are known."""
+        halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
+        if not halves:
+            return None
+        half, full = halves[-1], self.learning_curve[-1]
+        before, after = half.gain_above_base, full.gain_above_base
+        return (
+            f"Twice as many labels would add about {max(0.0, after - before) / 2:.3f} to the gain, which is "
+            f"{before:+.3f} above {self.reference} with {half.labels} labels, and {after:+.3f} with "
+            f"{full.labels}."
+        )
 
-    def _advice(self) -> Iterator[str]:
-        if halves := [point for point in self.learning_curve if point.labels <= self.n / 2]:
-            half, full = halves[-1], self.learning_curve[-1]
-            before, after = half.gain_above_base, full.gain_above_base
-            yield (
-                f"Twice as many labels would add about {max(0.0, after - before) / 2:.3f} to the gain, which "
-                f"is {before:+.3f} above {self.reference} with {half.labels} labels, and {after:+.3f} "
-                f"with {full.labels}."
-            )
-        if fewer := self.draws_curve[:-1]:
-            at_hand = self.draws_curve[-1]
-            yield (
-                f"Gain with fewer samples at each temperature, above {at_hand.gain:.3f} with {at_hand.m}: "
-                + ", ".join(f"{p.m}: {p.above:+.3f} ± {p.standard_error:.3f}" for p in fewer)
-            )
-            enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
-            if enough is not None:
-                yield f"{enough} samples lose at most one standard error (--m auto uses {enough})."
+    @property
+    def fewer_samples(self) -> str | None:
+        """The smallest number of samples that loses at most one standard error of gain, in a sentence."""
+        if not self.draws_curve:
+            return None
+        *fewer, at_hand = self.draws_curve
+        enough = next(
+            (point for point in fewer if point.m > 1 and point.above >= -point.standard_error), None
+        )
+        if enough is None:
+            return f"Fewer than {at_hand.m} samples lose more than one standard error of the gain."
+        lost = f"{max(0.0, -enough.above):.3f} ± {enough.standard_error:.3f}"
+        return f"{enough.m} samples lose {lost} of the gain of {at_hand.m} (--m {enough.m})."
 
 
 # ---- Problems of labeled rows, and advice ------------------------------------------------------------------

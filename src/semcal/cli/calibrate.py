@@ -181,7 +181,9 @@ class CalibrateOptions:
         "samples: 10 by default. With auto, sample 10, learn from the fewest that lose at most one standard "
         "error of gain, and let semcal ask sample as many.",
     )
-    m_curve: bool = setting(False, help="Also report the gain with fewer samples: false by default.")
+    m_curve: bool | None = setting(
+        None, help="Report the gain with fewer samples: by default true if a model is sampled."
+    )
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
     max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
@@ -215,7 +217,7 @@ class CalibrateOptions:
     @property
     def curve(self) -> bool | Literal["auto"]:
         """The `m_curve` of a calibration."""
-        return "auto" if self.m == AUTO else self.m_curve
+        return "auto" if self.m == AUTO else bool(self.m_curve)
 
     def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
         """Return the settings of the calibration."""
@@ -725,6 +727,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature
+    from semcal.models.equivalence import EmbeddedEquivalence, ExactMatch
     from semcal.models.sample import Sampling, plan_sampling
     from semcal.workers import versions
 
@@ -761,6 +764,8 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
     record = CalibrationRecord(Path(file).name, versions(), work, leave_out)
+    # A large model that compares answers would be asked again for each number of samples.
+    is_cheap = isinstance(equivalence, ExactMatch | EmbeddedEquivalence)
     learn = partial(
         Calibrator(options.configuration(grader), record=record).fit,
         model,
@@ -769,7 +774,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         sampling=sampling,
         cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
-        m_curve=options.curve,
+        m_curve=is_cheap if options.m_curve is None and options.m != AUTO else options.curve,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
@@ -824,7 +829,7 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 def _in_words(calibration: Calibration, path: Path) -> str:
     """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
-    prose = [report.why, *([] if report.answered_at is None else [report.answered_at]), *report.advice[:1]]
+    prose = filter(None, (report.why, report.answered_at, report.more_labels))
     lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
     if report.at_thresholds:
         table = {
@@ -834,6 +839,10 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         }
         lines += aligned([[head, *cells] for head, cells in table.items()])
         lines += ["These shares are of the labeled questions, without a promise for others.", ""]
+    if curve := report.draws_curve:
+        table = {"samples": [str(point.m) for point in curve], "gain": [f"{one.gain:.3f}" for one in curve]}
+        lines += aligned([[head, *cells] for head, cells in table.items()])
+        lines += [paragraph(report.fewer_samples or ""), ""]
     if calibration.examples:
         lines.append("Graded answers, to check the grading:")
     for example in calibration.examples:
