@@ -165,8 +165,8 @@ def network(size: str, peak: float = PEAK) -> LlamaForCausalLM:
     return model
 
 
-def tokenizer(size: int = VOCABULARY) -> Any:
-    words = {f"w{i}": i for i in range(size)}
+def tokenizer(size: int | None = None) -> Any:
+    words = {f"w{i}": i for i in range(size or VOCABULARY)}
     level = Tokenizer(models.WordLevel(words, unk_token="w0"))
     return PreTrainedTokenizerFast(tokenizer_object=level, bos_token="w1", eos_token=f"w{END}")
 
