@@ -113,6 +113,11 @@ def load_equivalence(
         Settings of requests to a server. The key is SEMCAL_JUDGE_API_KEY if it is set, else the key of the
         settings, by default SEMCAL_API_KEY.
 
+    Returns
+    -------
+    Equivalence
+        For the option `equivalence` of `semcal.score`, `semcal.ask_many` and `semcal.calibrate`.
+
     Raises
     ------
     ModelError

@@ -537,10 +537,11 @@ class Results(Sequence[Answer]):
     ) -> dict[str, Figures]:
         """Return the metrics of each measure, including "Calibrated", as in `semcal metrics`.
 
-        `measure` chooses one or several measures. `ci` adds standard errors (`se`) and 95% intervals
-        (`interval`). `risk` adds the threshold for this selective risk with probability 1 - `delta`. `by`
-        adds metrics for each value of a column (`semcal.metrics.slices`). InputError if no row has reference
-        answers.
+        Metrics (docs/metrics.md) are None if undefined. `measure` chooses one or several measures, and `bins`
+        the number of bins of ECE and ACE. `ci` adds standard errors (`se`) and 95% intervals (`interval`).
+        `risk` adds the threshold for this selective risk with probability 1 - `delta`. `by` adds metrics for
+        each value of a column (`semcal.metrics.slices`). `seed` is that of resampling. InputError if no row
+        has reference answers.
         """
         return assess(self._scores(measure, by), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
 
@@ -569,7 +570,7 @@ class Results(Sequence[Answer]):
 
         `results.plot().savefig("plots.png")` saves the figure. The plots show the confidence of the answers
         with their threshold, if any, or another `measure`. With `kind` ("reliability" or "selective") or
-        `ax`, only one plot is drawn, by default reliability.
+        `ax`, only one plot is drawn, by default reliability. InputError if no row has reference answers.
         """
         name = measure or self[0].measure
         (scores,) = self._scores(name).values()
@@ -600,9 +601,9 @@ class Results(Sequence[Answer]):
     ) -> Calibration:
         """Learn the probability that an answer is correct from the graded rows of stored samples.
 
-        Parameters and errors are those of `semcal.calibrate`: `seed`, `m_curve` and the fields of
-        `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if the
-        answers come from a model, because the calibration has to know that model.
+        Parameters and errors are those of `semcal.calibrate`: `m_curve`, the `seed` of the folds, and the
+        fields of `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if
+        the answers come from a model, because the calibration has to know that model.
         """
         from semcal.calibration.calibrator import calibration_config
         from semcal.calibration.learning import calibrate_rows
@@ -718,7 +719,7 @@ class FieldResults(Results):
         ]
 
     def calibrate(self, **options: Any) -> FieldCalibration:  # type: ignore[override]
-        """Learn the probability of fields, by `semcal.calibrate_fields` with its options."""
+        """Learn the probability of fields, by `semcal.calibrate_fields` with its options and errors."""
         from semcal.calibration.fields import calibrate_fields
 
         rows = [self._graded_rows[place] for place in self._graded()]
@@ -826,8 +827,10 @@ def score(
         `linkage` is given.
     equivalence : Equivalence, str or Path, optional
         As in `semcal.calibrate`; by default the embedded model, or the equivalence of the calibration.
-    calibration, measure : optional
-        As in `semcal.SemanticUQ`.
+    calibration : Calibration, FieldCalibration, str or Path, optional
+        As in `semcal.SemanticUQ`, or a calibration of the fields of structured answers.
+    measure : str, optional
+        Without a calibration, the measure that chooses the answer: "E-SC" by default (docs/measures.md).
     schema : dict or pydantic class, optional
         JSON Schema of structured answers. With it, or with a calibration of fields, the result has the fields
         of each document (`semcal.results.FieldResults`).
@@ -843,12 +846,20 @@ def score(
         `linkage` and `merge_refusals` of `semcal.ClusterConfig`, which default to the calibration's values;
         `t_alpha` and `g_alpha` as in `semcal.SemanticUQ`.
 
+    Returns
+    -------
+    Results
+        One `semcal.Answer` for each row, in order. Its confidence is its share by the measure, in [0, 1], or
+        with a calibration the probability that the answer is correct.
+
     Raises
     ------
     InputError
         If a row cannot be used; the message names its place and the remedy.
     UsageError
-        If an argument is invalid, or is set by the calibration.
+        If an argument is invalid or set by the calibration, or a row lacks samples that it reads.
+    ModelError, StoreError
+        If the equivalence or the calibration cannot be loaded.
 
     Examples
     --------

@@ -110,7 +110,7 @@ class SemanticUQ:
     Parameters
     ----------
     model : Sampler, str or Path
-        A model of `semcal.load_model`, or an argument of `load_model`.
+        A model of `semcal.load_model` or `semcal.load_server`, or an argument of these functions.
     calibration : Calibration, str or Path, optional
         Turns the confidence into the probability that the answer is correct. A directory, a hub id or "atlas"
         is loaded. The calibration sets prompt, recalibrator, sampling, clustering and threshold; passing
@@ -263,7 +263,7 @@ class SemanticUQ:
         """Ask one question: a text (with a passage as `context`), messages, a dict or a `Question`.
 
         The random numbers are derived from the seed and the text of the question, so that repeating a
-        question repeats the answer.
+        question repeats the answer. Errors are as in `semcal.ask_many`.
         """
         return self.ask_many([_with_context(question, context)], progress=False)[0]  # raises for a failure
 
@@ -273,14 +273,14 @@ class SemanticUQ:
         """Return the confidence in an answer that another program, or a person, has given to a question.
 
         With a calibration that was learned with ``answer="given"`` the confidence is a probability. Otherwise
-        it is the share of samples that mean the same as the answer.
+        it is the share of samples that mean the same as the answer. Errors are as in `semcal.check`.
         """
         return self.check_many([_with_context(question, context)], [answer], progress=False)[0]
 
     def check_many(
         self, questions: Questions, answers: Sequence[str], *, progress: ShowProgress = True
     ) -> Results:
-        """Return the confidence in one given answer to each of many questions, as `check` does for one."""
+        """Return the confidence in one given answer to each of many questions, as in `semcal.check`."""
         items, texts = as_questions(questions), list(answers)
         if len(texts) != len(items) or not all(isinstance(text, str) for text in texts):
             raise UsageError(
@@ -296,8 +296,8 @@ class SemanticUQ:
     def ask_many(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
 
-        Parameters are as in `semcal.ask_many`. Questions that a server did not answer are left out with a
-        warning, and are listed in `failures` of the results.
+        Parameters and errors are as in `semcal.ask_many`. Questions that a server did not answer are left out
+        with a warning, and are listed in `failures` of the results.
         """
         return self._ask_many(questions, self.answer_kind, progress)
 
@@ -378,7 +378,7 @@ def ask_many(
     Parameters
     ----------
     model : Sampler, str or Path
-        A model of `semcal.load_model` or an argument of it, such as "atlas", the small model of the package.
+        As in `semcal.SemanticUQ`, such as "atlas", the small model of the package.
     questions : list of str, file, DataFrame, dicts or Questions
         Columns: `question`; optionally `id`, `context` and `group`; and reference `answers`, which grade.
     progress : bool or callable
@@ -390,6 +390,15 @@ def ask_many(
     -------
     Results
         One `semcal.Answer` for each question, in order; failed questions are in `failures` instead.
+
+    Raises
+    ------
+    InputError
+        If a question is invalid or an id occurs twice; the first QuestionError if no question was answered.
+    UsageError
+        If an option is unknown or invalid, or the calibration is of another model or prompt.
+    ModelError, ServerError, StoreError
+        If the model, its server or the calibration cannot be loaded or reached.
 
     Examples
     --------
@@ -420,9 +429,21 @@ def check(
     questions, answers : sequences of equal length
         Questions as in `semcal.ask_many`, and one answer text for each question; with a calibration of
         fields, one document for each question: an object, its JSON, or an object of a pydantic class.
-    **options
-        Keywords of `semcal.SemanticUQ`: a `calibration` that was learned with ``answer="given"``,
-        `equivalence`, `m`, …
+    progress, **options
+        As in `semcal.ask_many`; a `calibration` must have been learned with ``answer="given"``.
+
+    Returns
+    -------
+    Results
+        One `semcal.Answer` for each question, in order, with the given answer as its text. Its confidence is
+        the share of samples that mean the same, or with a calibration the probability that it is correct.
+
+    Raises
+    ------
+    UsageError
+        If the numbers of questions and answers differ, or the calibration is of another kind of answer.
+    InputError, ModelError, ServerError, StoreError
+        As in `semcal.ask_many`.
 
     Examples
     --------

@@ -293,7 +293,7 @@ class LabeledAnswers:
 class CalibratedAnswer:
     """The answer to a question, and the probability that the answer is correct."""
 
-    #: The commonest wording of the most frequent meaning, or the given answer; None is no answer.
+    #: The most frequent wording of the most frequent meaning, or the given answer; None is no answer.
     text: str | None
     meaning: int | None  # the cluster of the answer; None if no sample means the same
     probability: float | None  # None if there is no answer
@@ -461,7 +461,7 @@ class Calibration(_Contents):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the accuracy of labeled answers by probability, out of fold, with matplotlib.
 
-        `calibration.plot().figure.savefig("plot.png")` saves the plot.
+        `calibration.plot().figure.savefig("plot.png")` saves the plot. MissingExtraError without matplotlib.
         """
         diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
         ax = diagram.plot(ax=ax)
@@ -520,6 +520,11 @@ class Calibration(_Contents):
         rows : mapping of temperature to rows
             Clustered and measured rows at `temperature`, first, and at each of `temperatures`. If a score is
             calibrated: a file, DataFrame or dicts with the score.
+
+        Returns
+        -------
+        list of CalibratedAnswer
+            One for each row, in order, with `text`, `probability` and `abstained`.
 
         Raises
         ------

@@ -112,7 +112,7 @@ class Calibrator:
     record : CalibrationRecord, optional
         For programs that resume interrupted fits.
     **options
-        The fields of `CalibrationConfig`.
+        The fields of `CalibrationConfig`; a wrong or unknown one raises its UsageError.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class Calibrator:
         m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
-        """Sample answers to labeled questions, and learn from them; parameters as of `semcal.calibrate`."""
+        """Sample answers to labeled questions, and learn from them; see `semcal.calibrate`."""
         # only now, as calibrations of stored samples do without transformers
         from semcal.recalibration.fit import recalibrator_and_prompt
         from semcal.recalibration.fit_data import provenance_of
@@ -256,8 +256,8 @@ class Calibrator:
 
         Raises
         ------
-        InputError
-            If a row is invalid.
+        InputError, FitError, UsageError
+            As in `semcal.calibrate`; also UsageError if `m` or `temperatures` do not fit the rows.
         """
         rows = inputs.as_sample_rows(samples, scored=None if self.config.score is None else True)
         if (score := find_score(rows, self.config.score)) is not None:
@@ -289,8 +289,8 @@ class Calibrator:
     ) -> Calibration:
         """Move a calibration to new data with few labels, such as 30 to 200.
 
-        The new labels refit two numbers: logit p becomes a + b logit p. The report compares the probabilities
-        before, the moved ones, and those learned from the new labels alone, out of fold.
+        The new labels refit two numbers: logit p becomes a + b logit p (docs/move.md). The report compares
+        probabilities before the move, moved ones, and those learned from the new labels alone, out of fold.
 
         Parameters
         ----------
@@ -314,8 +314,8 @@ class Calibrator:
 
         Raises
         ------
-        InputError
-            If a row is invalid.
+        InputError, FitError
+            If a row is invalid, or there are fewer than 5 answers.
         UsageError
             If a row was sampled otherwise than the calibration says.
         """
@@ -380,7 +380,7 @@ def calibrate(
     Parameters
     ----------
     model : Sampler, str or Path
-        The model that answers: a model of `semcal.load_model`, or an argument of `load_model`.
+        The model that answers, as in `semcal.SemanticUQ`.
     labeled : file, DataFrame, dicts or Questions
         Columns: `question` and `answers`; optionally `id`, `context` and `group`. Use at least 100 questions,
         better 250.
@@ -401,16 +401,19 @@ def calibrate(
     Returns
     -------
     Calibration
-        The argument of `semcal.SemanticUQ(model, calibration=…)`, with `report` and `save_pretrained`.
+        The argument of `semcal.SemanticUQ(model, calibration=…)`, with `report` and `save_pretrained`. The
+        method is that of docs/calibration-method.md.
 
     Raises
     ------
     InputError
-        If a row is invalid.
+        If a row is invalid; the message names its place and the remedy.
     FitError
-        If there are fewer than 5 labeled questions.
+        If there are fewer than 5 labeled questions, or no groups can be held out for a threshold.
     UsageError
-        If an argument is invalid.
+        If an argument is invalid or unknown, or the recalibrator is of another model or prompt.
+    ModelError, ServerError
+        If the model or the equivalence cannot be loaded, or its server cannot be reached.
 
     Examples
     --------

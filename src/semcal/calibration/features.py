@@ -40,7 +40,7 @@ class AnsweredRow:
     row: Row
     kind: AnswerKind
     meaning: int | None  # the cluster of the answer; None if no sample means the same
-    text: str | None  # the commonest wording, or the given text; None for "no answer"
+    text: str | None  # the most frequent wording, or the given text; None for "no answer"
 
     @classmethod
     def of(cls, row: Row, kind: AnswerKind, sharper: Sequence[str] = ()) -> AnsweredRow:
@@ -234,7 +234,7 @@ class AnswerFeatures:
 def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feature] = ()) -> AnswerFeatures:
     """Return the answer to each question with its features.
 
-    The "modal" answer is the commonest wording of the most frequent meaning of the first samples
+    The "modal" answer is the most frequent wording of the most frequent meaning of the first samples
     (`top_cluster` of E-SC). An answer of another `kind` is a text of the row, matched to a cluster before.
 
     The features are:

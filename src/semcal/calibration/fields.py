@@ -95,9 +95,10 @@ class FieldCalibration:
     fields : tuple of str
         The labeled fields; only these have a probability.
     map, document_map : ProbabilityMap
-        The map of fields, and the map of documents (None if documents were not all labeled).
+        The map of fields, and the map of documents.
     thresholds, document_thresholds : tuple of Threshold
-        The threshold of each risk; of the accepted fields of new documents, at most this share is wrong.
+        The threshold of each risk: at most this share of the accepted fields is wrong, and of the accepted
+        documents has an error. docs/fields.md says which fields count.
     by : str, optional
         The column whose values have thresholds of their own, in `by_value`.
     by_value : mapping of str to Promises
@@ -180,7 +181,10 @@ class FieldCalibration:
         return inputs.load_cluster_config(ClusterConfig(self.equivalence, self.linkage))
 
     def predict(self, rows: Samples) -> list[Row]:
-        """Return rows of samples with `answer`, `fields`, `document` and `review`."""
+        """Return rows as of `calibrate_fields`, with `answer`, `fields`, `document` and `review`.
+
+        InputError if a row is invalid, or was sampled otherwise than the labeled documents.
+        """
         return FieldStep(self, self.cluster)(document_rows(rows, self.schema)[0])
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
@@ -292,7 +296,7 @@ class FieldCalibration:
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> FieldCalibration:
-        """Load a calibration; StoreError if its file is damaged."""
+        """Load a calibration; UsageError if the directory holds none, StoreError if its file is damaged."""
         contents, path = read_contents(directory, FIELD_CALIBRATION)
         contents |= {"schema": contents.pop("json_schema", None)}
         try:
@@ -457,8 +461,8 @@ def calibrate_fields(
     answer : {"modal", "greedy", "given"}
         The document whose fields are judged.
     risks, document_risks : sequence of float
-        Largest shares of wrong values among accepted fields, and of documents with an error among accepted
-        documents. Two in five documents are held out for their thresholds.
+        Largest shares, in (0, 1), of wrong values among accepted fields, and of documents with an error among
+        accepted documents. Two in five documents are held out for their thresholds.
     delta : float
         Probability that a risk is exceeded, for fields and for documents.
     by : str, optional
@@ -466,12 +470,19 @@ def calibrate_fields(
     seed : int
         Seed of the folds, and of the choice of held-out documents.
 
+    Returns
+    -------
+    FieldCalibration
+        The argument of `semcal.score`, `semcal.ask_many` and `semcal.check`, with `report` and
+        `save_pretrained` (docs/fields.md).
+
     Raises
     ------
     InputError
-        If a row or a reference is invalid, or rows have several schemas or numbers of samples.
+        If a row, a reference or the schema is invalid, rows have several schemas or numbers of samples, or
+        no row has the column `by`.
     FitError
-        If there are fewer than 5 documents.
+        If there are fewer than 5 documents or labeled fields, or none can be held out for a threshold.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class ScoreCalibrator:
     """Learn the probability of the second class from scores, and thresholds with a guarantee.
 
     The map is chosen by cross-validated gain among a constant, the score itself if it is a probability, a
-    beta map, a logistic map and an isotonic map. The direction of a score is learned.
+    beta map, a logistic map and an isotonic map (docs/score.md). The direction of a score is learned.
 
     Parameters
     ----------
@@ -157,17 +157,19 @@ class ScoreCalibrator:
         Parameters
         ----------
         X : array or DataFrame of shape (n,) or (n, n_features)
+            The scores; NaN stands for a score that is unknown.
 
         Returns
         -------
         array of shape (n, 2)
+            In the order of `classes_`. UsageError before `fit`; InputError if X is not as there.
         """
         features = self._features(self._seen_columns(X))
         p = self.map_.predict(features)
         return np.column_stack([1 - p, p])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the more probable class of each example (n,)."""
+        """Return the more probable class of each example (n,); `X` and errors are as in `predict_proba`."""
         is_second = self.predict_proba(X)[:, 1] >= 0.5
         predicted: NDArray[Any] = self.classes_[is_second.astype(int)]
         return predicted
@@ -175,7 +177,7 @@ class ScoreCalibrator:
     def accepts(self, X: Any, risk: float | None = None) -> NDArray[np.bool_]:
         """Return whether each example (n,) is at or above the threshold of a risk, by default the largest.
 
-        UsageError if the calibrator was fitted without this risk.
+        All are False if no threshold was shown. UsageError if the calibrator was fitted without this risk.
         """
         features = self._features(self._seen_columns(X))
         by_risk = {threshold.risk_limit: threshold for threshold in self.thresholds_}

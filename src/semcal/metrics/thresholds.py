@@ -349,7 +349,7 @@ def label_free_threshold(
         Larger means surer; -inf is never answered.
     correct : array_like of bool, shape (N,)
     risk_limit, delta, groups, seed
-        As of `risk_controlled_threshold`.
+        As of `risk_controlled_threshold`, with the same errors.
     members : int, optional
         The number K of members of a group that count, a random choice of a larger group. By default, K is
         the size of the largest of the groups that are set aside to choose the tested scores.

@@ -256,6 +256,8 @@ def fit(
     ------
     FitError
         If fewer than 5 questions are labeled, or the fit fails.
+    InputError, UsageError, ModelError, ServerError
+        As in `semcal.calibrate`; also UsageError if the method does not have the solver or the loss.
 
     Warns
     -----

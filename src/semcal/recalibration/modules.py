@@ -74,7 +74,7 @@ class TrainedModule(nn.Module):
 
 
 class Platt(TrainedModule):
-    """Platt scaling: softmax(w ⊙ z + b), with w = 1 and b = 0 before training.
+    """Platt scaling (paper, "Token-Level Recalibration"): softmax(w ⊙ z + b), with w = 1 and b = 0 at first.
 
     A logit of −inf stays −inf for every w and b, so impossible tokens stay impossible. `weight` and `bias`
     are w and b, (V,) float32; without a size of the `vocabulary` they exist only after `fit`. `loss` and
@@ -244,10 +244,10 @@ class _Clip(torch.autograd.Function):
 
 
 class ATS(TrainedModule):
-    """Attentive temperature scaling: softmax(z_t / T_t), 1/T_t = exp(psi(h_1 … h_t)).
+    """Attentive temperature scaling (paper, "Adaptive Temperature Scaling"): softmax(z_t / T_t).
 
-    `shape` is the shape of the block; `fit` uses the block shape of the model. `loss` and `alpha` are the
-    loss of the fit. `seed` is the seed of the initial weights, if a shape is given.
+    1/T_t = exp(psi(h_1 … h_t)), with a decoder block psi of this `shape`, by default of the model. `loss`
+    and `alpha` are the loss of the fit. `seed` is the seed of the initial weights, if a shape is given.
 
     The read-out starts at zero, so that T = 1 at every position and the fit starts from the model. A random
     read-out would start from random temperatures, and the paper's learning rate of 1e-5 has too few steps to

@@ -51,7 +51,7 @@ class GridTemperature(Temperature):
 
 
 class TemperatureScaling:
-    """Temperature scaling (TS): one temperature, fitted exactly.
+    """Temperature scaling (TS; paper, "Token-Level Recalibration"): one temperature, fitted exactly.
 
     Parameters
     ----------
