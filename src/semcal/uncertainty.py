@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 from semcal import inputs
 from semcal.calibration.calibration import Calibration, as_calibration
@@ -104,6 +104,33 @@ class AskKeywords(UQKeywords, total=False):
     cluster: ClusterConfig | None
 
 
+def _settings_of(
+    calibration: Calibration, rest: dict[str, Any], given: Mapping[str, Any]
+) -> tuple[SamplingConfig, ClusterConfig]:
+    """Return the configurations of a calibration, and take what it sets out of the other options."""
+    if calibration.score is not None:
+        raise UsageError(
+            f"calibration: it is of the score {calibration.base!r} of rows, not of samples. "
+            "Use semcal measure, or Calibration.apply"
+        )
+    check_beside(calibration, {name: given[name] for name in OF_CALIBRATION.split() if name in given})
+    check_answer_kind(calibration, rest.get("answer"))
+    check_answer_format(calibration, rest.pop("answer_format", None))
+    judge = equivalence_of(calibration, rest.pop("equivalence", None))
+    sampling = replace(calibration.sampling, seed=rest.pop("seed", 0))
+    rest["answer"] = calibration.answer_kind
+    return sampling, replace(calibration.cluster, equivalence=judge)
+
+
+def _as_threshold(value: Any) -> float | None:
+    is_number: bool = isinstance(value, Real)
+    if value is None or (is_number and 0 <= value <= 1):
+        return cast("float | None", value)
+    raise UsageError(
+        f"abstain_below: expected a number in [0, 1], got {shown(value)}. Pass a number such as 0.5"
+    )
+
+
 class SemanticUQ:
     """Answer questions with a language model, and state the confidence of each answer.
 
@@ -178,71 +205,52 @@ class SemanticUQ:
         **options: Unpack[UQKeywords],
     ) -> None:
         rest: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        given = {
-            **rest,
-            "recalibrator": recalibrator,
-            "prompt": prompt,
-            "sampling": sampling,
-            "cluster": cluster,
-        }
         known = options_of(PromptConfig, SamplingConfig, ClusterConfig)
         known += ["measure", "abstain_below", "t_alpha", "g_alpha", "answer", "calibration", "recalibrator"]
         check_options(rest, known, of="SemanticUQ")
         force = bool(rest.pop("force", False))
         self.model = model = inputs.as_model(model)
-        if calibration is not None:
-            calibration = as_calibration(calibration)
-            if calibration.score is not None:
-                raise UsageError(
-                    f"calibration: it is of the score {calibration.base!r} of rows, not of samples. "
-                    "Use semcal measure, or Calibration.apply"
-                )
-            own = {name: given[name] for name in OF_CALIBRATION.split() if name in given}
-            check_beside(calibration, own)
-            check_answer_kind(calibration, rest.get("answer"))
-            check_answer_format(calibration, rest.pop("answer_format", None))
-            judge = equivalence_of(calibration, rest.pop("equivalence", None))
-            sampling = replace(calibration.sampling, seed=rest.pop("seed", 0))
-            cluster = replace(calibration.cluster, equivalence=judge)
-            rest["answer"] = calibration.answer_kind
+        self.calibration = None if calibration is None else as_calibration(calibration)
+        if self.calibration is not None:
+            of_objects = {"prompt": prompt, "sampling": sampling, "cluster": cluster}
+            given = {**rest, **of_objects, "recalibrator": recalibrator}
+            sampling, cluster = _settings_of(self.calibration, rest, given)
         prompt = configured(PromptConfig, prompt, rest)
         sampling = configured(SamplingConfig, sampling, rest)
         cluster = configured(ClusterConfig, cluster, rest)
-        self.calibration = calibration
         self.answer_kind = as_answer_kind(rest.get("answer") or "modal")
-        self.m = inputs.checked_draws(sampling.m, "modal" if calibration is None else self.answer_kind)
-        if 1 < self.m < FEW:  # the report of a calibration describes the cost of a single sample
-            warnings.warn(
-                f"m = {self.m} is few: a share is a multiple of {1 / self.m:.2f} and hardly tells sure from "
-                f"unsure. Sample at least {FEW} answers, better 10",
-                SemcalWarning,
-                stacklevel=2,
-            )
+        self.m = self._checked_draws(sampling.m)
         first, asked = recalibrator_and_prompt(model, recalibrator, replace(prompt, force=force))
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: first}  # the first gives the answer
-        if calibration is not None:
-            check_model(calibration, model, force=force)
+        if self.calibration is not None:
+            check_model(self.calibration, model, force=force)
             if not prompt.few_shot and asked.template is None:
-                asked = replace(calibration.prompt, force=force)
-            self.recalibrators = calibration.recalibrators
-            for signal in signals_named(calibration.signals):
+                asked = replace(self.calibration.prompt, force=force)
+            self.recalibrators = self.calibration.recalibrators
+            for signal in signals_named(self.calibration.signals):
                 signal.check(model)
         self.cluster = inputs.load_cluster_config(cluster)
         self.equivalence = self.cluster.judge
-        if calibration is not None:
-            check_equivalence(calibration, self.equivalence, force=force)
+        if self.calibration is not None:
+            check_equivalence(self.calibration, self.equivalence, force=force)
         self.sampling = Sampling(tuple(self.recalibrators.values()), asked, sampling)
         self.measure = check_name(rest.get("measure") or "E-SC", MEASURES, what="measure")
-        at: Any = rest.get("abstain_below")
-        is_number: bool = isinstance(at, Real)
-        if at is not None and not (is_number and 0 <= at <= 1):
-            raise UsageError(
-                f"abstain_below: expected a number in [0, 1], got {shown(at)}. Pass a number such as 0.5"
-            )
-        self.threshold: float | None = at
+        self.threshold = _as_threshold(rest.get("abstain_below"))
         self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
         check_likelihoods(model, self.recalibrator, self.measure)
+
+    def _checked_draws(self, m: int) -> int:
+        """Return the number of samples; warn of few. A calibration's report says what a single one costs."""
+        m = inputs.checked_draws(m, "modal" if self.calibration is None else self.answer_kind)
+        if 1 < m < FEW:
+            warnings.warn(
+                f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure. "
+                f"Sample at least {FEW} answers, better 10",
+                SemcalWarning,
+                stacklevel=3,
+            )
+        return m
 
     @property
     def asking(self) -> PromptConfig:
