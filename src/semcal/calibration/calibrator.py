@@ -151,7 +151,6 @@ class Calibrator:
         # only now, as calibrations of stored samples do without transformers
         from semcal.recalibration.fit import recalibrator_and_prompt
         from semcal.recalibration.fit_data import provenance_of
-        from semcal.recalibration.select import sample_candidates
 
         config, record, sampling = self.config, self.record, sampling or SamplingConfig()
         if config.score is not None:
@@ -175,6 +174,38 @@ class Calibrator:
             first = {fixed or None: fitted}
         recalibrators = first | {t: Temperature(t) for t in sampling.temperatures if t != 1.0}
         how = Sampling(tuple(recalibrators.values()), prompt, sampling)
+        measured = self._sampled(model, questions, recalibrators, how, cluster, progress)
+        answered = {row.id for row in next(iter(measured.values()))}
+        questions = [question for question in questions if question.id in answered]
+        check_enough(len(questions), of="with answers to calibrate on")
+        provenance = provenance_of(
+            model,
+            questions,
+            asking=prompt,
+            data=record.data or name_of(labeled),
+            seed=sampling.seed,
+            versions=record.versions,
+        )
+        by = how.sampled_by(model, questions, "calibrate", list(recalibrators))
+        samples = keep_samples(measured, questions, by)
+        origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
+        bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
+        options = LearningOptions(seed=sampling.seed, origin=origin)
+        return calibrate_with_curve(measured, bare if m_curve else None, cluster, config, m_curve, options)
+
+    def _sampled(
+        self,
+        model: Sampler,
+        questions: Sequence[Question],
+        recalibrators: Mapping[float | None, AnyRecalibrator],
+        how: Sampling,
+        cluster: ClusterConfig,
+        progress: ShowProgress,
+    ) -> RowsAt:
+        """Return the measured answers to the questions, with signals, and warn of cut samples."""
+        from semcal.recalibration.select import sample_candidates
+
+        config, record = self.config, self.record
         passes = 2 if asks_a_model(config.signals) else 1
         with shown_progress(progress, "calibrate", passes * len(questions)) as update:
             rows: RowsAt = sample_candidates(
@@ -194,30 +225,14 @@ class Calibrator:
                 measured,
                 config.signals,
                 model,
-                prompt,
+                how.asking,
                 config.answer,
                 temperatures=answering_temperatures(measured),
                 keep=record.keep,
                 progress=update and (lambda n_asked: update(len(questions) + n_asked)),
             )
         warn_of_cut_draws(*count_ends(row for rows_of in rows.values() for row in rows_of))
-        answered = {row.id for row in next(iter(rows.values()))}
-        questions = [question for question in questions if question.id in answered]
-        check_enough(len(questions), of="with answers to calibrate on")
-        provenance = provenance_of(
-            model,
-            questions,
-            asking=prompt,
-            data=record.data or name_of(labeled),
-            seed=sampling.seed,
-            versions=record.versions,
-        )
-        by = how.sampled_by(model, questions, "calibrate", list(recalibrators))
-        samples = keep_samples(measured, questions, by)
-        origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
-        bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
-        options = LearningOptions(seed=sampling.seed, origin=origin)
-        return calibrate_with_curve(measured, bare if m_curve else None, cluster, config, m_curve, options)
+        return measured
 
     def fit_rows(
         self,
