@@ -18,8 +18,8 @@ Real: SmolLM2-135M-Instruct, five-shot TriviaQA, with semcal and vLLM in float32
 Q4_1 (CPU time of that process), each with log-probabilities at T = 1. SEMCAL_REAL_MODEL is the GGUF; if a
 folder of the same name without .gguf has the float32 weights, these are used.
 
-Rate: multiplications of the 110M model for its rows (PyTorch's counter) per second, compared with a product
-of two matrices of 2048 × 2048, in turn.
+Rate: operations of the 110M model for its rows (PyTorch's counter) per second, compared with a product of
+two matrices of 2048 × 2048, in turn. Products of the model's weights alone show what its shapes allow.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ CASES = (
 )
 MEMORY = Case("20M", "open", {PLAIN: 15}, budget=2**23)
 SHOTS, REAL = 5, 16  # examples before a real question, and real questions
-SIDE, TIMES = 2048, 4  # of a square matrix, and products of it at a time
+SIDE, TIMES, ROWS = 2048, 4, 300  # of a square matrix, products of it at a time, and rows of a typical pass
 CHECKED, TOLERANCE, STANDARD_ERRORS = 2, 1e-3, 5.0  # questions; of log-probabilities; of the mean length
 QUICK = {
     "CASES": (
@@ -364,22 +364,34 @@ def _row(
     }
 
 
-def rate() -> dict[str, Any]:
-    """Return one row: milliseconds for 10⁹ multiplications and additions, of sampling and of a product."""
+def rate() -> list[dict[str, Any]]:
+    """Compare operations per second of sampling, and of the layers alone, with those of a large product."""
     case = CASES[0]
     net = network(case.size)
     job, model = ours(net, case)
-    square = torch.randn(SIDE, SIDE)
     job()
     forget(model)
     with FlopCounterMode(display=False) as counted:
         job()
-    mine, theirs = [], []
+    weights = [module.weight.T for module in net.modules() if isinstance(module, torch.nn.Linear)]
+    states = {weight.shape[0]: torch.randn(ROWS, weight.shape[0]) for weight in weights}
+    square = torch.randn(SIDE, SIDE)
+    jobs: dict[str, tuple[Callable[[], object], float]] = {
+        f"{case.name}, ms for 10⁹ operations": (job, counted.get_total_flops()),
+        f"{case.size}, its layers alone with {ROWS} rows": (
+            lambda: [states[weight.shape[0]] @ weight for weight in weights],
+            2.0 * ROWS * sum(weight.numel() for weight in weights),
+        ),
+        PRODUCT: (lambda: [square @ square for _ in range(TIMES)], 2.0 * TIMES * SIDE**3),
+    }
+    took: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(ROUNDS):
         forget(model)
-        mine.append(seconds(job) / counted.get_total_flops() * 1e12)
-        theirs.append(seconds(lambda: [square @ square for _ in range(TIMES)]) / (TIMES * 2 * SIDE**3) * 1e12)
-    return _row(f"{case.name}, ms for 10⁹ operations", PRODUCT, mine, theirs, 0.75)
+        for name, (run, operations) in jobs.items():
+            took[name].append(seconds(run) / operations * 1e12)
+    product = took.pop(PRODUCT)
+    targets = (0.75, UNSTATED)
+    return [_row(name, PRODUCT, mine, product, goal) for (name, mine), goal in zip(took.items(), targets)]
 
 
 def real() -> list[dict[str, Any]]:
@@ -455,7 +467,7 @@ def results() -> list[dict[str, Any]]:
 
 def _rows() -> Iterator[dict[str, Any]]:
     yield from real()
-    yield rate()
+    yield from rate()
     for alternative in dict.fromkeys(case.alternative for case in CASES):
         yield from speeds([case for case in CASES if case.alternative == alternative])
     yield memory()
@@ -469,7 +481,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     if arguments[:1] == ["--peak"]:
         print(_measure_peak(arguments[1], arguments[2], int(arguments[3])))
         return
-    parts = {"real": real, "rate": lambda: [rate()], "": results}
+    parts = {"real": real, "rate": rate, "": results}
     print(table(parts[arguments[0] if arguments else ""]()))
 
 
