@@ -77,6 +77,43 @@ SAME = [
     ("Who?", "I can't tell that.", "I don't know."),
     ("What is the sum?", "a+b", "`a + b`"),
     ("Which flag shows the rest?", "-i", "i"),
+    # clock times, bounds, months and currencies
+    ("When does it open?", "quarter past seven in the evening", "7:15 pm"),
+    ("When does it close?", "a quarter to noon", "11:45 am"),
+    ("When is it open?", "from 8am to 5pm", "08:00-17:00"),
+    ("How long does it keep?", "no longer than a month", "up to 1 month"),
+    ("How old must they be?", "at least 16", "16 or older"),
+    ("When was it sold?", "04/1997", "April 1997"),
+    ("How long is it?", "3 h", "three hours"),
+    ("What does it cost?", "US$40", "$40.00"),
+    ("What does it cost?", "£40", "40 pounds"),
+    # numbers and counts
+    ("Wie viele Inseln hat der See?", "dreiundzwanzig", "23"),
+    ("Combien d'îles ?", "Il y a quinze îles.", "15"),
+    ("¿Cuántas islas hay?", "treinta y dos", "32"),
+    ("Quante isole ci sono?", "ventuno", "21"),
+    ("Quantas ilhas há?", "quarenta e cinco", "45"),
+    ("Hoeveel eilanden zijn er?", "zesentwintig", "26"),
+    ("How many islands are in the lake?", "There are six islands in the lake.", "6"),
+    ("Which article?", "Article XIV", "the 14th article"),
+    # remarks, first names, acronyms
+    ("Which band?", "Velis Five (1971)", "Velis Five"),
+    ("Which king?", "Otto IV of Harkland", "King Otto IV"),
+    ("Who?", "Ada Velis, a Norwegian chemist", "Ada Velis"),
+    ("Who was it?", "Ada R. Velis", "Ada Velis"),
+    ("Who shot the film?", "Directed by Ada Velis", "Ada Velis"),
+    ("Who?", "If I'm not mistaken, it was Ada Velis", "Ada Velis"),
+    ("Which disease?", "COLD", "chronic obstructive lung disease"),
+    ("Which agency?", "FAA", "U.S. Federal Aviation Administration"),
+    ("Which part of the plant?", "seeds", "seed"),
+    # markup
+    ("Which colors?", "1. Blue\n2. Red", "red and blue"),
+    ("Which parts?", "the upper and the lower jaw", "lower and upper"),
+    ("What is the word?", r"\boxed{\text{inertia}}", "inertia"),
+    ("Which formula?", "$C_2H_4$", "C2H4"),
+    ("Which ion?", "NO₃⁻", "NO3^-"),
+    ("Which version?", "v4.0.2", "4.0.2"),
+    ("湖の名前は？", "十和田湖です", "十和田湖"),
 ]
 
 DIFFERENT = [
@@ -138,6 +175,20 @@ DIFFERENT = [
     ("Which code is printed on it?", "x_7", "X_7"),
     ("Which emoji?", "😀", "😢"),
     ("Which option? A) Turin B) Milan", "B", "A) Turin"),
+    ("When does it open?", "quarter past seven", "quarter to seven"),
+    ("When is it open?", "8am-5pm", "8am-6pm"),
+    ("Is the tide rising or falling?", "It is falling.", "rising"),
+    ("Is the lamp dim or bright?", "dim", "bright"),
+    ("Where is the museum?", "Vienna", "Austria"),
+    ("Which gas?", "NO2", "NO"),
+    ("Who may enter?", "non-members", "members"),
+    ("What does it do?", "It speeds up the reaction.", "It slows down the reaction."),
+    ("How are they related?", "Ada is Bo's aunt.", "Bo is Ada's aunt."),
+    ("Which kind of bond?", "an ionic bond", "Covalent"),
+    ("What may he eat?", "everything but fish", "fish"),
+    ("湖の名前は？", "十和田湖", "琵琶湖"),
+    ("어느 도시입니까?", "대전", "광주"),
+    ("Πού;", "Πάτρα", "Λάρισα"),
 ]
 
 UNDECIDED = [
@@ -161,6 +212,12 @@ UNDECIDED = [
     ("Which park?", "Burger King", "Burger"),
     ("Which sitcom?", "M*A*S*H", "MASH 4077"),
     ("Where was it?", "1891 in Turin", "Turin in 1891"),
+    ("What does the function return?", "None", "0"),
+    ("What is the scale?", "1/2000", "January 2000"),
+    ("Which film?", "Gremlin", "Gremlins"),
+    ("Who?", "Ada Velis (not her sister)", "Ada Velis"),
+    ("Кто это?", "Белов", "Алексей Белов"),
+    ("湖の名前は？", "東京都", "東京"),
 ]
 
 NAMES = st.lists(

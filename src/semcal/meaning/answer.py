@@ -652,6 +652,8 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
     if signs.endswith("..."):
         return False
     if signs.strip("."):
+        if word.casefold() in ("inc", "ltd"):  # "Yahoo! Inc."
+            return False
         if word[:1].islower() or stop[0][0] not in ".!?":  # "Yahoo! is"
             return not word[:1].islower()
         is_interjection = signs == "!" and _INTERJECTION.fullmatch(line, start, stop.start())
