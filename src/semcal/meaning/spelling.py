@@ -36,7 +36,9 @@ def sound_of(word: str) -> str:
     return word
 
 
-_SCRIPTS = frozenset("CJK HANGUL DEVANAGARI GREEK ARABIC HEBREW THAI CYRILLIC BENGALI TAMIL".split())
+_SCRIPTS = frozenset(
+    ["CJK", "HANGUL", "DEVANAGARI", "GREEK", "ARABIC", "HEBREW", "THAI", "CYRILLIC", "BENGALI", "TAMIL"]
+)
 
 
 def script_of(text: str) -> str:
