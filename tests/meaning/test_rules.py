@@ -114,6 +114,11 @@ SAME = [
     ("Which ion?", "NO₃⁻", "NO3^-"),
     ("Which version?", "v4.0.2", "4.0.2"),
     ("湖の名前は？", "十和田湖です", "十和田湖"),
+    ("Was the bridge closed?", "No, it stayed open.", "It stayed open."),
+    ("How high is it?", "1,210 m (3,970 ft)", "1,210 m"),
+    ("How much milk?", "half a litre", "1/2 l"),
+    ("How much milk?", "1 1/2 cups", "1.5 cups"),
+    ("Can I buy it?", "sold out", "out of stock"),
 ]
 
 DIFFERENT = [
@@ -187,6 +192,11 @@ DIFFERENT = [
     ("Which kind of bond?", "an ionic bond", "Covalent"),
     ("What may he eat?", "everything but fish", "fish"),
     ("湖の名前は？", "十和田湖", "琵琶湖"),
+    ("Who wrote it?", "Ada Velis or Bo Lenz", "Bo Lenz"),
+    ("How many are needed?", "4 or 5", "4"),
+    ("Which is deeper, Mirna or Tolva?", "Mirna is deeper than Tolva", "Tolva"),
+    ("Which command lists them?", "foo list --all", "foo show --all"),
+    ("How is it given?", "orally", "intravenously"),
     ("어느 도시입니까?", "대전", "광주"),
     ("Πού;", "Πάτρα", "Λάρισα"),
 ]
@@ -215,6 +225,8 @@ UNDECIDED = [
     ("What does the function return?", "None", "0"),
     ("What is the scale?", "1/2000", "January 2000"),
     ("Which film?", "Gremlin", "Gremlins"),
+    ("What is it?", "WHO or World Health Organization", "World Health Organization"),
+    ("Which seat is it?", "sofa or couch", "couch"),
     ("Who?", "Ada Velis (not her sister)", "Ada Velis"),
     ("Кто это?", "Белов", "Алексей Белов"),
     ("湖の名前は？", "東京都", "東京"),

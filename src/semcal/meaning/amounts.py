@@ -74,6 +74,7 @@ _BOUNDED = re.compile(
     r"|(\d\S*(?: \w+)?)(?: (?:or|and) (?:(more|older|over|above|up)|less|younger|fewer|under|below))",
     re.I,
 )
+_PART_OF_UNIT = re.compile(r"(?:(?:(\d+)[ -])?(\d+)/([1-9]\d*)(?: of)?|half)(?: an?)? ([^\W\d].*)", re.I)
 _HOURS = re.compile(r"(?:from |between )?(\d.{0,9}?) ?(?:to|until|till|and|-) ?(\d.{0,18})")
 _MONTH_OF_YEAR = re.compile(r"(0[1-9]|[2-9]|1[0-2])[/.](1[5-9]\d\d|20\d\d)")
 _PARTS = re.compile(r",? (?:and )?(?=\d)")
@@ -244,6 +245,10 @@ def amount_of(text: str) -> tuple[str, Any] | None:
         sign = ">" if bound[2] else "<" if bound[4] else "≥" if least else "≤"
         size = amount_of(inner) or single_value(inner)
         return size and (sign + size[0], size[1])
+    if part := _PART_OF_UNIT.fullmatch(text):
+        unit = _one_amount(f"1 {part[4]}")
+        share = Fraction(int(part[2]), int(part[3])) if part[2] else Fraction(1, 2)
+        return unit and (unit[0], unit[1] * (int(part[1] or 0) + share))
     text = re.sub(r"^an? (?=\w)", "1 ", text)
     found = [_one_amount(part) for part in _PARTS.split(_ABOUT.sub("", text))]
     amounts = [amount for amount in found if amount is not None]

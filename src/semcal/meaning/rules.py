@@ -33,7 +33,7 @@ from semcal.meaning.amounts import (
 )
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.asides import is_aside
-from semcal.meaning.spelling import script_of, sound_of, stem_of
+from semcal.meaning.spelling import is_acronym, script_of, sound_of, stem_of
 from semcal.meaning.words import WORD_LISTS, any_listed, word_groups
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
@@ -248,7 +248,7 @@ def plain(text: str) -> str:
     """
     if len(text) > LONGEST or (text.isascii() and text.isalnum()):
         return text
-    items = [*map(_ITEM.fullmatch, text.strip().splitlines())] if "\n" in text.strip() else []
+    items = [*map(_ITEM.fullmatch, filter(str.strip, text.splitlines()))] if "\n" in text.strip() else []
     listed = " and ".join(", ".join(item[1] for item in items if item).rsplit(", ", 1))
     text = " ".join((listed if items and all(items) else text).split())
     if "{" in text or "$" in text or "\\" in text:
@@ -377,6 +377,8 @@ def _by_count(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 # ---- Signs
 
+_COMMAND = re.compile(r"\bcommands?\b", re.I)
+_COMMAND_LINE = re.compile(r"[a-z][\w.-]*(?: [\w./~:=-]+){1,4}")
 _CHEMICAL = re.compile(
     r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
 )
@@ -401,8 +403,11 @@ def _symbols(code: str) -> str:
 
 
 def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """Compare codes by case, dots and signs if the question asks for a code."""
-    return code_form(s.code) == code_form(t.code) if asks_for_code(question, (s.code, t.code)) else None
+    """Compare codes by case, dots and signs if the question asks for a code; separate unlike commands."""
+    if asks_for_code(question, (s.code, t.code)):
+        return code_form(s.code) == code_form(t.code)
+    commands = _COMMAND.search(question) and all(map(_COMMAND_LINE.fullmatch, (s.code, t.code)))
+    return False if commands and not (s.kept <= t.kept or t.kept <= s.kept) else None
 
 
 def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -489,6 +494,10 @@ def _closed(question: str) -> _Answer | None:
 def _by_polarity(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Compare yes and no as answers to a closed question."""
     asked = _closed(question)
+    for one, other in ((s, t), (t, s)):  # "No, he was acquitted" and "He was acquitted"
+        polar = _YES_OR_NO.match(one.raw)
+        if polar and polar[0][-1:] == "," and _read(one.raw[polar.end() :].strip()).words == other.words:
+            return True
     if asked is None:
         x, y = _YES_OR_NO.match(s.raw), _YES_OR_NO.match(t.raw)
         return False if x and y and bool(x[1]) != bool(y[1]) else None
@@ -579,7 +588,12 @@ def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
             return True if options[0] == options[1] else None
         return False if len(rest) < len(y) and not any(options) else None
     one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
-    if any(options) or "&" in listed or one.names[0] in _SHORT_LISTS:
+    if any(options):  # "Ada or Bo" hedges between two names, "WHO or World Health Organization" does not
+        named = [part for part in re.split(",? or ", listed) if part[:1].isupper() or part[:1].isdigit()]
+        first, *_, last = many
+        alike = ratio(first, last) > 60 or first[0][:5] == last[-1][:5] or len(named) < len(many)
+        return None if alike or one.names not in many or compare(question, named[0], named[-1]) else False
+    if "&" in listed or one.names[0] in _SHORT_LISTS:
         return None
     if many[0] == one.names and _PLACE.search(question) and not _JOINT.search(listed):
         return None  # London, England, United Kingdom
@@ -721,7 +735,9 @@ def _by_aside(question: str, s: _Answer, t: _Answer) -> bool | None:
     return False if is_aside(question, with_figures(long.code), short.figures) else None
 
 
-_ALTERNATIVES = re.compile(r"((?:[\w-]+ ){0,3}[\w-]+),? (?:or|oder|ou|o) ((?:[\w-]+ ?){1,3})\s?\?", re.I)
+_ALTERNATIVES = re.compile(
+    r"((?:[\w-]+ ){0,3}[\w-]+),? (?:or|oder|ou|o) ((?:[\w-]+ ?){1,3})(?:\s?\?|$)", re.I
+)
 
 
 def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -731,8 +747,9 @@ def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
         return None
     length = len(found[2].split())
     options = [_read(" ".join(option.split()[-length:])).kept for option in found.groups()]
+    said = [_read(one.code.partition(" than ")[0]).kept for one in (s, t)]
     first, second = options[0] - options[1], options[1] - options[0]
-    chosen = [(bool(one.kept & first), bool(one.kept & second)) for one in (s, t)]
+    chosen = [(bool(kept & first), bool(kept & second)) for kept in said]
     return False if {*chosen} == {(True, False), (False, True)} else None
 
 
@@ -759,12 +776,11 @@ _TITLED = re.compile(
     r"\b(?:who\w*|film|movie|book|novel|songs?|album|band|play|game|shows?|series|called|named?|titled?)\b",
     re.I,
 )
-_REMARK = re.compile(r"\s\(([^()\d]+|[12]\d{3})\)$")
+_REMARK = re.compile(r"\s\(([^()]+)\)$")
 _CORRECTED = re.compile(r"\b(?:not?|or|but|however|although|this|(?:in)?correct\w*|wrong)\b", re.I)
 _APPOSED = re.compile(
     r"([^,]+), (?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
 )
-_OFFICIAL = ("us", "united", "states", "national", "federal", "british")
 
 _PERSON = re.compile(
     r"\b(?:who(?:m|se)?|wer|wen|wem|wessen|qui|chi|quién|actor|actress|singer|author|writer|director|player"
@@ -800,12 +816,7 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
             capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
             if short[0] in (heads, "".join([word[0] for word in long]), capitals):
                 return True
-            if (
-                short[0].isalpha()
-                and len(short[0]) > 2
-                and one.raw.isupper()
-                and _is_acronym(short[0], content)
-            ):
+            if short[0].isalpha() and len(short[0]) > 2 and is_acronym(short[0], content):
                 return True
     plural = s.stems == t.stems and s.raw[-1:] != t.raw[-1:] and not _TITLED.search(question)
     if plural and any(answer.raw.islower() for answer in (s, t)):
@@ -832,7 +843,9 @@ def _adds(short: _Answer, long: _Answer) -> bool:
     """Return whether a longer answer only adds a remark in parentheses, a country or an apposition."""
     remark = _REMARK.search(long.code)
     if remark and not _CORRECTED.search(remark[1]):
-        return _read(long.code[: remark.start()]).names == short.names
+        core = _read(long.code[: remark.start()])
+        plain_remark = core.value is not None or re.fullmatch(r"\D+|[12]\d{3}", remark[1])
+        return plain_remark is not None and core.names == short.names
     rest = long.names[len(short.names) :]
     if (
         rest[:1] == ["of"]
@@ -842,15 +855,6 @@ def _adds(short: _Answer, long: _Answer) -> bool:
         return len(short.names) == 2 and long.is_name(rest[-1])
     named = _APPOSED.fullmatch(long.code)
     return named is not None and _read(named[1]).names == short.names and all(map(short.is_name, short.names))
-
-
-def _is_acronym(letters: str, words: Sequence[str]) -> bool:
-    """Return whether an acronym has all initials and other letters of the words, in this order: AIDS, FDA."""
-    while len(words) > len(letters) and words[0] in _OFFICIAL:
-        words = words[1:]
-    heads, rest, all_letters = "".join([word[0] for word in words]), iter(letters), iter("".join(words))
-    spelled = all(head in rest for head in heads) and all(letter in all_letters for letter in letters)
-    return spelled and 1 < len(heads) >= len(letters) - 1 and heads[0] == letters[0]
 
 
 def _sounds_alike(s: _Answer, t: _Answer) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
@@ -46,3 +47,15 @@ def script_of(text: str) -> str:
     names = {unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha()}
     names = {"CJK" if name in ("HIRAGANA", "KATAKANA") else name for name in names}
     return min(names) if len(names) == 1 and names <= _SCRIPTS else ""
+
+
+_OFFICIAL = ("us", "united", "states", "national", "federal", "british")
+
+
+def is_acronym(letters: str, words: Sequence[str]) -> bool:
+    """Return whether an acronym has all initials and other letters of the words, in this order: AIDS, FDA."""
+    while len(words) > len(letters) and words[0] in _OFFICIAL:
+        words = words[1:]
+    heads, rest, all_letters = "".join([word[0] for word in words]), iter(letters), iter("".join(words))
+    spelled = all(head in rest for head in heads) and all(letter in all_letters for letter in letters)
+    return spelled and 1 < len(heads) >= len(letters) - 1 and heads[0] == letters[0]
