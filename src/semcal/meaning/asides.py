@@ -70,7 +70,8 @@ def is_aside(question: str, text: str, name: str) -> bool:
     if name.isdigit() and (counted := _HOW_MANY.search(question)):
         numbers = re.findall(rf"(\d+) (?:\w+ )?{counted[1]}", text, re.I)
         stated = re.search(rf"(?:^|\b(?:are|is|has|have|had|total of) ){name}\b", text, re.I)
-        return bool(numbers) and name not in numbers and not stated
+        sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
+        return bool(numbers) and name not in numbers and not (stated or sentences)
     asked, text = _content(question) - _content(name), named.sub("\0", text)
     parts = [_CLAUSE.split(part) for part in text.split(";")]
     clauses = [(n, clause.strip()) for n, part in enumerate(parts) for clause in part if clause.strip()]

@@ -749,6 +749,8 @@ def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
     options = [_read(" ".join(option.split()[-length:])).kept for option in found.groups()]
     said = [_read(one.code.partition(" than ")[0]).kept for one in (s, t)]
     first, second = options[0] - options[1], options[1] - options[0]
+    if all(" than " in one.code for one in (s, t)) and (said[0] ^ said[1]) - first - second:
+        return None  # "X is larger than Y", "Y is smaller than X"
     chosen = [(bool(kept & first), bool(kept & second)) for kept in said]
     return False if {*chosen} == {(True, False), (False, True)} else None
 
