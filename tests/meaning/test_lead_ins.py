@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.meaning.answer import AnswerSpan, first_answer, is_refusal
+from semcal.meaning.answer import AnswerFormat, AnswerSpan, first_answer, is_refusal
 from tests.tables import texts
 
 QUESTION = "What is the capital of France?"
@@ -247,3 +247,26 @@ Information Society | Unknown | Nobody | No
 )
 def test_what_may_be_an_answer_is_none(text):
     assert not is_refusal(text)
+
+
+INTRODUCED = [
+    ("Where is it?", "The lake lies near this town:\n\nMirna\n\nIt is small.", "Mirna"),
+    (
+        "Which lakes are deep?",
+        "Sure! The deep lakes are:\n\n1. Mirna\n2. Tolva\n\nAsk me more.",
+        "1. Mirna\n2. Tolva",
+    ),
+    ("Which lakes are deep?", "- Mirna\n- Tolva", "- Mirna\n- Tolva"),
+    ("Name all three lakes.", "1. Mirna\n\n2. Tolva\n\n3. Orlin", "1. Mirna\n\n2. Tolva\n\n3. Orlin"),
+    ("Which lake is deep?", "- Mirna\n- Tolva", "Mirna"),
+    ("Which query is it?", "You can use this query:\n\n```sql\nSELECT 7;\n```\nThat is it.", "SELECT 7;"),
+    ("Where is it?", "The lake lies here:\nQuestion: Who?\nAnswer: Ada", "The lake lies here:"),
+]
+
+
+@pytest.mark.parametrize(("question", "text", "answer"), INTRODUCED)
+def test_a_line_with_a_colon_introduces_its_answer(question: str, text: str, answer: str) -> None:
+    found = AnswerFormat().read(text, question)
+    assert found is not None
+    assert found.text == answer
+    assert text[: found.end].rstrip().endswith(answer)

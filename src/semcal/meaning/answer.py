@@ -159,6 +159,16 @@ _MARKER = re.compile(
 )
 _BOX = re.compile(r"(?P<opens>\\(?:boxed|fbox)\s{0,3}\{)|\\[\\{}]|[{}]")
 _BOXED_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
+#: A line that introduces its answer: "The colors are:"; the items of a list; text before the end of a fence.
+_INTRODUCTION = re.compile(r"(?P<line>\w+[,']? [^\n]{4,200}[:：][*_]{0,2})[ \t]*\n\s*(?=\S)")
+_ITEMS = re.compile(r"(?:(?:[-*•]|\d{1,2}[.)])[ \t]+\S[^\n]*(?:\n\s*(?=[-*•\d])|(?=\n|\Z))){2,}")
+_FENCED_TEXT = re.compile(r"(?:(?!\n\s*[`~]{3})[\s\S])+")
+_ASKS_FOR_SEVERAL = re.compile(
+    r"\b(?:(?:list|name|give|mention) (?:\w+ ){0,3}?(?:two|three|four|five|six|seven|ten|\d|all|some)"
+    r"|(?:what|which|who)(?: \w+){0,3}? (?:are|were)|(?:what|which) (?:two|three|four|five|\d)"
+    r"|ingredients|steps)\b",
+    re.IGNORECASE,
+)
 _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\s?[:：]", re.IGNORECASE)
 #: Minimum words before a weak marker: fewer words are the answer ("Paris. The answer is famous").
 _REASONED = 4
@@ -549,7 +559,9 @@ def first_answer(text: str, question: str = "") -> AnswerSpan:
     Leading white space and lead-ins are skipped: reasoning, special tokens as text, an interjection of
     agreement or praise, a label, the first mark of a list, `question` or any question after "Question:", and
     a question that is answered in the same line. If only lead-ins are present, they are the answer. The
-    answer ends at the first newline, or at the end of its first sentence. A full stop inside initials,
+    answer ends at the first newline, or at the end of its first sentence. A line with a colon at its end
+    introduces the answer: the next line, a list or a fenced block; a list is whole if the question asks for
+    several things. A full stop inside initials,
     abbreviations, decimals or dates ("9. November") does not end a sentence. After an initial or an
     abbreviation that may end a sentence ("U.S.", "Jr."), a sentence ends if the next word is capitalized and
     typically opens sentences ("The", "It"). The full stop of an abbreviation is kept. For white space the
@@ -575,6 +587,19 @@ def _first(text: str, begun: int, stop: int, question: str, *, in_list: bool = T
     start = margin if is_bare else start
     if start == len(text):
         return AnswerSpan("", 0, closed=False)
+    introduction = _INTRODUCTION.match(text, start)
+    if introduction and not _NEXT_TURN.match(text, introduction.end("line")):
+        at = introduction.end()
+        fence = _FENCE.match(text, at)
+        block = _ITEMS.match(text, at) or (fence and _FENCED_TEXT.match(text, fence.end()))
+        if block:
+            return AnswerSpan(block[0].strip(), block.end(), at, closed=is_cut or block.end() < len(text))
+        start = _lead_end(text, question, at)
+    elif _ASKS_FOR_SEVERAL.search(question):
+        at = max(margin, text.rfind("\n", 0, start) + 1)
+        if items := _ITEMS.match(text, at):
+            closed = is_cut or items.end() < len(text)
+            return AnswerSpan(items[0].strip(), items.end(), _passed(text, at), closed)
     passed = _passed(text, start)
     first_line = text[start:].splitlines()[0]
     special = _SPECIAL.search(first_line, 1)
@@ -652,6 +677,8 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
     if signs.endswith("..."):
         return False
     if signs.strip("."):
+        if word.casefold() in ("inc", "ltd"):  # "Yahoo! Inc."
+            return False
         if word[:1].islower() or stop[0][0] not in ".!?":  # "Yahoo! is"
             return not word[:1].islower()
         is_interjection = signs == "!" and _INTERJECTION.fullmatch(line, start, stop.start())

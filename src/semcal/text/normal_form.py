@@ -242,6 +242,9 @@ _MAY_BE_CODE = re.compile(r"\S*[0-9._@\\/]\S*")
 _CODE_LABEL = re.compile(r"(?=[A-Za-z]+[0-9])[A-Za-z0-9]{4,}|\S+@\S+|\S*[\\_]\S*")
 
 
+_VERSION = re.compile(r"^[vV](?=\d+\.\d)")
+
+
 def letter_form(text: str) -> str:
     """Return a text in Unicode NFC without outer blanks.
 
@@ -254,14 +257,13 @@ def letter_form(text: str) -> str:
 def code_form(text: str) -> str:
     """Return the form of a code, which keeps case, dots and signs.
 
-    Outer quotes, a final period, "()" and a leading "+" or "#" are removed.
+    Outer quotes, a final period, "()", a leading "+" or "#", and the "v" of a version are removed.
 
-    >>> code_form(" `ab12`. "), code_form("AB12"), code_form("1.10")
+    >>> code_form(" `ab12`. "), code_form("AB12"), code_form("v1.10")
     ('ab12', 'AB12', '1.10')
     """
-    return " ".join(
-        letter_form(text).strip("\"'`").rstrip(".").strip("\"'`").lstrip("+#").removesuffix("()").split()
-    )
+    bare = letter_form(text).strip("\"'`").rstrip(".").strip("\"'`").lstrip("+#").removesuffix("()")
+    return " ".join(_VERSION.sub("", bare).split())
 
 
 def asks_for_code(question: str, labels: Sequence[str] = ()) -> bool:

@@ -1,0 +1,106 @@
+"""Detection of names that an answer mentions only beside its answer: "Oslo, although Bergen was the capital".
+
+The model accepts almost every long answer that contains the short answer. Here the long answer is split into
+clauses. The short answer is an aside if it stands only in clauses that do not hold the answer: after
+"although", "unlike" or "than", after the verb of a defeat, or after a semicolon if another clause has more
+words of the question.
+"""
+
+from __future__ import annotations
+
+import re
+
+from semcal.text.values import STOP_WORDS
+
+_CLAUSE = re.compile(
+    r"(?<=\w{4})\.\s+|\s[-–]+\s|—|,(?!\d)\s*|[()]"
+    r"|\s(?=(?:although|though|while|whereas|unlike|but|even though|followed by)\b)",
+    re.I,
+)
+_ASIDE = re.compile(
+    r"(?:and |or )?(?:(?:even )?though|although|while(?! (?:\w+ing|it|he|she|they)\b)"
+    r"|(?-i:where)|whereas|unlike|despite|as opposed to|contrary to|compared (?:to|with)|followed by"
+    r"|(?:just )?ahead of|a contemporary of"
+    r"|(?:\w+ ){0,2}(?:before|after))\b",
+    re.I,
+)
+_BELIEF = re.compile(
+    r"\b(?:(?:many|most|some|people|often|commonly|widely|sometimes) (?:\w+ )?"
+    r"(?:think|thought|believed?|assumed?|say|mistaken|confused)|used to be)\b",
+    re.I,
+)
+_BEATEN = re.compile(
+    r"\b(?:beat(?:s|ing)?|defeat(?:s|ed|ing)|overt(?:ook|aken|aking)|surpass(?:ed|es|ing)|edged out|than"
+    r"|lost to|a contemporary of)(?: (?:the|a|an))? [\"']?$",
+    re.I,
+)
+_PLACED = re.compile(
+    r"\s(?:is|was|\w+(?:e[sd]|me|ks))\b(?: \w+){0,3}? ?\b(?:second|third|next|later|behind|afterwards)\b",
+    re.I,
+)
+_STATED = re.compile(r"(?:it|that|this|they|he|she)(?:'s| is| was| are| were)\b", re.I)
+_NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
+#: Words of questions for the loser, the second or the former one.
+_ASKS_FOR_OTHER = re.compile(
+    r"\b(?:los\w+|lost|beat\w*|defeat\w*|overt\w+|surpass\w*|second|third|than|before|after|next|follow\w*"
+    r"|opponent|rival|against|unlike|former\w*|previous\w*|used to)\b",
+    re.I,
+)
+_HOW_MANY = re.compile(r"\bhow many (?:\w+ )??(\w{3,}?)(?:s|es)?\b", re.I)
+_LETTERS = 4  # first letters of a word, which stand for all its forms
+
+
+def _content(text: str) -> frozenset[str]:
+    words = re.findall(r"[^\W_]+", text.casefold())
+    return frozenset(word[:_LETTERS] for word in words if len(word) > 1 and word not in STOP_WORDS)
+
+
+def is_aside(question: str, text: str, name: str) -> bool:
+    """Return whether an answer mentions a name only beside its answer.
+
+    >>> is_aside("Which is the capital?", "The capital is Oslo, although Bergen is older", "Bergen")
+    True
+    >>> is_aside("Which is the capital?", "Although Bergen is older, the capital is Oslo", "Oslo")
+    False
+    """
+    name = re.sub(r"^(?:the|an?) ", "", name.strip(" .'\""), flags=re.I)
+    named = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])", re.I)
+    if len(text) < len(name) + 12 or not name or not named.search(text) or _ASKS_FOR_OTHER.search(question):
+        return False
+    if name.isdigit() and (counted := _HOW_MANY.search(question)):
+        numbers = re.findall(rf"(\d+) (?:\w+ )?{counted[1]}", text, re.I)
+        stated = re.search(rf"(?:^|\b(?:are|is|has|have|had|total of) ){name}\b", text, re.I)
+        sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
+        return bool(numbers) and name not in numbers and not (stated or sentences)
+    asked, text = _content(question) - _content(name), named.sub("\0", text)
+    parts = [_CLAUSE.split(part) for part in text.split(";")]
+    clauses = [(n, clause.strip()) for n, part in enumerate(parts) for clause in part if clause.strip()]
+
+    def strength(clause: str) -> int:
+        return len(_content(clause) & asked) + 2 * (_STATED.match(clause) is not None)
+
+    rivals = [
+        (number, strength(clause), clause)
+        for number, clause in clauses
+        if not ("\0" in clause or _NEGATED.search(clause) or _ASIDE.match(clause))
+        and not _BELIEF.search(clause)
+        and _content(clause) - asked
+    ]
+
+    def is_beside(number: int, clause: str) -> bool:
+        before, after = clause.split("\0", 1)
+        won = _BEATEN.search(before)
+        if won and (won[0].startswith("than") or (name[0].isupper() and _content(clause) - asked)):
+            return True
+        here = strength(clause)
+        if _BELIEF.search(clause) and any(other >= here for _, other, _ in rivals):
+            return True
+        if name.isdigit() and re.match(r"(?:which|who|that)\b", clause) and not _content(clause) & asked:
+            return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
+        stronger = [other_number for other_number, other, _ in rivals if other > here]
+        aside = _ASIDE.match(clause)
+        if aside and aside[0].endswith(("before", "after")) and name[-1].isdigit():
+            aside = None
+        return bool(stronger and (aside or _PLACED.match(after) or min(stronger) < number))
+
+    return all(is_beside(number, clause) for number, clause in clauses if "\0" in clause)

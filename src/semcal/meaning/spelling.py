@@ -1,0 +1,61 @@
+"""Stems, transcriptions and scripts of words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
+
+
+@lru_cache(maxsize=1 << 14)
+def stem_of(word: str) -> str:
+    """Return a word without its English ending: a crude stem that all forms of the word share."""
+    if len(word) < 4:
+        return word
+    word = _ENDING.sub("", f"{word[:-3]}f" if len(word) > 4 and word.endswith("ves") else word)
+    word = f"{word[:-1]}i" if word[-1] == "y" else word
+    return word[:-1] if word[-1] == word[-2] else word
+
+
+_SPELLINGS = [
+    (re.compile(pattern), letters)
+    for pattern, letters in (
+        *(("tsch|tch|ch", "C"), ("sch|sh", "S"), ("kh", "h"), ("ph", "f"), ("w", "v"), ("[yj]", "i")),
+        *(("ck|c(?=[aouklrt]|$)|q", "k"), ("ou", "u"), (r"(.)\1", r"\1")),
+    )
+]
+
+
+@lru_cache(maxsize=1 << 14)
+def sound_of(word: str) -> str:
+    """Return one spelling for all transcriptions of a word: Tchaikovsky, Tschaikowsky."""
+    for pattern, letters in _SPELLINGS:
+        word = pattern.sub(letters, word)
+    return word
+
+
+_SCRIPTS = frozenset(
+    ["CJK", "HANGUL", "DEVANAGARI", "GREEK", "ARABIC", "HEBREW", "THAI", "CYRILLIC", "BENGALI", "TAMIL"]
+)
+
+
+def script_of(text: str) -> str:
+    """Return the script of a short text if the model does not read it well, else ""."""
+    names = {unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha()}
+    names = {"CJK" if name in ("HIRAGANA", "KATAKANA") else name for name in names}
+    return min(names) if len(names) == 1 and names <= _SCRIPTS else ""
+
+
+_OFFICIAL = ("us", "united", "states", "national", "federal", "british")
+
+
+def is_acronym(letters: str, words: Sequence[str]) -> bool:
+    """Return whether an acronym has all initials and other letters of the words, in this order: AIDS, FDA."""
+    while len(words) > len(letters) and words[0] in _OFFICIAL:
+        words = words[1:]
+    heads, rest, all_letters = "".join([word[0] for word in words]), iter(letters), iter("".join(words))
+    spelled = all(head in rest for head in heads) and all(letter in all_letters for letter in letters)
+    return spelled and 1 < len(heads) >= len(letters) - 1 and heads[0] == letters[0]

@@ -1,0 +1,22 @@
+"""The word lists of the rules, from `words.txt`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_HEADED = Path(__file__).with_name("words.txt").read_text("utf-8")
+_, *_LISTS = re.split(r"^# ([\w ]+).*\n", _HEADED, flags=re.M)
+#: The text of each list by its name.
+WORD_LISTS = dict(zip(_LISTS[::2], _LISTS[1::2]))
+
+
+def word_groups(name: str) -> list[list[str]]:
+    """Return the words of each group of a list."""
+    return [entry.split() for entry in WORD_LISTS[name].strip().replace("\n", "|").split("|")]
+
+
+def any_listed(name: str) -> str:
+    """Return a pattern that matches any word of a list, the longest first."""
+    words = sorted(WORD_LISTS[name].split(), key=len, reverse=True)
+    return f"(?:{'|'.join(words).replace('_', ' ')})"
