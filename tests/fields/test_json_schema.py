@@ -107,6 +107,10 @@ def test_classes_of_pydantic_are_schemas():
     [
         ({"type": "number"}, "$1,200.50", 1200.5),
         ({"type": "number"}, "RM 46.90", 46.9),
+        ({"type": "number"}, "($1,200.50)", -1200.5),
+        ({"type": "number"}, "12.50-", -12.5),
+        ({"type": "number"}, "12 (EUR)", 12),
+        ({"type": "number"}, "12.-", 12),
         ({"type": "number"}, "RM46.90", 46.9),
         ({"type": "integer"}, "1200", 1200),
         ({"type": "integer"}, 3.0, 3),

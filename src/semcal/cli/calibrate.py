@@ -371,7 +371,11 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
         check = check_structured if options.model is None else check_to_sample
         named = FIELDS if options.model is None else ("id", "question", "context")
         read = open_rows(
-            options.file, options.columns, partial(check, schema), fields=named, label="calibrate"
+            options.file,
+            options.columns,
+            partial(check, schema, labeled=True),
+            fields=named,
+            label="calibrate",
         )
         rows = list(good_rows(islice(read, options.limit), bad))
         if options.dry_run or not rows:

@@ -31,6 +31,8 @@ REFUSED = (
     *("not", "if", "then", "else", "patternProperties", "propertyNames", "prefixItems", "contains"),
     *("dependentSchemas", "dependentRequired", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef"),
 )
+#: The key of an empty field: null, or a blank string.
+EMPTY = (False, None)
 #: The types of JSON that a leaf may have.
 TYPES = ("string", "number", "integer", "boolean")
 #: The types that values of keywords have; other keywords are notes.
@@ -68,6 +70,8 @@ CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
 #: The normal forms of values that are compared many times: samples repeat them.
 _form = lru_cache(maxsize=4096)(normal_form)
 _NUMBER = re.compile(r"(-?)(?:[$€£¥₹]|[a-z]{2,3} ?)?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
+#: Minus signs of accounts: "(12.50)" and "12.50-".
+_MINUS = re.compile(r"\([^()]*\d|\d[-\u2212]\s*$")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -102,6 +106,11 @@ class Node:
         """The difference up to which two numbers are equal."""
         return float(self.rules.get("x-tolerance", 0.0))
 
+    def is_near(self, first: float, second: float) -> bool:
+        """Return whether two numbers differ by at most the tolerance; they may be rounded."""
+        rounding = 1e-14 * max(abs(first), abs(second))
+        return self.tolerance > 0 and abs(first - second) <= self.tolerance + rounding
+
     @property
     def is_free(self) -> bool:
         """True if every value is allowed."""
@@ -130,11 +139,12 @@ class Node:
         return self.variants.get(str(value.get(self.tag)), self) if self.tag else self
 
     def child(self, name: str) -> Node:
-        """Return the node of a property; further keys have a node of their own."""
+        """Return the node of a property; further keys share one field if the schema describes them."""
         if name in self.properties:
             return self.properties[name]
         assert self.additional is not None
-        return _moved(self.additional, f"{self.path}/{escaped(name)}")
+        is_described = not self.additional.is_free
+        return self.additional if is_described else replace(_ANY, path=f"{self.path}/{escaped(name)}")
 
     # ---- Validation
 
@@ -148,6 +158,8 @@ class Node:
             if self.nullable or self.is_free or reference:
                 return None
             raise _invalid(place, "null is not allowed")
+        if reference and self.kind != "leaf" and self._is_choice(value):
+            raise _invalid(place, "alternatives are for fields, not for objects and lists")
         if reference and self.kind == "leaf" and (accepted := self._alternatives(value)) is not None:
             if not accepted:
                 raise _invalid(place, "there is no accepted value")
@@ -176,9 +188,13 @@ class Node:
                 raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
         return value
 
+    def _is_choice(self, value: JsonValue) -> bool:
+        is_choice = isinstance(value, Mapping) and value.keys() == {"any_of"}
+        return is_choice and isinstance(value["any_of"], list) and "any_of" not in self.properties
+
     def _alternatives(self, value: JsonValue) -> list[JsonValue] | None:
-        if isinstance(value, Mapping) and value.keys() == {"any_of"} and isinstance(value["any_of"], list):
-            return value["any_of"]
+        if self._is_choice(value):
+            return list(value["any_of"])
         return value if isinstance(value, list) and self.items is None and not self.is_free else None
 
     def _read_object(self, value: JsonValue, place: str, reference: bool) -> JsonValue:
@@ -220,14 +236,16 @@ class Node:
         """Return what equal values of the field have in common.
 
         Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
-        form, and the elements of an `x-set` without their order.
+        form, and the elements of an `x-set` without their order. A blank string equals null.
         """
         if value is None or isinstance(value, bool):
             return value is not None, value
+        if isinstance(value, str) and not value.strip():
+            return EMPTY
         if isinstance(value, str):
             return self._text_key(value)
         if isinstance(value, int | float):
-            return "number", float(value) if abs(value) < 1e300 else value
+            return "number", value
         if isinstance(value, list):
             element = self.items or _ANY
             keys = [element.key(item) for item in value]
@@ -500,26 +518,6 @@ def _common_tag(nodes: Sequence[Node]) -> str:
     return ""
 
 
-def _moved(node: Node, path: str) -> Node:
-    """Return a node with another path, and those below it."""
-    here = node.path
-    if here == path:
-        return node
-
-    def moved(one: Node) -> Node:
-        return replace(
-            one,
-            path=path + one.path[len(here) :],
-            properties={name: moved(inner) for name, inner in one.properties.items()},
-            variants={name: moved(inner) for name, inner in one.variants.items()},
-            items=None if one.items is None else moved(one.items),
-            additional=None if one.additional is None else moved(one.additional),
-            options=tuple(map(moved, one.options)),
-        )
-
-    return moved(node)
-
-
 def _canonical(parser: _Parser, json: JsonValue, *, strict: bool) -> JsonValue:
     """Return a schema without references, and without notes that do not change values."""
     if not isinstance(json, Mapping):
@@ -547,7 +545,7 @@ def _number(text: str) -> float | int | None:
     match = _NUMBER.fullmatch(normal_form(text))
     if match is None:
         return None
-    digits = match[1] + match[2] if not match[2].startswith("-") else match[2]
+    digits = match[2] if match[2].startswith("-") else ("-" if _MINUS.search(text) else match[1]) + match[2]
     return float(digits) if "." in digits or len(digits) > 300 else int(digits)
 
 
