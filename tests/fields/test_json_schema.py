@@ -32,6 +32,8 @@ def leaf(**rules) -> Node:
         ({"$ref": "#/$defs/node"}, "#/properties/a/properties/next"),
         ({"$ref": "https://example.org/a.json"}, "#/properties/a"),
         ({"$ref": "#/$defs/nowhere"}, "#/properties/a"),
+        ({"$ref": "#anchor"}, "#/properties/a: the reference '#anchor'"),
+        ({"oneOf": [{"type": "object"}] * 2, "discriminator": {"propertyName": "kind"}}, "#/properties/a"),
         ({"oneOf": [{"type": "object"}, {"type": "object", "properties": {"x": {}}}]}, "#/properties/a"),
         ({"not": {}}, "#/properties/a"),
         ({"type": "tuple"}, "#/properties/a"),
@@ -79,6 +81,42 @@ def test_definitions_and_allof_are_followed():
     assert [node.path for node in parsed.root.leaves()] == ["/total/amount"]
     with pytest.raises(InvalidDocument, match="/total/amount"):
         parsed.root.read({"total": {}})
+
+
+@pytest.mark.parametrize(
+    ("part", "valid", "invalid"),
+    [
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, ["x", 1], [1.5]),
+        (
+            {"propertyNames": {"$ref": "#/$defs/names"}, "additionalProperties": {"type": "integer"}},
+            {"EUR": 1},
+            {"x": 1},
+        ),
+        ({"type": "string", "nullable": True}, None, 3),
+        ({"const": None}, None, 3),
+        ({"$ref": "#/$defs/a%20b"}, 1, "x"),
+        (
+            {"oneOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}]},
+            {"kind": "x", "n": 1},
+            {"kind": "y", "n": 1},
+        ),
+    ],
+)
+def test_tuples_known_keys_and_the_forms_of_openapi_are_read(part, valid, invalid):
+    """Pydantic writes tuples and dictionaries of an enum so, and OpenAPI null and discriminators."""
+    if "oneOf" in part:
+        part |= {"discriminator": {"propertyName": "kind", "mapping": {"x": "#/$defs/x"}}}
+    kinds = {
+        name: {"type": "object", "properties": {"kind": {"type": "string"}, "n": {"type": number}}}
+        for name, number in (("x", "integer"), ("y", "string"))
+    }
+    definitions = {"names": {"enum": ["EUR", "USD"]}, "a b": {"type": "integer"}, **kinds}
+    if "propertyNames" in part:
+        part["type"] = "object"
+    parsed = parse_schema({"type": "object", "properties": {"a": part}, "$defs": definitions})
+    assert parsed.root.read({"a": valid}) == {"a": valid}
+    with pytest.raises(InvalidDocument, match="/a"):
+        parsed.root.read({"a": invalid})
 
 
 def test_classes_of_pydantic_are_schemas():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from semcal.errors import InputError, shown
 from semcal.files import dumps, json_checksum
@@ -28,7 +29,7 @@ MOST_LEAVES = 500
 MOST_LEVELS = 100
 #: Keywords whose meaning a tree of fields cannot express.
 REFUSED = (
-    *("not", "if", "then", "else", "patternProperties", "propertyNames", "prefixItems", "contains"),
+    *("not", "if", "then", "else", "patternProperties", "propertyNames", "contains"),
     *("dependentSchemas", "dependentRequired", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef"),
 )
 #: The key of an empty field: null, or a blank string.
@@ -38,7 +39,7 @@ TYPES = ("string", "number", "integer", "boolean")
 #: The types that values of keywords have; other keywords are notes.
 KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("properties", "discriminator", "$defs", "definitions"), Mapping),
-    **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf"), list),
+    **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf", "prefixItems"), list),
     **dict.fromkeys(("pattern", "format", "$ref", "description", "title"), str),
     **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), int),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
@@ -333,9 +334,11 @@ def _parsed(text: str) -> Schema:
     document = json.loads(text)
     root = _Parser(document).node(document, "", "#", ())
     if root.kind != "object":
-        raise InputError("'schema': the root must be an object. Put the value into a property")
+        raise InputError("'schema' #: the root must be an object. Put the value into a property")
     if (count := sum(1 for _ in root.leaves())) > MOST_LEAVES:
-        raise InputError(f"'schema' has {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema")
+        raise InputError(
+            f"'schema' #: there are {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema"
+        )
     schema = Schema(document, root)
     _ = schema.strict_hash  # computed here, where a schema that is nested too deeply is refused
     return schema
@@ -354,6 +357,13 @@ class _Parser:
                 f"'schema' {place}: there are more than {MOST_LEAVES} leaf paths. Split the schema"
             )
         json, trail = self.resolved(json, place, trail)
+        if "prefixItems" in json and not json.get("items"):  # a tuple
+            json |= {"items": {"anyOf": json["prefixItems"]}, "x-ordered": True}
+        names = self.resolved(json.get("propertyNames", True), f"{place}/propertyNames", trail)[0]
+        if "enum" in names:  # a dictionary whose keys are known
+            keys = dict.fromkeys(map(str, names["enum"]), json.get("additionalProperties", True))
+            json |= {"properties": keys | json.get("properties", {}), "additionalProperties": False}
+            del json["propertyNames"]
         if refused := next((name for name in REFUSED if name in json), None):
             raise InputError(f"'schema' {place}: {refused!r} is not supported. Remove the keyword")
         for combined in ("anyOf", "oneOf"):
@@ -361,7 +371,8 @@ class _Parser:
                 return self._union(json, combined, path, place, trail)
         declared = json.get("type")
         types = [declared] if isinstance(declared, str) else list(declared or ())
-        nullable = "null" in types or ("enum" in json and None in json["enum"])
+        nullable = "null" in types or json.get("nullable") is True  # as in OpenAPI 3.0
+        nullable = nullable or None in (*json.get("enum", ()), json.get("const", ""))
         kinds = [name for name in types if name != "null"]
         if not kinds:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
@@ -396,7 +407,7 @@ class _Parser:
         while "$ref" in merged or "allOf" in merged:
             parts = list(merged.pop("allOf", ()))
             if (ref := merged.pop("$ref", None)) is not None:
-                if not ref.startswith("#"):
+                if ref != "#" and not ref.startswith("#/"):
                     raise InputError(
                         f"'schema' {place}: the reference {shown(ref)} leads out of the schema. Copy the "
                         "part into '$defs'"
@@ -421,7 +432,7 @@ class _Parser:
     def _at(self, ref: str, place: str) -> JsonValue:
         value: Any = self.document
         for part in ref.removeprefix("#").split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(value, Mapping) or name not in value:
                 raise InputError(f"'schema' {place}: {ref} does not exist in the schema")
             value = value[name]
@@ -454,6 +465,11 @@ class _Parser:
     ) -> Node:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
+        discriminator = json.get("discriminator") or {}
+        tag = discriminator.get("propertyName")
+        values: dict[str, list[str]] = {}  # of the references, as OpenAPI maps them
+        for value, ref in (discriminator.get("mapping") or {}).items():
+            values.setdefault(ref, []).append(value)
         branches = []
         for number, part in enumerate(json[combined]):
             inner, inner_trail = self.resolved(part, f"{place}/{combined}/{number}", trail)
@@ -471,12 +487,16 @@ class _Parser:
             return replace(nodes[0], nullable=nullable, description=description or nodes[0].description)
         if nodes and all(node.kind == "leaf" and node.items is None for node in nodes):
             return Node(path, "leaf", nullable, options=tuple(nodes), description=description)
-        if nodes and all(node.kind == "object" and not node.variants for node in nodes):
-            tag = (json.get("discriminator") or {}).get("propertyName") or _common_tag(nodes)
-            if tag:
-                variants = {value: node for node in nodes for value in _tag_values(node, tag)}
-                if len(variants) >= len(nodes):
-                    return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
+        objects = [node for node in nodes if node.kind == "object" and not node.variants]
+        if len(objects) == len(nodes) > 0 and (tag := tag or _common_tag(nodes)):
+            refs = [str(json[combined][number].get("$ref", "")) for number, *_ in others]
+            variants = {
+                value: node
+                for node, ref in zip(nodes, refs)
+                for value in _tag_values(node, tag) or values.get(ref, [ref.rpartition("/")[2]])
+            }
+            if len(variants) >= len(nodes) and "" not in variants:
+                return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
         raise InputError(
             f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Give each "
             "object a property with its own 'const'"
@@ -496,7 +516,7 @@ def _checked(json: JsonValue, place: str) -> dict[str, Any]:
     try:
         re.compile(json.get("pattern", ""))
     except (re.error, OverflowError) as error:
-        raise InputError(f"'schema' {place}: 'pattern' is not a regular expression: {error}") from None
+        raise InputError(f"'schema' {place}: 'pattern' is not valid in Python: {error}. Correct it") from None
     return dict(json)
 
 
@@ -531,9 +551,9 @@ def _canonical(parser: _Parser, json: JsonValue, *, strict: bool) -> JsonValue:
     for key, value in form.items():
         if key == "properties":
             form[key] = {name: below(part) for name, part in value.items()}
-        elif key in ("anyOf", "oneOf"):
+        elif key in ("anyOf", "oneOf", "prefixItems"):
             form[key] = list(map(below, value))
-        elif key in ("items", "additionalProperties"):
+        elif key in ("items", "additionalProperties", "propertyNames"):
             form[key] = below(value)
         elif key == "required":
             form[key] = sorted(value)
