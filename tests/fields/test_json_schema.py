@@ -154,6 +154,8 @@ def test_classes_of_pydantic_are_schemas():
         ({"type": "integer"}, 3.0, 3),
         ({"type": "string", "format": "date"}, "9 November 1989", "1989-11-09"),
         ({"type": "string", "format": "date"}, "unknown", "unknown"),
+        ({"type": "string", "format": "date"}, "1989-11-09T18:53:00Z", "1989-11-09"),
+        ({"type": "string", "format": "date"}, "19891109", "1989-11-09"),
         ({"type": ["string", "null"]}, None, None),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "x", "x"),
         ({}, {"free": [1, None]}, {"free": [1, None]}),

@@ -24,7 +24,7 @@ from semcal.calibration.learning import open_book_of
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.data.question import group_labels
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UndefinedWarning
-from semcal.fields.documents import without_values
+from semcal.fields.documents import with_values
 from semcal.fields.rows import (
     DOCUMENT,
     FIELDS,
@@ -336,7 +336,7 @@ class FieldStep(Step):
         applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
         if not self.accepted_only:
             return applied
-        return [row.set(answer=without_values(row["answer"], row[REVIEW])) for row in applied]
+        return [row.set(answer=with_values(row["answer"], dict.fromkeys(row[REVIEW]))) for row in applied]
 
 
 def _sentence_about(kind: str, sentence: str) -> str:

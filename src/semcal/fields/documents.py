@@ -277,18 +277,18 @@ def _agreement(
     return sum(equal, np.zeros((len(first), second.shape[1])))
 
 
-def without_values(document: JsonValue, paths: Iterable[str]) -> JsonValue:
-    """Return a document with null at these paths."""
+def with_values(document: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
+    """Return a document with other values at paths; a key that the document lacks is not added."""
     document = json.loads(json.dumps(document))
-    for path in paths:
+    for path, value in values.items():
         *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
         inner = document
         for part in above:
             inner = inner[int(part)] if isinstance(inner, list) else inner[part]
         if isinstance(inner, list):
-            inner[int(last)] = None
+            inner[int(last)] = value
         elif last in inner:
-            inner[last] = None
+            inner[last] = value
     return document
 
 

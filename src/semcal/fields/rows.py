@@ -27,6 +27,7 @@ from semcal.fields.documents import (
     leaves_of,
     read_document,
     read_reference,
+    with_values,
 )
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped, parse_schema
 from semcal.fields.token_scores import LeafScores, leaf_scores
@@ -277,7 +278,9 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
         return row.set(
             fields={}, document={**(row.json.get(DOCUMENT) or {}), "complete": False, "correct": False}
         )
-    correct, is_complete = grade_document(schema, row["answer"], reference, Keys())
+    # the answer lacks the values of fields that were not accepted, if only the others were asked for
+    document = with_values(row["answer"], {path: block["value"] for path, block in row[FIELDS].items()})
+    correct, is_complete = grade_document(schema, document, reference, Keys())
     fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
     right = is_complete and all(correct.values())
     return row.set(

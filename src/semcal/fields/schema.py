@@ -220,8 +220,8 @@ class Node:
             if "string" not in self.types and {"number", "integer"} & {*self.types}:
                 number = _number(value)
                 value = value if number is None else number
-            elif self.rules.get("format") == "date" and _DATE.fullmatch(form := normal_form(value)):
-                value = form
+            elif self.rules.get("format") == "date":
+                value = _day(value)
         found = {str: "string", bool: "boolean", int: "number", float: "number"}.get(type(value))
         if found == "number" and not abs(value) < 1e300:  # NaN too
             found = None
@@ -567,6 +567,15 @@ def _number(text: str) -> float | int | None:
         return None
     digits = match[2] if match[2].startswith("-") else ("-" if _MINUS.search(text) else match[1]) + match[2]
     return float(digits) if "." in digits or len(digits) > 300 else int(digits)
+
+
+def _day(text: str) -> str:
+    """Return the date that a text states as YYYY-MM-DD, without a time; the text itself if there is none."""
+    if _DATE.fullmatch(form := normal_form(text)):
+        return form
+    with suppress(ValueError):
+        return datetime.fromisoformat(text.strip()).date().isoformat()
+    return text
 
 
 def _is_number(value: JsonValue) -> bool:
