@@ -123,6 +123,7 @@ class FieldBlock(_Content):
     share: float
     accepted: bool | None  # None without a threshold
     alternatives: list[OtherValue]
+    field: str = ""  # the field of the path, if a key is a number or any key of a dictionary
     token_scores: list[float] = []  # smallest and mean probability of the tokens of the value, if known
 
 
