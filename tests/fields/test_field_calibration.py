@@ -11,7 +11,7 @@ from invoices import SCHEMA, rows
 from pydantic import BaseModel
 
 from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
-from semcal.errors import FitError, InputError, SemcalWarning, StoreError
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.fields.rows import add_fields, grade_fields
 from semcal.fields.schema import parse_schema
 from semcal.metrics.probability_maps import CATEGORY, GROUP, RATE, MapCandidate
@@ -94,6 +94,21 @@ def test_a_document_is_at_most_as_probable_as_its_least_field(calibration):
     for row in applied:
         known = [p for block in row["fields"].values() if (p := block["probability"]) is not None]
         assert row["document"]["probability"] <= min(known)
+
+
+def test_risks_may_come_in_any_order(calibration):
+    made = list(map(Row, rows()))
+    given = {"risks": [0.9, 0.3, 0.3], "document_risks": 0.9}
+    with pytest.warns(SemcalWarning, match="/note"):
+        promised = calibrate_fields(made, EXACT, parse_schema(SCHEMA), **given)
+    assert [one.risk_limit for one in promised.thresholds] == [0.3, 0.9]
+    assert promised.thresholds[0].threshold > promised.thresholds[1].threshold
+    assert promised.document_thresholds[0].threshold == calibration.document_thresholds[0].threshold
+    for wrong in ({"risks": "0.1"}, {"document_risks": [1.5]}, {"delta": 2}, {"answer": "all"}):
+        with pytest.raises(UsageError):
+            calibrate_fields(made, EXACT, SCHEMA, **wrong)
+    with pytest.raises(UsageError, match="cluster"):
+        calibrate_fields(made, "exact", SCHEMA)
 
 
 def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accepted():

@@ -18,12 +18,20 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import ID_LETTERS, LabeledAnswers, Threshold
+from semcal.calibration.calibration import ID_LETTERS, CalibrationConfig, LabeledAnswers, Threshold
 from semcal.calibration.features import MOST_LACKING
 from semcal.calibration.learning import open_book_of
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.data.question import group_labels
-from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UndefinedWarning
+from semcal.errors import (
+    FitError,
+    InputError,
+    SemcalWarning,
+    StoreError,
+    UndefinedWarning,
+    UsageError,
+    shown,
+)
 from semcal.fields.documents import with_values
 from semcal.fields.rows import (
     DOCUMENT,
@@ -442,8 +450,8 @@ def calibrate_fields(
     schema: Any = None,
     *,
     answer: AnswerKind = "modal",
-    risks: Sequence[float] = (),
-    document_risks: Sequence[float] = (),
+    risks: float | Sequence[float] = (),
+    document_risks: float | Sequence[float] = (),
     delta: float = 0.05,
     by: str | None = None,
     seed: int = 0,
@@ -460,7 +468,7 @@ def calibrate_fields(
         The schema of rows without a `schema` of their own.
     answer : {"modal", "greedy", "given"}
         The document whose fields are judged.
-    risks, document_risks : sequence of float
+    risks, document_risks : float or sequence of float
         Largest shares, in (0, 1), of wrong values among accepted fields, and of documents with an error among
         accepted documents. Two in five documents are held out for their thresholds.
     delta : float
@@ -496,7 +504,11 @@ def calibrate_fields(
     >>> calibration.fields, round(calibration.report["share"]["accuracy"], 2)
     (('/city',), 0.67)
     """
+    if not isinstance(cluster, ClusterConfig | None):
+        raise UsageError(f"cluster is {shown(cluster)}. Pass a ClusterConfig, or nothing")
     cluster = inputs.load_cluster_config(cluster or ClusterConfig())
+    risks = CalibrationConfig(answer, risks=risks, delta=delta).risks  # the smallest first
+    document_risks = CalibrationConfig(answer, risks=document_risks).risks
     rows, schema = document_rows(rows, schema, labeled=True)
     check_enough(len(rows), of="to calibrate on")
     graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
