@@ -957,7 +957,8 @@ def _score_documents(
         found = add_fields(rows, cluster, parsed, kind)
         return FieldResults(found, None, schema=parsed, cluster=cluster, kind=kind)
     own = calibration.schema, calibration.equivalence, calibration.linkage, calibration.answer_kind
-    beside = (None if schema is None else parse_schema(schema).json), equivalence, linkage, answer
+    is_same = schema is None or parse_schema(schema).hash == calibration.parsed.hash
+    beside = (None if is_same else schema), equivalence, linkage, answer
     for name, value, learned in zip(("schema", "equivalence", "linkage", "answer"), beside, own):
         if value not in (None, learned):
             raise UsageError(f"{name}: the calibration was learned with another one. Omit {name}")

@@ -98,3 +98,13 @@ def test_each_graded_field_is_an_item_of_metrics_in_the_group_of_its_document():
     assert {item["field"] for item in found} == {"/vendor", "/total", "/paid", "/items/*"}
     assert {item.group for item in found} == {"0", "1", "2", "3"}
     assert all(item["correct"]["E-SC"] for item in found if item["field"] == "/vendor")
+
+
+@pytest.mark.parametrize(("tags", "right"), [([], True), (["x"], False)])
+def test_a_document_of_empty_lists_is_graded(tags, right):
+    schema = parse_schema(
+        {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}}
+    )
+    row = Row({"id": "1", "samples": ['{"tags": []}'] * 2, "answers": {"tags": tags}})
+    (found,) = add_fields([row], schema=schema)
+    assert grade_fields(found, schema)["document"] == {"complete": right, "correct": right}

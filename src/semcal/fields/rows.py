@@ -273,7 +273,7 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
     """
     schema = schema_of(row, schema)
     reference = row.json.get("answers")
-    if not row.json.get(FIELDS):
+    if row.json.get("answer") is None:
         read_reference(schema, reference)
         return row.set(
             fields={}, document={**(row.json.get(DOCUMENT) or {}), "complete": False, "correct": False}
