@@ -67,14 +67,15 @@ def test_a_calibration_of_fields_is_learned_and_applied(folder):
     run(*learn, "--out", "cal", "--overwrite")
 
 
-def test_a_row_without_a_reference_is_named_and_the_others_are_calibrated(folder):
-    first, *others = rows(40)
-    made = [{key: value for key, value in first.items() if key != "answers"}, *others]
+@pytest.mark.parametrize("key", ["answers", "answer"])
+def test_a_row_without_a_document_is_named_and_the_others_are_calibrated(folder, key):
+    first, *others = [{**row, "answer": row["answers"]} for row in rows(40)]
+    made = [{name: value for name, value in first.items() if name != key}, *others]
     (folder / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
     learn = ("calibrate", "some.jsonl", "--schema", "schema.json", "--equivalence", "exact", "--out", "cal")
-    stdout, stderr = run(*learn, code=1)
+    stdout, stderr = run(*learn, "--answer", "given", code=1)
     assert json.loads(stdout)["documents"] == 39
-    assert "line 1 (id '0'): 'answers'" in stderr
+    assert f"line 1 (id '0'): '{key}'" in stderr
 
 
 def test_bad_rows_are_named_and_the_others_are_done(folder):

@@ -64,7 +64,15 @@ def test_a_document_that_is_already_there_is_judged(kind):
     (done,) = add_fields([stated], kind=kind)
     assert (done["answer"], done["fields"]["/city"]["share"]) == ({"city": "Rome"}, pytest.approx(1 / 3))
     with pytest.raises(InputError, match=f"'{key}'"):
-        add_fields([stated.set(**{key: {"city": 1}})], kind=kind)
+        check_structured(None, stated.without(key), kind=kind)
+
+
+def test_a_greedy_document_that_is_not_valid_is_no_answer_and_a_given_one_is_refused():
+    stated = row({"city": "Rome"}, greedy='{"city": 1}', answer='{"city": 1}')
+    (done,) = add_fields([stated], kind="greedy")
+    assert (done["answer"], done["fields"], done["invalid_samples"]) == (None, {}, 0)
+    with pytest.raises(InputError, match="'answer'"):
+        check_structured(None, stated, kind="given")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class FieldCalibration:
 
         InputError if a row is invalid, or was sampled otherwise than the labeled documents.
         """
-        return FieldStep(self, self.cluster)(document_rows(rows, self.schema)[0])
+        return FieldStep(self, self.cluster)(document_rows(rows, self.schema, kind=self.answer_kind)[0])
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
         """Add probabilities to rows with `fields`, and `document` and `review`.
@@ -509,7 +509,7 @@ def calibrate_fields(
     cluster = inputs.load_cluster_config(cluster or ClusterConfig())
     risks = CalibrationConfig(answer, risks=risks, delta=delta).risks  # the smallest first
     document_risks = CalibrationConfig(answer, risks=document_risks).risks
-    rows, schema = document_rows(rows, schema, labeled=True)
+    rows, schema = document_rows(rows, schema, labeled=True, kind=answer)
     check_enough(len(rows), of="to calibrate on")
     graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
     if all(row["answer"] is None for row in graded):
@@ -556,12 +556,13 @@ def calibrate_fields(
     )
 
 
-def document_rows(rows: Samples, given: Any = None, *, labeled: bool = False) -> tuple[list[Row], Schema]:
-    """Return checked rows of structured answers and their schema: the given one, or that of the rows."""
+def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[list[Row], Schema]:
+    """Return rows of structured answers and their schema, the given one or that of the rows.
+
+    The rows are checked by `check_structured` with these options.
+    """
     schema: Schema | None = given if isinstance(given, Schema | None) else parse_schema(given)
-    read = inputs.as_sample_rows(
-        rows, "rows", of_documents=partial(check_structured, schema, labeled=labeled)
-    )
+    read = inputs.as_sample_rows(rows, "rows", of_documents=partial(check_structured, schema, **checked))
     own = [schema_of(row) for row in read if not isinstance(row.json.get("schema"), str | None)]
     if len({one.hash for one in (*own, *([] if schema is None else [schema]))}) > 1:
         raise InputError("'schema' differs between rows. Calibrate the rows of each schema separately")

@@ -59,15 +59,19 @@ def schema_of(row: Row, given: Schema | None = None) -> Schema:
     return parse_schema(own)
 
 
-def check_structured(given: Schema | None, row: Row, *, labeled: bool = False) -> None:
+def check_structured(
+    given: Schema | None, row: Row, *, labeled: bool = False, kind: AnswerKind = "modal"
+) -> None:
     """Raise InputError unless a row has a schema, texts of samples, and a valid reference if any.
 
-    A row that must be `labeled` has a reference.
+    A row that must be `labeled` has a reference; with another `kind` of answer it has this document.
     """
     _ = row.id, row.scored_tokens, row.group, row.context
     schema = schema_of(row, given)
     if labeled or row.json.get("answers") is not None:
         read_reference(schema, row.json.get("answers"))
+    if kind != "modal":
+        _stated(row, schema, kind)
 
 
 def check_to_sample(schema: Schema | None, row: Row, *, labeled: bool = False) -> None:
@@ -163,7 +167,9 @@ def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
     if kind == "modal":
         answer = agreed_document(sampled.schema, sampled.documents, sampled.keys)
     else:
-        answer = _stated(row, sampled.schema, "greedy" if kind == "greedy" else "answer")
+        answer = _stated(row, sampled.schema, kind)
+    if answer is None:
+        return row.set(answer=None, fields={}, reason="the greedy answer is not valid", **counts)
     items = items_of(sampled.schema, answer, sampled.documents, sampled.keys)
     scores: dict[FieldKey, list[TokenScores]] = {}
     for node, value, of_value in sampled.token_scores:
@@ -172,13 +178,16 @@ def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
     return row.set(answer=answer, fields=described, **counts)
 
 
-def _stated(row: Row, schema: Schema, key: str) -> JsonValue:
+def _stated(row: Row, schema: Schema, kind: AnswerKind) -> JsonValue:
+    key = "greedy" if kind == "greedy" else "answer"
     value = row.json.get(key)
     if value is None:
         raise InputError(f"{key!r} is missing, the document that is judged. Add it, or leave --answer out")
     try:
         return read_document(schema, value) if isinstance(value, str) else schema.root.read(value)
     except InvalidDocument as error:
+        if kind == "greedy":  # as a sample that is not valid
+            return None
         raise InputError(f"{key!r} is not valid under the schema: {error}. Correct the document") from None
 
 
