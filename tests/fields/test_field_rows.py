@@ -116,3 +116,29 @@ def test_a_document_of_empty_lists_is_graded(tags, right):
     row = Row({"id": "1", "samples": ['{"tags": []}'] * 2, "answers": {"tags": tags}})
     (found,) = add_fields([row], schema=schema)
     assert grade_fields(found, schema)["document"] == {"complete": right, "correct": right}
+
+
+def test_variants_with_another_kind_of_value_under_one_name_are_not_compared():
+    def variant(kind, value):
+        properties = {"kind": {"const": kind}, "v": value}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    def lines(key):
+        line = {"type": "object", "properties": {key: {"type": "integer"}}, "additionalProperties": False}
+        return {"type": "array", "items": line}
+
+    values = {"a": [{"x": 1}], "b": [{"y": 1}], "c": 5, "d": 5}
+    kinds = {"a": lines("x"), "b": lines("y"), "c": {"type": "integer"}, "d": {"type": "number"}}
+    union = {"oneOf": [variant(kind, value) for kind, value in kinds.items()]}
+    schema = parse_schema({"type": "object", "properties": {"one": union}})
+    made = [{"one": {"kind": kind, "v": value}} for kind, value in values.items()]
+    for first in made:
+        for reference in made:
+            done = add_fields(
+                [Row({"id": "1", "samples": [json.dumps(first)] * 2 + [json.dumps(reference)]})],
+                schema=schema,
+            )
+            graded = grade_fields(done[0].set(answers=reference), schema)
+            both = {first["one"]["kind"], reference["one"]["kind"]}
+            correct = [block["correct"] for block in graded["fields"].values()]
+            assert correct == [len(both) == 1, len(both) == 1 or both == {"c", "d"}]

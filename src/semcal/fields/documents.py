@@ -323,12 +323,21 @@ def _items(
     elif value is None:
         yield Item(path, node, None, [item if item in (None, ABSENT) else {} for item in samples])
     else:
-        node = node.variant(value)
+        union, node = node, node.variant(value)
         names = [name for name in node.properties if name in value or name not in node.required]
         for name in dict.fromkeys((*names, *value)):
             place = f"{path}/{escaped(name)}"
-            below = [item.get(name) if isinstance(item, Mapping) else None for item in samples]
+            below = [_member(union, item, name, node) for item in samples]
             yield from _items(node.child(name), place, value.get(name), below, keys)
+
+
+def _member(union: Node, sample: JsonValue, name: str, node: Node) -> JsonValue:
+    """Return the value of a key; None if a sample has another variant, with another kind of value."""
+    if not isinstance(sample, Mapping) or name not in sample:
+        return None
+    other = union.variant(sample)
+    is_same = other is node or {"leaf"} == {other.child(name).kind, node.child(name).kind}
+    return sample[name] if is_same else None
 
 
 def _list_items(
@@ -401,7 +410,7 @@ def _chosen(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> J
         element = node.items
         if element.kind != "leaf":
             return reference
-        own = {keys.of(element, item) for item in value or ()}
+        own = {keys.of(element, item) for item in (value if isinstance(value, list) else ())}
         alternatives = (_accepted(item) for item in reference)
         return [next((a for a in some if keys.of(element, a) in own), some[0]) for some in alternatives]
     if node.kind != "object" or not isinstance(reference, Mapping):
