@@ -953,13 +953,14 @@ def _score_documents(
     if calibration is None:
         config = ClusterConfig(equivalence or DEFAULT, linkage or "components")
         cluster, kind = inputs.load_cluster_config(config), as_answer_kind(answer or "modal")
-        rows, parsed = document_rows(samples, schema)
+        rows, parsed = document_rows(samples, schema, kind=kind)
         found = add_fields(rows, cluster, parsed, kind)
         return FieldResults(found, None, schema=parsed, cluster=cluster, kind=kind)
     own = calibration.schema, calibration.equivalence, calibration.linkage, calibration.answer_kind
-    beside = (None if schema is None else parse_schema(schema).json), equivalence, linkage, answer
+    is_same = schema is None or parse_schema(schema).hash == calibration.parsed.hash
+    beside = (None if is_same else schema), equivalence, linkage, answer
     for name, value, learned in zip(("schema", "equivalence", "linkage", "answer"), beside, own):
         if value not in (None, learned):
             raise UsageError(f"{name}: the calibration was learned with another one. Omit {name}")
-    rows, _ = document_rows(samples, calibration.schema)
+    rows, _ = document_rows(samples, calibration.schema, kind=calibration.answer_kind)
     return judge_documents(rows, calibration, calibration.cluster)

@@ -340,8 +340,9 @@ class Row(Mapping[str, Any]):
                     made_by += "; give the questions their 'answers' before they are sampled or asked"
         answers = _required(self.json, "answers", made_by)
         if not answers or not isinstance(answers, list):
+            hint = ". A document needs a schema (--schema)" if isinstance(answers, Mapping) else ""
             raise InputError(
-                f"'answers' must be a list of at least one reference answer, got {shown(answers)}"
+                f"'answers' must be a list of at least one reference answer, got {shown(answers)}{hint}"
             )
         return [reference_text(answer) for answer in answers]
 

@@ -57,10 +57,25 @@ def test_a_calibration_of_fields_is_learned_and_applied(folder):
     hidden = json.loads(stdout.splitlines()[0])
     assert all(hidden["answer"].get(path[1:]) is None for path in row["review"] if path.count("/") == 1)
     assert hidden["fields"] == row["fields"]
+    (folder / "hidden.jsonl").write_text(stdout)
+    run("grade", "hidden.jsonl", "--schema", "schema.json", "--out", "h.jsonl")
     run("grade", "p.jsonl", "--schema", "schema.json", "--out", "g.jsonl")
+    grades = [[row["fields"] for row in lines(folder / name)] for name in ("h.jsonl", "g.jsonl")]
+    assert grades[0] == grades[1]
     measures = [json.loads(line)["measure"] for line in run("metrics", "g.jsonl")[0].splitlines()]
     assert measures == ["E-SC", "Calibrated"]
     run(*learn, "--out", "cal", "--overwrite")
+
+
+@pytest.mark.parametrize("key", ["answers", "answer"])
+def test_a_row_without_a_document_is_named_and_the_others_are_calibrated(folder, key):
+    first, *others = [{**row, "answer": row["answers"]} for row in rows(40)]
+    made = [{name: value for name, value in first.items() if name != key}, *others]
+    (folder / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    learn = ("calibrate", "some.jsonl", "--schema", "schema.json", "--equivalence", "exact", "--out", "cal")
+    stdout, stderr = run(*learn, "--answer", "given", code=1)
+    assert json.loads(stdout)["documents"] == 39
+    assert f"line 1 (id '0'): '{key}'" in stderr
 
 
 def test_bad_rows_are_named_and_the_others_are_done(folder):

@@ -61,6 +61,7 @@ def invoice(**fields):
     [
         '{"vendor": "Acme", "lines": []}',
         'Here it is:\n```json\n{"vendor": "Acme", "lines": []}\n```\nDone {it}.',
+        'Wrong: {"vendor": "B", "lines": [{"name": "x"}],} Right: {"vendor": "Acme", "lines": []}',
         'I see {no JSON} and {"other": 1}, so {"vendor": "Acme", "lines": []}',
         '<think>{"vendor": "B", "lines": []}?</think> {"vendor": "Acme", "lines": []}',
     ],
@@ -75,6 +76,12 @@ def test_a_document_is_found_in_a_fence_among_text_and_after_reasoning(text):
         *(None, "", "none", "[]", "{", '{"vendor": "A"', '{"vendor": 1, "lines": []}', '{"lines": []}'),
         '{"vendor": "A", "vendor": "B", "lines": []}',
         '{"vendor": "A", "lines": [], "total": NaN}',
+        '{"vendor": "A", "lines": [], "spare": {"vendor": "B", "lines": []}, "total": 1',
+        '{"vendor": "A", "lines": [], "spare": {"vendor": "B", "lines": []},}',
+        '{"vendor": "A", "vendor": "C", "lines": [], "spare": {"vendor": "B", "lines": []}}',
+        "{'vendor': 'A', 'spare': {\"vendor\": \"B\", \"lines\": []}}",
+        '{"note": "a } in a text", "spare": {"vendor": "B", "lines": []}, "total": 1',
+        '```json\n{"vendor": "A", "spare": {"vendor": "B", "lines": []},\n```',
         '<think>{"vendor": "Acme", "lines": []}',
     ],
 )
@@ -171,6 +178,36 @@ def test_a_document_is_complete_if_no_element_of_the_reference_is_missing():
         assert all(correct.values())
 
 
+@pytest.mark.parametrize(("empty", "reference"), [("", None), (" ", None), (None, "")])
+def test_a_blank_text_is_an_empty_field(empty, reference):
+    schema = parse_schema({"type": "object", "properties": {"note": {"type": ["string", "null"]}}})
+    assert grade_document(schema, {"note": empty}, {"note": reference}, Keys()) == ({"/note": True}, True)
+    assert grade_document(schema, {"note": empty}, {"note": "x"}, Keys()) == ({"/note": False}, False)
+
+
+def test_elements_with_alternatives_in_all_leaves_are_aligned():
+    document = invoice(lines=[{"name": "bolt", "price": 2}, {"name": "nut", "price": 3}])
+    lines = [
+        {"name": ["Nut", "nuts"], "price": {"any_of": [3, None]}},
+        {"name": {"any_of": ["bolt"]}, "price": [2]},
+    ]
+    correct, is_complete = grade_document(INVOICE, document, invoice(lines=lines), Keys())
+    assert (set(correct.values()), is_complete) == ({True}, True)
+
+
+def test_numbers_at_the_tolerance_are_equal_and_long_integers_are_exact():
+    schema = parse_schema(
+        {
+            "type": "object",
+            "properties": {"price": {"type": "number", "x-tolerance": 0.01}, "id": {"type": "integer"}},
+        }
+    )
+    document = {"price": 1.01, "id": 10**18}
+    assert grade_document(schema, document, {"price": 1.02, "id": 10**18}, Keys())[1:] == (True,)
+    correct, _ = grade_document(schema, document, {"price": 1.02, "id": 10**18 + 1}, Keys())
+    assert correct == {"/price": True, "/id": False}
+
+
 @pytest.mark.parametrize(
     "reference",
     [
@@ -178,6 +215,9 @@ def test_a_document_is_complete_if_no_element_of_the_reference_is_missing():
         {"vendor": {"any_of": []}, "lines": []},
         {"vendor": "A", "lines": [], "total": ["x"]},
         {"vendor": "A", "lines": [{"price": 2}]},
+        {"vendor": "A", "lines": [], "address": {"any_of": [{"city": "Rome"}]}},
+        {"vendor": "A", "lines": {"any_of": [[]]}},
+        {"any_of": [{"vendor": "A", "lines": []}]},
     ],
 )
 def test_an_invalid_reference_is_refused(reference):

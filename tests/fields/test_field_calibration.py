@@ -11,7 +11,7 @@ from invoices import SCHEMA, rows
 from pydantic import BaseModel
 
 from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
-from semcal.errors import FitError, InputError, SemcalWarning, StoreError
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.fields.rows import add_fields, grade_fields
 from semcal.fields.schema import parse_schema
 from semcal.metrics.probability_maps import CATEGORY, GROUP, RATE, MapCandidate
@@ -94,6 +94,21 @@ def test_a_document_is_at_most_as_probable_as_its_least_field(calibration):
     for row in applied:
         known = [p for block in row["fields"].values() if (p := block["probability"]) is not None]
         assert row["document"]["probability"] <= min(known)
+
+
+def test_risks_may_come_in_any_order(calibration):
+    made = list(map(Row, rows()))
+    given = {"risks": [0.9, 0.3, 0.3], "document_risks": 0.9}
+    with pytest.warns(SemcalWarning, match="/note"):
+        promised = calibrate_fields(made, EXACT, parse_schema(SCHEMA), **given)
+    assert [one.risk_limit for one in promised.thresholds] == [0.3, 0.9]
+    assert promised.thresholds[0].threshold > promised.thresholds[1].threshold
+    assert promised.document_thresholds[0].threshold == calibration.document_thresholds[0].threshold
+    for wrong in ({"risks": "0.1"}, {"document_risks": [1.5]}, {"delta": 2}, {"answer": "all"}):
+        with pytest.raises(UsageError):
+            calibrate_fields(made, EXACT, SCHEMA, **wrong)
+    with pytest.raises(UsageError, match="cluster"):
+        calibrate_fields(made, "exact", SCHEMA)
 
 
 def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accepted():
@@ -184,7 +199,48 @@ def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
         calibrate_fields([*made, made[0].set(id="x", samples=made[0].samples[:2])], EXACT, schema)
     with pytest.raises(InputError, match="'schema'"):
         calibrate_fields(made, EXACT)
-    with pytest.raises(InputError, match="'answers'"):
-        calibrate_fields([*made, made[0].set(id="x", answers={"vendor": 1})], EXACT, schema)
+    for reference in ({"vendor": 1}, ["a"], None):
+        with pytest.raises(InputError, match=r"rows\[10\].*'answers'"):
+            calibrate_fields([*made, made[0].set(id="x", answers=reference)], EXACT, schema)
+    with pytest.raises(FitError, match="holds no JSON object"):
+        calibrate_fields([row.set(samples=["none"] * 6) for row in made], EXACT, schema)
     with pytest.raises(InputError, match="'samples'"):
         calibration.apply(add_fields([made[0].set(samples=made[0].samples[:2])], EXACT, schema))
+
+
+YEARS = {"type": "object", "properties": {"2023": {"type": "number"}, "2024": {"type": "number"}}}
+
+
+def test_keys_that_are_numbers_are_fields_of_their_own():
+    made = [
+        {"id": f"{i}", "samples": ['{"2023": 1, "2024": 2}'] * 2, "answers": {"2023": 1}} for i in range(30)
+    ]
+    with pytest.warns(SemcalWarning, match="/2024"):
+        calibration = calibrate_fields(made, EXACT, YEARS)
+    assert (calibration.fields, calibration.report["share"]["accuracy"]) == (("/2023",), 1.0)
+    (row,) = calibration.predict([{"id": "x", "samples": ['{"2023": 1, "2024": 2}'] * 2}])
+    assert [block["probability"] is None for block in row["fields"].values()] == [False, True]
+
+
+def test_the_keys_of_a_dictionary_are_one_field():
+    rate = {"type": "object", "properties": {"rate": {"type": "number"}}}
+    schema = {"type": "object", "properties": {"rates": {"type": "object", "additionalProperties": rate}}}
+
+    def row(key: str, **more: object) -> dict[str, object]:
+        return {"id": key, "samples": [f'{{"rates": {{"{key}": {{"rate": 2}}}}}}'] * 2, **more}
+
+    made = [row(f"key {i}", answers={"rates": {f"key {i}": {"rate": 2 + (i % 3 == 0)}}}) for i in range(30)]
+    calibration = calibrate_fields(made, EXACT, schema)
+    assert (calibration.fields, calibration.report["fields"]) == (("/rates/*/rate",), 30)
+    (new,) = calibration.predict([row("another key")])
+    assert new["fields"]["/rates/another key/rate"]["probability"] == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_a_constant_map_orders_fields_by_their_share():
+    def row(n: int, share: int) -> dict[str, object]:
+        samples = ['{"2023": 1, "2024": 2}'] * share + ['{"2023": 1, "2024": 3}'] * (5 - share)
+        return {"id": f"{n}", "samples": samples, "answers": {"2023": 1, "2024": 2 if share == 5 else 3}}
+
+    calibration = calibrate_fields([row(n, 5 if n % 10 else 3) for n in range(30)], EXACT, YEARS)
+    assert (calibration.report["chosen"], calibration.report["calibrated"]["auroc"]) == ("constant(share)", 1)
+    assert calibration.predict([row(31, 3)])[0]["review"] == ["/2024", "/2023"]

@@ -64,7 +64,15 @@ def test_a_document_that_is_already_there_is_judged(kind):
     (done,) = add_fields([stated], kind=kind)
     assert (done["answer"], done["fields"]["/city"]["share"]) == ({"city": "Rome"}, pytest.approx(1 / 3))
     with pytest.raises(InputError, match=f"'{key}'"):
-        add_fields([stated.set(**{key: {"city": 1}})], kind=kind)
+        check_structured(None, stated.without(key), kind=kind)
+
+
+def test_a_greedy_document_that_is_not_valid_is_no_answer_and_a_given_one_is_refused():
+    stated = row({"city": "Rome"}, greedy='{"city": 1}', answer='{"city": 1}')
+    (done,) = add_fields([stated], kind="greedy")
+    assert (done["answer"], done["fields"], done["invalid_samples"]) == (None, {}, 0)
+    with pytest.raises(InputError, match="'answer'"):
+        check_structured(None, stated, kind="given")
 
 
 @pytest.mark.parametrize(
@@ -98,3 +106,39 @@ def test_each_graded_field_is_an_item_of_metrics_in_the_group_of_its_document():
     assert {item["field"] for item in found} == {"/vendor", "/total", "/paid", "/items/*"}
     assert {item.group for item in found} == {"0", "1", "2", "3"}
     assert all(item["correct"]["E-SC"] for item in found if item["field"] == "/vendor")
+
+
+@pytest.mark.parametrize(("tags", "right"), [([], True), (["x"], False)])
+def test_a_document_of_empty_lists_is_graded(tags, right):
+    schema = parse_schema(
+        {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}}
+    )
+    row = Row({"id": "1", "samples": ['{"tags": []}'] * 2, "answers": {"tags": tags}})
+    (found,) = add_fields([row], schema=schema)
+    assert grade_fields(found, schema)["document"] == {"complete": right, "correct": right}
+
+
+def test_variants_with_another_kind_of_value_under_one_name_are_not_compared():
+    def variant(kind, value):
+        properties = {"kind": {"const": kind}, "v": value}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    def lines(key):
+        line = {"type": "object", "properties": {key: {"type": "integer"}}, "additionalProperties": False}
+        return {"type": "array", "items": line}
+
+    values = {"a": [{"x": 1}], "b": [{"y": 1}], "c": 5, "d": 5}
+    kinds = {"a": lines("x"), "b": lines("y"), "c": {"type": "integer"}, "d": {"type": "number"}}
+    union = {"oneOf": [variant(kind, value) for kind, value in kinds.items()]}
+    schema = parse_schema({"type": "object", "properties": {"one": union}})
+    made = [{"one": {"kind": kind, "v": value}} for kind, value in values.items()]
+    for first in made:
+        for reference in made:
+            done = add_fields(
+                [Row({"id": "1", "samples": [json.dumps(first)] * 2 + [json.dumps(reference)]})],
+                schema=schema,
+            )
+            graded = grade_fields(done[0].set(answers=reference), schema)
+            both = {first["one"]["kind"], reference["one"]["kind"]}
+            correct = [block["correct"] for block in graded["fields"].values()]
+            assert correct == [len(both) == 1, len(both) == 1 or both == {"c", "d"}]

@@ -32,6 +32,8 @@ def leaf(**rules) -> Node:
         ({"$ref": "#/$defs/node"}, "#/properties/a/properties/next"),
         ({"$ref": "https://example.org/a.json"}, "#/properties/a"),
         ({"$ref": "#/$defs/nowhere"}, "#/properties/a"),
+        ({"$ref": "#anchor"}, "#/properties/a: the reference '#anchor'"),
+        ({"oneOf": [{"type": "object"}] * 2, "discriminator": {"propertyName": "kind"}}, "#/properties/a"),
         ({"oneOf": [{"type": "object"}, {"type": "object", "properties": {"x": {}}}]}, "#/properties/a"),
         ({"not": {}}, "#/properties/a"),
         ({"type": "tuple"}, "#/properties/a"),
@@ -81,6 +83,42 @@ def test_definitions_and_allof_are_followed():
         parsed.root.read({"total": {}})
 
 
+@pytest.mark.parametrize(
+    ("part", "valid", "invalid"),
+    [
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, ["x", 1], [1.5]),
+        (
+            {"propertyNames": {"$ref": "#/$defs/names"}, "additionalProperties": {"type": "integer"}},
+            {"EUR": 1},
+            {"x": 1},
+        ),
+        ({"type": "string", "nullable": True}, None, 3),
+        ({"const": None}, None, 3),
+        ({"$ref": "#/$defs/a%20b"}, 1, "x"),
+        (
+            {"oneOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}]},
+            {"kind": "x", "n": 1},
+            {"kind": "y", "n": 1},
+        ),
+    ],
+)
+def test_tuples_known_keys_and_the_forms_of_openapi_are_read(part, valid, invalid):
+    """Pydantic writes tuples and dictionaries of an enum so, and OpenAPI null and discriminators."""
+    if "oneOf" in part:
+        part |= {"discriminator": {"propertyName": "kind", "mapping": {"x": "#/$defs/x"}}}
+    kinds = {
+        name: {"type": "object", "properties": {"kind": {"type": "string"}, "n": {"type": number}}}
+        for name, number in (("x", "integer"), ("y", "string"))
+    }
+    definitions = {"names": {"enum": ["EUR", "USD"]}, "a b": {"type": "integer"}, **kinds}
+    if "propertyNames" in part:
+        part["type"] = "object"
+    parsed = parse_schema({"type": "object", "properties": {"a": part}, "$defs": definitions})
+    assert parsed.root.read({"a": valid}) == {"a": valid}
+    with pytest.raises(InvalidDocument, match="/a"):
+        parsed.root.read({"a": invalid})
+
+
 def test_classes_of_pydantic_are_schemas():
     class Card(BaseModel):
         kind: Literal["card"]
@@ -107,11 +145,17 @@ def test_classes_of_pydantic_are_schemas():
     [
         ({"type": "number"}, "$1,200.50", 1200.5),
         ({"type": "number"}, "RM 46.90", 46.9),
+        ({"type": "number"}, "($1,200.50)", -1200.5),
+        ({"type": "number"}, "12.50-", -12.5),
+        ({"type": "number"}, "12 (EUR)", 12),
+        ({"type": "number"}, "12.-", 12),
         ({"type": "number"}, "RM46.90", 46.9),
         ({"type": "integer"}, "1200", 1200),
         ({"type": "integer"}, 3.0, 3),
         ({"type": "string", "format": "date"}, "9 November 1989", "1989-11-09"),
         ({"type": "string", "format": "date"}, "unknown", "unknown"),
+        ({"type": "string", "format": "date"}, "1989-11-09T18:53:00Z", "1989-11-09"),
+        ({"type": "string", "format": "date"}, "19891109", "1989-11-09"),
         ({"type": ["string", "null"]}, None, None),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "x", "x"),
         ({}, {"free": [1, None]}, {"free": [1, None]}),

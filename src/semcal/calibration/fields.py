@@ -18,13 +18,21 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import ID_LETTERS, LabeledAnswers, Threshold
+from semcal.calibration.calibration import ID_LETTERS, CalibrationConfig, LabeledAnswers, Threshold
 from semcal.calibration.features import MOST_LACKING
 from semcal.calibration.learning import open_book_of
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.data.question import group_labels
-from semcal.errors import InputError, SemcalWarning, StoreError, UndefinedWarning
-from semcal.fields.documents import without_values
+from semcal.errors import (
+    FitError,
+    InputError,
+    SemcalWarning,
+    StoreError,
+    UndefinedWarning,
+    UsageError,
+    shown,
+)
+from semcal.fields.documents import with_values
 from semcal.fields.rows import (
     DOCUMENT,
     FIELDS,
@@ -34,10 +42,10 @@ from semcal.fields.rows import (
     check_structured,
     context_form,
     features_of_field,
+    field_of,
     grade_fields,
     is_labeled,
     labeled_fields,
-    pattern_of,
     schema_of,
 )
 from semcal.fields.schema import Schema, parse_schema
@@ -185,7 +193,7 @@ class FieldCalibration:
 
         InputError if a row is invalid, or was sampled otherwise than the labeled documents.
         """
-        return FieldStep(self, self.cluster)(document_rows(rows, self.schema)[0])
+        return FieldStep(self, self.cluster)(document_rows(rows, self.schema, kind=self.answer_kind)[0])
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
         """Add probabilities to rows with `fields`, and `document` and `review`.
@@ -210,7 +218,7 @@ class FieldCalibration:
                 path = table.paths[i]
                 blocks[path] = {**blocks[path], "probability": probability, "accepted": accepted}
                 if not accepted:
-                    order.append((-1.0 if probability is None else probability, path))
+                    order.append((-1.0 if probability is None else float(scores[i]), path))
             is_read = row.json.get("answer") is not None
             whole: dict[str, Any] = {
                 "probability": float(p_document[number]) if is_read else None,
@@ -336,7 +344,7 @@ class FieldStep(Step):
         applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
         if not self.accepted_only:
             return applied
-        return [row.set(answer=without_values(row["answer"], row[REVIEW])) for row in applied]
+        return [row.set(answer=with_values(row["answer"], dict.fromkeys(row[REVIEW]))) for row in applied]
 
 
 def _sentence_about(kind: str, sentence: str) -> str:
@@ -374,7 +382,7 @@ class FieldTable:
         for number, row in enumerate(rows):
             context = context_form(row)
             for path, block in (row.json.get(FIELDS) or {}).items():
-                category = code.get(pattern_of(path), -1)
+                category = code.get(field_of(path, block), -1)
                 if labels and category < 0:
                     continue
                 paths.append(path)
@@ -442,8 +450,8 @@ def calibrate_fields(
     schema: Any = None,
     *,
     answer: AnswerKind = "modal",
-    risks: Sequence[float] = (),
-    document_risks: Sequence[float] = (),
+    risks: float | Sequence[float] = (),
+    document_risks: float | Sequence[float] = (),
     delta: float = 0.05,
     by: str | None = None,
     seed: int = 0,
@@ -460,7 +468,7 @@ def calibrate_fields(
         The schema of rows without a `schema` of their own.
     answer : {"modal", "greedy", "given"}
         The document whose fields are judged.
-    risks, document_risks : sequence of float
+    risks, document_risks : float or sequence of float
         Largest shares, in (0, 1), of wrong values among accepted fields, and of documents with an error among
         accepted documents. Two in five documents are held out for their thresholds.
     delta : float
@@ -496,12 +504,18 @@ def calibrate_fields(
     >>> calibration.fields, round(calibration.report["share"]["accuracy"], 2)
     (('/city',), 0.67)
     """
+    if not isinstance(cluster, ClusterConfig | None):
+        raise UsageError(f"cluster is {shown(cluster)}. Pass a ClusterConfig, or nothing")
     cluster = inputs.load_cluster_config(cluster or ClusterConfig())
-    rows, schema = document_rows(rows, schema)
+    risks = CalibrationConfig(answer, risks=risks, delta=delta).risks  # the smallest first
+    document_risks = CalibrationConfig(answer, risks=document_risks).risks
+    rows, schema = document_rows(rows, schema, labeled=True, kind=answer)
     check_enough(len(rows), of="to calibrate on")
     graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
-    labeled = labeled_fields(rows)
-    every = sorted({pattern_of(path) for row in graded for path in row[FIELDS]})
+    if all(row["answer"] is None for row in graded):
+        raise FitError(f"samples: in all documents, {graded[0]['reason']}. Correct the samples or the schema")
+    labeled = labeled_fields(graded)
+    every = sorted({field_of(*block) for row in graded for block in row[FIELDS].items()})
     fields = tuple(name for name in every if is_labeled(name, labeled))
     table = FieldTable.of(graded, fields)
     check_enough(len(table.paths), of="among the fields of the documents")
@@ -511,8 +525,8 @@ def calibrate_fields(
         groups = np.unique(table.features[GROUP], return_inverse=True)[1]
         held_out = kept_apart(len(table.paths), groups, seed)
     learned, of_documents = _learn_both(table, graded, fields, held_out, seed)
-    report = _report(table, graded, learned, of_documents, every)
-    for problem in _problems(report):
+    report = _report(table, graded, (learned, of_documents), fields, every)
+    for problem in _problems(report, graded):
         warnings.warn(problem, SemcalWarning, stacklevel=2)
     promises = {}
     for value in dict.fromkeys(sorted(values)):
@@ -542,10 +556,13 @@ def calibrate_fields(
     )
 
 
-def document_rows(rows: Samples, given: Any = None) -> tuple[list[Row], Schema]:
-    """Return checked rows of structured answers and their schema: the given one, or that of the rows."""
+def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[list[Row], Schema]:
+    """Return rows of structured answers and their schema, the given one or that of the rows.
+
+    The rows are checked by `check_structured` with these options.
+    """
     schema: Schema | None = given if isinstance(given, Schema | None) else parse_schema(given)
-    read = inputs.as_sample_rows(rows, "rows", of_documents=partial(check_structured, schema))
+    read = inputs.as_sample_rows(rows, "rows", of_documents=partial(check_structured, schema, **checked))
     own = [schema_of(row) for row in read if not isinstance(row.json.get("schema"), str | None)]
     if len({one.hash for one in (*own, *([] if schema is None else [schema]))}) > 1:
         raise InputError("'schema' differs between rows. Calibrate the rows of each schema separately")
@@ -577,18 +594,22 @@ def _learn_both(
 
 
 def _report(
-    table: FieldTable, graded: Sequence[Row], learned: _Learned, of_documents: _Learned, every: Sequence[str]
+    table: FieldTable,
+    graded: Sequence[Row],
+    learned_both: tuple[_Learned, _Learned],
+    fields: Sequence[str],
+    every: Sequence[str],
 ) -> dict[str, Any]:
     """Return the numbers of documents, fields and samples, and the figures out of fold."""
-    names = np.array([pattern_of(path) for path in table.paths])[~learned.held_out]
-    known = sorted({pattern_of(path) for path in table.paths})
+    learned, of_documents = learned_both
+    names = np.array(fields)[table.features[CATEGORY].astype(np.intp)][~learned.held_out]
     return {
         "documents": len(graded),
         "held_out_documents": int(of_documents.held_out.sum()),
         "fields": len(names),
         "invalid_samples": sum(row[INVALID] for row in graded),
         "without_valid_sample": sum(row["answer"] is None for row in graded),
-        "unlabeled": [name for name in every if name not in known],
+        "unlabeled": [name for name in every if name not in fields],
         "chosen": learned.map.candidate.name,
         "candidates": [
             {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in learned.scores
@@ -596,7 +617,7 @@ def _report(
         "share": learned.figures(table.features["share"][~learned.held_out]),
         "calibrated": learned.figures(),
         "document": of_documents.figures(),
-        "by_field": {name: learned.figures(at=names == name) for name in known if name in names},
+        "by_field": {name: learned.figures(at=names == name) for name in fields if name in names},
     }
 
 
@@ -636,15 +657,20 @@ class _Learned:
         return set_thresholds(labels, risks, delta, seed=seed)
 
     def figures(self, p: Floats | None = None, at: Any = slice(None)) -> dict[str, Any]:
-        """Return the figures of some of the fitted items, by default of the probabilities out of fold."""
+        """Return the figures of some of the fitted items, by default of the probabilities out of fold.
+
+        If the map is a constant, its AUROC is that of the feature that orders the items.
+        """
         correct = self.correct[~self.held_out][at]
         groups = np.unique(self.groups[~self.held_out][at], return_inverse=True)[1]
+        is_constant = p is None and self.map.candidate.kind == "constant"
         p = (self.out_of_fold if p is None else p)[at]
+        order = self.map.scores(part_of(self.features, ~self.held_out))[at] if is_constant else p
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
             floor = dependent_noise_floor(p, correct, groups)
             alone = metrics.noise_floor(p, correct)
-            auroc = metrics.auroc(p, correct)
+            auroc = metrics.auroc(order, correct)
         n, documents = len(correct), int(groups.max()) + 1
         figures = {
             "accuracy": correct.mean(),
@@ -686,7 +712,7 @@ def is_right(row: Row, fields: Sequence[str]) -> bool:
     """Return whether a graded document has no missing value, and its labeled fields are all correct."""
     blocks = row[FIELDS].items()
     return bool(row[DOCUMENT]["complete"]) and all(
-        block["correct"] for path, block in blocks if pattern_of(path) in fields
+        block["correct"] for path, block in blocks if field_of(path, block) in fields
     )
 
 
@@ -698,13 +724,14 @@ def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:
     return {name: value for name, (value, *more) in common.items() if value is not None and not more}
 
 
-def _problems(report: Json) -> list[str]:
+def _problems(report: Json, graded: Sequence[Row]) -> list[str]:
     problems = []
     if report["unlabeled"]:
         names = ", ".join(report["unlabeled"][:5])
         problems.append(f"no reference mentions these fields, which get no probability: {names}")
-    if report["without_valid_sample"]:
-        problems.append(f"{report['without_valid_sample']} documents have no sample that is valid")
+    if without := [row for row in graded if row["answer"] is None]:
+        first = f"{without[0].id!r}: {without[0]['reason']}"
+        problems.append(f"{len(without)} documents have no sample that is valid; the first is {first}")
     few = [name for name, figures in report["by_field"].items() if not figures["enough"]]
     if few:
         problems.append(f"fields with too few labels for figures of their own: {', '.join(few[:5])}")

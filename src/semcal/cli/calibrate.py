@@ -368,11 +368,11 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
     with BadRows() as bad:
         if options.model is not None and schema is None:
             raise UsageError("--model: documents are sampled with a schema. Pass it with --schema")
-        check = check_structured if options.model is None else check_to_sample
+        check: Callable[[Row], None] = partial(check_to_sample, schema, labeled=True)
+        if options.model is None:
+            check = partial(check_structured, schema, labeled=True, kind=options.kind)
         named = FIELDS if options.model is None else ("id", "question", "context")
-        read = open_rows(
-            options.file, options.columns, partial(check, schema), fields=named, label="calibrate"
-        )
+        read = open_rows(options.file, options.columns, check, fields=named, label="calibrate")
         rows = list(good_rows(islice(read, options.limit), bad))
         if options.dry_run or not rows:
             warn(f"would calibrate on {len(rows):,} documents")

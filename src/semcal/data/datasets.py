@@ -144,7 +144,8 @@ def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
     """Return the references in a cell, stripped, without empty texts, duplicates, "(disambiguation)"."""
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
-        raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
+        hint = ". A document needs a schema (--schema)" if isinstance(value, Mapping) else ""
+        raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}{hint}')
     cleaned = (clean_text(reference_text(text, key)) for text in texts)
     return tuple(dict.fromkeys(text for text in (_DISAMBIGUATION.sub("", t) or t for t in cleaned) if text))
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.errors import InputError
-from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped
+from semcal.errors import InputError, shown
+from semcal.fields.schema import EMPTY, InvalidDocument, JsonValue, Node, Schema, escaped
 from semcal.files import fault
 from semcal.meaning.answer import split_reasoning
 
@@ -26,6 +26,9 @@ from semcal.meaning.answer import split_reasoning
 TRIES = 20
 _FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
 _BRACKET = re.compile(r"\{")
+#: The beginning of an object, and the parts of a text that tell where it ends.
+_OBJECT = re.compile(r"""\{\s*(?:["']|\w+\s*:)""")
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 #: The value of a place that a sample does not have.
 ABSENT = object()
 FieldKey = tuple[str, Hashable]
@@ -47,21 +50,34 @@ def locate_document(schema: Schema, text: str | None) -> tuple[JsonValue, int]:
     starts = [match.end() for match in islice(_FENCE.finditer(answer), TRIES)]
     starts += [match.start() for match in islice(_BRACKET.finditer(answer), TRIES)]
     error: InvalidDocument | None = None
-    end = 0
+    read: list[tuple[int, int]] = []
     for start in starts:
-        if start < end:  # within an object that was read
+        if any(begin <= start < end for begin, end in read):  # within an object that was read, or is damaged
             continue
         stop = start + 1
         try:
             value, stop = _DECODER.raw_decode(answer, start)
             if reason := fault(value):
-                raise InvalidDocument(f"/: the text holds {reason}")
+                raise InvalidDocument(f"/: {reason}")
             return schema.root.read(value), len(text) - len(answer) + start
         except InvalidDocument as invalid:
-            error, end = error or invalid, max(end, stop)
-        except (ValueError, RecursionError):
-            continue
+            error = error or invalid
+            read.append((start, max(stop, _end(answer, start))))
+        except (ValueError, RecursionError) as damage:
+            if _OBJECT.match(answer, start):
+                error = error or InvalidDocument(f"/: the JSON is damaged or cut: {damage}")
+                read.append((start, _end(answer, start)))
     raise error or InvalidDocument("/: the text holds no JSON object")
+
+
+def _end(text: str, start: int) -> int:
+    """Return the end of the object that begins at a place, by its brackets; that of the text if it is cut."""
+    depth = 0
+    for part in _PART.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(part[0], 0)
+        if not depth:
+            return part.end()
+    return len(text)
 
 
 def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,7 +107,7 @@ def join_numbers(node: Node, values: Iterable[JsonValue], joined: dict[FieldKey,
     numbers = sorted({value for value in values if isinstance(value, int | float)})
     first: float | None = None
     for number in numbers:
-        if first is None or number - first > node.tolerance:
+        if first is None or not node.is_near(number, first):
             first = number
         joined[node.path, node.key(number)] = node.key(first)
 
@@ -245,9 +261,10 @@ def _agreement(
     tables = []
     for side in (values,) if others is None else (values, others):
         found = [
-            (row, codes.setdefault((leaf.path, keys.of(leaf, item)), len(codes)))
+            (row, codes.setdefault((leaf.path, keys.of(leaf, one)), len(codes)))
             for row, value in enumerate(side)
             for leaf, item in leaves_of(node, value)
+            for one in _accepted(item)
         ]
         tables.append((len(side), np.array(found, dtype=np.intp).reshape(-1, 2).T))
     counts = [np.zeros((size, len(codes))) for size, _ in tables]
@@ -260,18 +277,18 @@ def _agreement(
     return sum(equal, np.zeros((len(first), second.shape[1])))
 
 
-def without_values(document: JsonValue, paths: Iterable[str]) -> JsonValue:
-    """Return a document with null at these paths."""
+def with_values(document: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
+    """Return a document with other values at paths; a key that the document lacks is not added."""
     document = json.loads(json.dumps(document))
-    for path in paths:
+    for path, value in values.items():
         *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
         inner = document
         for part in above:
             inner = inner[int(part)] if isinstance(inner, list) else inner[part]
         if isinstance(inner, list):
-            inner[int(last)] = None
+            inner[int(last)] = value
         elif last in inner:
-            inner[last] = None
+            inner[last] = value
     return document
 
 
@@ -306,12 +323,21 @@ def _items(
     elif value is None:
         yield Item(path, node, None, [item if item in (None, ABSENT) else {} for item in samples])
     else:
-        node = node.variant(value)
+        union, node = node, node.variant(value)
         names = [name for name in node.properties if name in value or name not in node.required]
         for name in dict.fromkeys((*names, *value)):
             place = f"{path}/{escaped(name)}"
-            below = [item.get(name) if isinstance(item, Mapping) else None for item in samples]
+            below = [_member(union, item, name, node) for item in samples]
             yield from _items(node.child(name), place, value.get(name), below, keys)
+
+
+def _member(union: Node, sample: JsonValue, name: str, node: Node) -> JsonValue:
+    """Return the value of a key; None if a sample has another variant, with another kind of value."""
+    if not isinstance(sample, Mapping) or name not in sample:
+        return None
+    other = union.variant(sample)
+    is_same = other is node or {"leaf"} == {other.child(name).kind, node.child(name).kind}
+    return sample[name] if is_same else None
 
 
 def _list_items(
@@ -338,8 +364,10 @@ def _list_items(
 
 def read_reference(schema: Schema, reference: JsonValue) -> JsonValue:
     """Return a reference with numbers and dates read; InputError if it is not valid under the schema."""
+    if not isinstance(reference, Mapping):
+        raise InputError(f"'answers' must be an object like the schema, got {shown(reference)}. Correct it")
     try:
-        return schema.root.read(reference if isinstance(reference, Mapping) else [], reference=True)
+        return schema.root.read(reference, reference=True)
     except InvalidDocument as error:
         raise InputError(f"'answers' is not valid under the schema: {error}. Correct the reference") from None
 
@@ -354,10 +382,11 @@ def grade_document(
     chosen = _chosen(schema.root, document, read_reference(schema, reference), keys)
     items = items_of(schema, document, [chosen], keys)
     correct = {item.path: _is_accepted(item.node, item.value, item.values[0], keys) for item in items}
-    required = (
-        item for item in items_of(schema, chosen, [document], keys) if None not in _accepted(item.value)
+    return correct, not any(
+        item.values[0] is ABSENT or keys.of(item.node, item.values[0]) == EMPTY
+        for item in items_of(schema, chosen, [document], keys)
+        if all(keys.of(item.node, one) != EMPTY for one in _accepted(item.value))
     )
-    return correct, all(item.values[0] is not ABSENT and item.values[0] is not None for item in required)
 
 
 def _accepted(reference: JsonValue) -> list[JsonValue]:
@@ -370,7 +399,7 @@ def _is_accepted(node: Node, value: JsonValue, reference: JsonValue, keys: Keys)
         if keys.of(node, value) == keys.of(node, accepted):
             return True
         numbers = [one for one in (value, accepted) if type(one) in (int, float)]
-        if len(numbers) == 2 and abs(numbers[0] - numbers[1]) <= node.tolerance:
+        if len(numbers) == 2 and node.is_near(*numbers):
             return True
     return False
 
@@ -381,7 +410,7 @@ def _chosen(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> J
         element = node.items
         if element.kind != "leaf":
             return reference
-        own = {keys.of(element, item) for item in value or ()}
+        own = {keys.of(element, item) for item in (value if isinstance(value, list) else ())}
         alternatives = (_accepted(item) for item in reference)
         return [next((a for a in some if keys.of(element, a) in own), some[0]) for some in alternatives]
     if node.kind != "object" or not isinstance(reference, Mapping):

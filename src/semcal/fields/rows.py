@@ -27,8 +27,9 @@ from semcal.fields.documents import (
     leaves_of,
     read_document,
     read_reference,
+    with_values,
 )
-from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, parse_schema
+from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped, parse_schema
 from semcal.fields.token_scores import LeafScores, leaf_scores
 from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.models.equivalence import needs_no_model
@@ -58,19 +59,26 @@ def schema_of(row: Row, given: Schema | None = None) -> Schema:
     return parse_schema(own)
 
 
-def check_structured(given: Schema | None, row: Row) -> None:
-    """Raise InputError unless a row has a schema, texts of samples, and a valid reference if any."""
+def check_structured(
+    given: Schema | None, row: Row, *, labeled: bool = False, kind: AnswerKind = "modal"
+) -> None:
+    """Raise InputError unless a row has a schema, texts of samples, and a valid reference if any.
+
+    A row that must be `labeled` has a reference; with another `kind` of answer it has this document.
+    """
     _ = row.id, row.scored_tokens, row.group, row.context
     schema = schema_of(row, given)
-    if row.json.get("answers") is not None:
-        read_reference(schema, row["answers"])
+    if labeled or row.json.get("answers") is not None:
+        read_reference(schema, row.json.get("answers"))
+    if kind != "modal":
+        _stated(row, schema, kind)
 
 
-def check_to_sample(schema: Schema | None, row: Row) -> None:
+def check_to_sample(schema: Schema | None, row: Row, *, labeled: bool = False) -> None:
     """Raise InputError unless a row has a question, or messages, and a valid reference if any."""
     _ = row.id, row.question, row.group, row.context
-    if row.json.get("answers") is not None:
-        read_reference(schema_of(row, schema), row["answers"])
+    if labeled or row.json.get("answers") is not None:
+        read_reference(schema_of(row, schema), row.json.get("answers"))
 
 
 # ---- Fields of samples
@@ -159,7 +167,9 @@ def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
     if kind == "modal":
         answer = agreed_document(sampled.schema, sampled.documents, sampled.keys)
     else:
-        answer = _stated(row, sampled.schema, "greedy" if kind == "greedy" else "answer")
+        answer = _stated(row, sampled.schema, kind)
+    if answer is None:
+        return row.set(answer=None, fields={}, reason="the greedy answer is not valid", **counts)
     items = items_of(sampled.schema, answer, sampled.documents, sampled.keys)
     scores: dict[FieldKey, list[TokenScores]] = {}
     for node, value, of_value in sampled.token_scores:
@@ -168,13 +178,16 @@ def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
     return row.set(answer=answer, fields=described, **counts)
 
 
-def _stated(row: Row, schema: Schema, key: str) -> JsonValue:
+def _stated(row: Row, schema: Schema, kind: AnswerKind) -> JsonValue:
+    key = "greedy" if kind == "greedy" else "answer"
     value = row.json.get(key)
     if value is None:
         raise InputError(f"{key!r} is missing, the document that is judged. Add it, or leave --answer out")
     try:
         return read_document(schema, value) if isinstance(value, str) else schema.root.read(value)
     except InvalidDocument as error:
+        if kind == "greedy":  # as a sample that is not valid
+            return None
         raise InputError(f"{key!r} is not valid under the schema: {error}. Correct the document") from None
 
 
@@ -202,6 +215,7 @@ def _described(
         "share": share,
         "accepted": None,
         "alternatives": others,
+        **({} if item.node.path == pattern_of(item.path) else {"field": item.node.path}),
         **({} if of_value is None else {"token_scores": [fmean(part) for part in zip(*of_value)]}),
     }
 
@@ -216,6 +230,11 @@ def pattern_of(path: str) -> str:
     '/items/*/price'
     """
     return "/".join("*" if part.isdecimal() else part for part in path.split("/"))
+
+
+def field_of(path: str, block: Mapping[str, Any]) -> str:
+    """Return the field of a block at a path; the block names it if keys are numbers, or not in the schema."""
+    return str(block.get("field") or pattern_of(path))
 
 
 def features_of_field(path: str, block: Mapping[str, Any], m: int, context: str | None) -> dict[str, float]:
@@ -240,7 +259,7 @@ def features_of_field(path: str, block: Mapping[str, Any], m: int, context: str 
         "entropy": -sum(one * math.log(one) for one in shares),
         "values": math.log(len(shares)),
         "verbatim": verbatim,
-        "null": float(value is None),
+        "null": float(value in (None, "")),
         "depth": float(path.count("/")),
         "smallest-token": smallest,
         "mean-token": mean,
@@ -263,13 +282,14 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
     """
     schema = schema_of(row, schema)
     reference = row.json.get("answers")
-    if not isinstance(reference, Mapping):
-        raise InputError(f"'answers' must be an object like the schema, got {shown(reference)}. Add it")
-    if not row.json.get(FIELDS):
+    if row.json.get("answer") is None:
+        read_reference(schema, reference)
         return row.set(
             fields={}, document={**(row.json.get(DOCUMENT) or {}), "complete": False, "correct": False}
         )
-    correct, is_complete = grade_document(schema, row["answer"], reference, Keys())
+    # the answer lacks the values of fields that were not accepted, if only the others were asked for
+    document = with_values(row["answer"], {path: block["value"] for path, block in row[FIELDS].items()})
+    correct, is_complete = grade_document(schema, document, reference, Keys())
     fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
     right = is_complete and all(correct.values())
     return row.set(
@@ -278,22 +298,27 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
 
 
 def labeled_fields(rows: Iterable[Row]) -> set[str]:
-    """Return the fields that the reference of at least one row mentions, and all fields above them."""
+    """Return the fields that the reference of at least one graded row mentions, and all fields above them."""
     found: set[str] = set()
+    rows = list(rows)
 
     def visit(value: JsonValue, path: str) -> None:
         found.add(path)
         if isinstance(value, Mapping):
             for name, item in value.items():
                 if name != "any_of":
-                    visit(item, f"{path}/{name.replace('~', '~0').replace('/', '~1')}")
+                    visit(item, f"{path}/{escaped(name)}")
         elif isinstance(value, list):
             for item in value:
                 visit(item, f"{path}/*")
 
     for row in rows:
         visit(row.json.get("answers"), "")
-    return {pattern_of(path) for path in found}
+    blocks = (block for row in rows for block in (row.json.get(FIELDS) or {}).items())
+    named = {
+        block["field"] for path, block in blocks if "field" in block and {path, pattern_of(path)} & found
+    }
+    return found | named | {pattern_of(path) for path in found}
 
 
 def is_labeled(pattern: str, labeled: set[str]) -> bool:
@@ -312,7 +337,7 @@ def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
             yield row
             continue
         for path, block in (row.json.get(FIELDS) or {}).items():
-            if "correct" not in block or not is_labeled(pattern := pattern_of(path), labeled):
+            if "correct" not in block or not is_labeled(pattern := field_of(path, block), labeled):
                 continue
             json = {"id": f"{row.id}{path}", "field": pattern, "group": row.json.get("group", row.id)}
             shared = {key: row[key] for key in row if key not in ("answer", "answers", "correct", FIELDS)}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from semcal.errors import InputError, shown
 from semcal.files import dumps, json_checksum
@@ -28,15 +29,17 @@ MOST_LEAVES = 500
 MOST_LEVELS = 100
 #: Keywords whose meaning a tree of fields cannot express.
 REFUSED = (
-    *("not", "if", "then", "else", "patternProperties", "propertyNames", "prefixItems", "contains"),
+    *("not", "if", "then", "else", "patternProperties", "propertyNames", "contains"),
     *("dependentSchemas", "dependentRequired", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef"),
 )
+#: The key of an empty field: null, or a blank string.
+EMPTY = (False, None)
 #: The types of JSON that a leaf may have.
 TYPES = ("string", "number", "integer", "boolean")
 #: The types that values of keywords have; other keywords are notes.
 KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("properties", "discriminator", "$defs", "definitions"), Mapping),
-    **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf"), list),
+    **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf", "prefixItems"), list),
     **dict.fromkeys(("pattern", "format", "$ref", "description", "title"), str),
     **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), int),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
@@ -68,6 +71,8 @@ CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
 #: The normal forms of values that are compared many times: samples repeat them.
 _form = lru_cache(maxsize=4096)(normal_form)
 _NUMBER = re.compile(r"(-?)(?:[$€£¥₹]|[a-z]{2,3} ?)?(-?\d+(?:\.\d+)?)(?: ?[a-z]{3})?")
+#: Minus signs of accounts: "(12.50)" and "12.50-".
+_MINUS = re.compile(r"\([^()]*\d|\d[-\u2212]\s*$")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -102,6 +107,11 @@ class Node:
         """The difference up to which two numbers are equal."""
         return float(self.rules.get("x-tolerance", 0.0))
 
+    def is_near(self, first: float, second: float) -> bool:
+        """Return whether two numbers differ by at most the tolerance; they may be rounded."""
+        rounding = 1e-14 * max(abs(first), abs(second))
+        return self.tolerance > 0 and abs(first - second) <= self.tolerance + rounding
+
     @property
     def is_free(self) -> bool:
         """True if every value is allowed."""
@@ -130,11 +140,12 @@ class Node:
         return self.variants.get(str(value.get(self.tag)), self) if self.tag else self
 
     def child(self, name: str) -> Node:
-        """Return the node of a property; further keys have a node of their own."""
+        """Return the node of a property; further keys share one field if the schema describes them."""
         if name in self.properties:
             return self.properties[name]
         assert self.additional is not None
-        return _moved(self.additional, f"{self.path}/{escaped(name)}")
+        is_described = not self.additional.is_free
+        return self.additional if is_described else replace(_ANY, path=f"{self.path}/{escaped(name)}")
 
     # ---- Validation
 
@@ -148,6 +159,8 @@ class Node:
             if self.nullable or self.is_free or reference:
                 return None
             raise _invalid(place, "null is not allowed")
+        if reference and self.kind != "leaf" and self._is_choice(value):
+            raise _invalid(place, "alternatives are for fields, not for objects and lists")
         if reference and self.kind == "leaf" and (accepted := self._alternatives(value)) is not None:
             if not accepted:
                 raise _invalid(place, "there is no accepted value")
@@ -176,9 +189,13 @@ class Node:
                 raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
         return value
 
+    def _is_choice(self, value: JsonValue) -> bool:
+        is_choice = isinstance(value, Mapping) and value.keys() == {"any_of"}
+        return is_choice and isinstance(value["any_of"], list) and "any_of" not in self.properties
+
     def _alternatives(self, value: JsonValue) -> list[JsonValue] | None:
-        if isinstance(value, Mapping) and value.keys() == {"any_of"} and isinstance(value["any_of"], list):
-            return value["any_of"]
+        if self._is_choice(value):
+            return list(value["any_of"])
         return value if isinstance(value, list) and self.items is None and not self.is_free else None
 
     def _read_object(self, value: JsonValue, place: str, reference: bool) -> JsonValue:
@@ -203,8 +220,8 @@ class Node:
             if "string" not in self.types and {"number", "integer"} & {*self.types}:
                 number = _number(value)
                 value = value if number is None else number
-            elif self.rules.get("format") == "date" and _DATE.fullmatch(form := normal_form(value)):
-                value = form
+            elif self.rules.get("format") == "date":
+                value = _day(value)
         found = {str: "string", bool: "boolean", int: "number", float: "number"}.get(type(value))
         if found == "number" and not abs(value) < 1e300:  # NaN too
             found = None
@@ -220,14 +237,16 @@ class Node:
         """Return what equal values of the field have in common.
 
         Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
-        form, and the elements of an `x-set` without their order.
+        form, and the elements of an `x-set` without their order. A blank string equals null.
         """
         if value is None or isinstance(value, bool):
             return value is not None, value
+        if isinstance(value, str) and not value.strip():
+            return EMPTY
         if isinstance(value, str):
             return self._text_key(value)
         if isinstance(value, int | float):
-            return "number", float(value) if abs(value) < 1e300 else value
+            return "number", value
         if isinstance(value, list):
             element = self.items or _ANY
             keys = [element.key(item) for item in value]
@@ -315,9 +334,11 @@ def _parsed(text: str) -> Schema:
     document = json.loads(text)
     root = _Parser(document).node(document, "", "#", ())
     if root.kind != "object":
-        raise InputError("'schema': the root must be an object. Put the value into a property")
+        raise InputError("'schema' #: the root must be an object. Put the value into a property")
     if (count := sum(1 for _ in root.leaves())) > MOST_LEAVES:
-        raise InputError(f"'schema' has {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema")
+        raise InputError(
+            f"'schema' #: there are {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema"
+        )
     schema = Schema(document, root)
     _ = schema.strict_hash  # computed here, where a schema that is nested too deeply is refused
     return schema
@@ -336,6 +357,13 @@ class _Parser:
                 f"'schema' {place}: there are more than {MOST_LEAVES} leaf paths. Split the schema"
             )
         json, trail = self.resolved(json, place, trail)
+        if "prefixItems" in json and not json.get("items"):  # a tuple
+            json |= {"items": {"anyOf": json["prefixItems"]}, "x-ordered": True}
+        names = self.resolved(json.get("propertyNames", True), f"{place}/propertyNames", trail)[0]
+        if "enum" in names:  # a dictionary whose keys are known
+            keys = dict.fromkeys(map(str, names["enum"]), json.get("additionalProperties", True))
+            json |= {"properties": keys | json.get("properties", {}), "additionalProperties": False}
+            del json["propertyNames"]
         if refused := next((name for name in REFUSED if name in json), None):
             raise InputError(f"'schema' {place}: {refused!r} is not supported. Remove the keyword")
         for combined in ("anyOf", "oneOf"):
@@ -343,7 +371,8 @@ class _Parser:
                 return self._union(json, combined, path, place, trail)
         declared = json.get("type")
         types = [declared] if isinstance(declared, str) else list(declared or ())
-        nullable = "null" in types or ("enum" in json and None in json["enum"])
+        nullable = "null" in types or json.get("nullable") is True  # as in OpenAPI 3.0
+        nullable = nullable or None in (*json.get("enum", ()), json.get("const", ""))
         kinds = [name for name in types if name != "null"]
         if not kinds:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
@@ -378,7 +407,7 @@ class _Parser:
         while "$ref" in merged or "allOf" in merged:
             parts = list(merged.pop("allOf", ()))
             if (ref := merged.pop("$ref", None)) is not None:
-                if not ref.startswith("#"):
+                if ref != "#" and not ref.startswith("#/"):
                     raise InputError(
                         f"'schema' {place}: the reference {shown(ref)} leads out of the schema. Copy the "
                         "part into '$defs'"
@@ -403,7 +432,7 @@ class _Parser:
     def _at(self, ref: str, place: str) -> JsonValue:
         value: Any = self.document
         for part in ref.removeprefix("#").split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(value, Mapping) or name not in value:
                 raise InputError(f"'schema' {place}: {ref} does not exist in the schema")
             value = value[name]
@@ -436,6 +465,11 @@ class _Parser:
     ) -> Node:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
+        discriminator = json.get("discriminator") or {}
+        tag = discriminator.get("propertyName")
+        values: dict[str, list[str]] = {}  # of the references, as OpenAPI maps them
+        for value, ref in (discriminator.get("mapping") or {}).items():
+            values.setdefault(ref, []).append(value)
         branches = []
         for number, part in enumerate(json[combined]):
             inner, inner_trail = self.resolved(part, f"{place}/{combined}/{number}", trail)
@@ -453,12 +487,16 @@ class _Parser:
             return replace(nodes[0], nullable=nullable, description=description or nodes[0].description)
         if nodes and all(node.kind == "leaf" and node.items is None for node in nodes):
             return Node(path, "leaf", nullable, options=tuple(nodes), description=description)
-        if nodes and all(node.kind == "object" and not node.variants for node in nodes):
-            tag = (json.get("discriminator") or {}).get("propertyName") or _common_tag(nodes)
-            if tag:
-                variants = {value: node for node in nodes for value in _tag_values(node, tag)}
-                if len(variants) >= len(nodes):
-                    return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
+        objects = [node for node in nodes if node.kind == "object" and not node.variants]
+        if len(objects) == len(nodes) > 0 and (tag := tag or _common_tag(nodes)):
+            refs = [str(json[combined][number].get("$ref", "")) for number, *_ in others]
+            variants = {
+                value: node
+                for node, ref in zip(nodes, refs)
+                for value in _tag_values(node, tag) or values.get(ref, [ref.rpartition("/")[2]])
+            }
+            if len(variants) >= len(nodes) and "" not in variants:
+                return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
         raise InputError(
             f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Give each "
             "object a property with its own 'const'"
@@ -478,7 +516,7 @@ def _checked(json: JsonValue, place: str) -> dict[str, Any]:
     try:
         re.compile(json.get("pattern", ""))
     except (re.error, OverflowError) as error:
-        raise InputError(f"'schema' {place}: 'pattern' is not a regular expression: {error}") from None
+        raise InputError(f"'schema' {place}: 'pattern' is not valid in Python: {error}. Correct it") from None
     return dict(json)
 
 
@@ -500,26 +538,6 @@ def _common_tag(nodes: Sequence[Node]) -> str:
     return ""
 
 
-def _moved(node: Node, path: str) -> Node:
-    """Return a node with another path, and those below it."""
-    here = node.path
-    if here == path:
-        return node
-
-    def moved(one: Node) -> Node:
-        return replace(
-            one,
-            path=path + one.path[len(here) :],
-            properties={name: moved(inner) for name, inner in one.properties.items()},
-            variants={name: moved(inner) for name, inner in one.variants.items()},
-            items=None if one.items is None else moved(one.items),
-            additional=None if one.additional is None else moved(one.additional),
-            options=tuple(map(moved, one.options)),
-        )
-
-    return moved(node)
-
-
 def _canonical(parser: _Parser, json: JsonValue, *, strict: bool) -> JsonValue:
     """Return a schema without references, and without notes that do not change values."""
     if not isinstance(json, Mapping):
@@ -533,9 +551,9 @@ def _canonical(parser: _Parser, json: JsonValue, *, strict: bool) -> JsonValue:
     for key, value in form.items():
         if key == "properties":
             form[key] = {name: below(part) for name, part in value.items()}
-        elif key in ("anyOf", "oneOf"):
+        elif key in ("anyOf", "oneOf", "prefixItems"):
             form[key] = list(map(below, value))
-        elif key in ("items", "additionalProperties"):
+        elif key in ("items", "additionalProperties", "propertyNames"):
             form[key] = below(value)
         elif key == "required":
             form[key] = sorted(value)
@@ -547,8 +565,17 @@ def _number(text: str) -> float | int | None:
     match = _NUMBER.fullmatch(normal_form(text))
     if match is None:
         return None
-    digits = match[1] + match[2] if not match[2].startswith("-") else match[2]
+    digits = match[2] if match[2].startswith("-") else ("-" if _MINUS.search(text) else match[1]) + match[2]
     return float(digits) if "." in digits or len(digits) > 300 else int(digits)
+
+
+def _day(text: str) -> str:
+    """Return the date that a text states as YYYY-MM-DD, without a time; the text itself if there is none."""
+    if _DATE.fullmatch(form := normal_form(text)):
+        return form
+    with suppress(ValueError):
+        return datetime.fromisoformat(text.strip()).date().isoformat()
+    return text
 
 
 def _is_number(value: JsonValue) -> bool:

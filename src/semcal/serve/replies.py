@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
 from semcal.calibration.calibration import DecisionWord
-from semcal.fields.documents import without_values
+from semcal.fields.documents import with_values
 from semcal.fields.rows import DOCUMENT, FIELDS, INVALID, REVIEW
 from semcal.files import dumps
 from semcal.rows import AnswerKind
@@ -123,6 +123,7 @@ class FieldBlock(_Content):
     share: float
     accepted: bool | None  # None without a threshold
     alternatives: list[OtherValue]
+    field: str = ""  # the field of the path, if a key is a number or any key of a dictionary
     token_scores: list[float] = []  # smallest and mean probability of the tokens of the value, if known
 
 
@@ -162,7 +163,9 @@ class DocumentPart(_Part):
             document, review = nothing, [*blocks]
         answer = row["answer"]
         values = vars(answered) | {"fields": blocks, "document": document, "review": review}
-        values |= {"answer": without_values(answer, review) if accepted_only and answer else answer}
+        values |= {
+            "answer": with_values(answer, dict.fromkeys(review)) if accepted_only and answer else answer
+        }
         values |= {"samples": row["samples"] if samples else [], "m": len(row["samples"])}
         values |= {"invalid_samples": row[INVALID], "reason": row.get("reason")}
         values |= {"answer_kind": answered.outcome.answer.answer_kind, "audit": answered.audited}
