@@ -200,9 +200,12 @@ class LearnedMap:
                 f"{ONE_PROBABILITY}. Label questions of more groups"
             )
         if np.ptp(self.share) == 0:
+            name, remedy = "share", "the temperature of the samples is above 0, and that they are not copies"
+            if (base := self.labels_at[self.place].candidates[0].features[0]) != SHARES[0]:
+                name, remedy = repr(base), "the right column is named"
             yield (
-                f"all {n} answers have the same share ({self.share[0]:g}), which does not distinguish them. "
-                "Check that the temperature of the samples is above 0, and that they are not copies"
+                f"all {n} answers have the same {name} ({self.share[0]:g}), which does not distinguish them. "
+                f"Check that {remedy}"
             )
 
 
