@@ -41,7 +41,11 @@ STATED = {
     "given": ("answer", "answer_log_likelihood", "answer_cluster", "answer_token_scores"),
 }
 #: Verdicts in the cells of a table.
-VERDICTS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+VERDICTS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1", "1.0", "correct", "right"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0", "0.0", "incorrect", "wrong"), False),
+    "": None,
+}
 #: Key of the signals of answers: a list of {answer, signal: number, hidden state or null}.
 SIGNALS_KEY = "signals"
 #: Name of the signal that is a hidden state, a list of numbers.
@@ -605,8 +609,8 @@ class Row(Mapping[str, Any]):
     def verdict(self) -> bool | None:
         """The verdict of people on the row's own answer, if any."""
         value = self.json.get("correct")
-        word = VERDICTS.get(value.strip().lower()) if isinstance(value, str) else value  # cells are texts
-        if value is None or isinstance(value, Mapping):
+        word = VERDICTS.get(value.strip().lower(), value) if isinstance(value, str) else value
+        if word is None or isinstance(word, Mapping):
             return None
         if word in (0, 1):
             return bool(word)

@@ -189,6 +189,17 @@ def test_labels_of_one_kind_move_the_probability_without_an_extreme(right: bool)
     assert ((p > 0) & (p < 1)).all()
 
 
+def test_a_move_that_harms_is_named_and_a_column_with_one_value_too() -> None:
+    calibration = semcal.Calibrator().fit_rows(scored(1000, 0))
+    warned = [semcal.Calibrator().move(calibration, scored(30, s)).report.warnings for s in range(1, 13)]
+    harmed = sum(any("before the move" in text for text in texts) for texts in warned)
+    assert 1 <= harmed <= 9  # no row is of other data
+    shifted = [semcal.Calibrator().move(calibration, scored(100, s, -1.5)) for s in range(1, 6)]
+    assert not any("before the move" in text for one in shifted for text in one.report.warnings)
+    beyond = [{**row, "score": row["score"] + 100} for row in scored(60, 1)]  # in another unit
+    assert any("'score'" in text for text in semcal.Calibrator().move(calibration, beyond).report.warnings)
+
+
 def shifted(n: int, seed: int) -> list[Json]:
     """Rows without labels whose scores are lower than those of `scored`."""
     return [{"id": row["id"], "score": row["score"] - 1} for row in scored(n, seed)]

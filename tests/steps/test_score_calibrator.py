@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from semcal import ScoreCalibrator, metrics
+from semcal import Calibrator, ScoreCalibrator, metrics
 from semcal.errors import FitError, InputError, SemcalError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -54,6 +54,28 @@ def test_the_probability_is_calibrated_on_other_data_and_ranks_like_the_score() 
     assert metrics.auroc(p[:, 1], labels) == pytest.approx(metrics.auroc(others, labels), abs=0.01)
 
 
+@pytest.mark.parametrize("n", [30, 50, 250])
+@pytest.mark.parametrize("scale", [lambda s: 2 * s, lambda s: 1 / (1 + np.exp(s)), lambda s: 0 * s + 3])
+def test_arrays_and_rows_of_one_score_teach_one_map(n: int, scale: Any) -> None:
+    """A constant is no candidate of the average, which it would draw to the accuracy."""
+    score, correct = world(n)
+    score = scale(score)
+    p = ScoreCalibrator().fit(score, correct).predict_proba(score)[:, 1]
+    rows = [{"score": float(s), "correct": bool(c)} for s, c in zip(score, correct)]
+    applied = Calibrator().fit_rows(rows).apply([{"score": float(s)} for s in score])
+    assert p == pytest.approx([answer.probability for answer in applied], abs=1e-12)
+
+
+@pytest.mark.parametrize("factor", [1e-310, 1e-12, 5e307])
+def test_scores_of_any_magnitude_count_also_beside_others(factor: float) -> None:
+    score, correct = world(300)
+    score = np.clip(score, -2, 2)
+    table = np.column_stack([score * factor, np.random.default_rng(3).normal(size=300)])
+    for columns in (table[:, 0], table):
+        p = ScoreCalibrator().fit(columns, correct).predict_proba(columns)[:, 1]
+        assert metrics.auroc(p, correct) > 0.8
+
+
 @pytest.mark.parametrize("transform", [lambda s: 3 - 100 * s])
 def test_the_direction_and_the_scale_of_a_score_are_learned(transform: Any) -> None:
     score, correct = world(400)
@@ -65,7 +87,7 @@ def test_the_direction_and_the_scale_of_a_score_are_learned(transform: Any) -> N
 def test_thresholds_are_those_of_exact_tests_of_all_labels_which_chose_one_of_two_directions() -> None:
     """Two risks and two directions leave a quarter of delta; test_risk.py simulates the promise."""
     score, correct = world(400)
-    calibrator = ScoreCalibrator(risks=[0.2, 0.3]).fit(score, correct)
+    calibrator = ScoreCalibrator(risks=np.array([0.2, 0.3])).fit(score, correct)
     accepted = [calibrator.accepts(score, risk=risk) for risk in (0.2, 0.3)]
     for risk, found in zip((0.2, 0.3), accepted):
         limit = metrics.label_free_threshold(score, correct, risk_limit=risk, delta=0.0125).threshold
@@ -93,6 +115,8 @@ def test_tables_have_names_and_missing_scores_have_probabilities() -> None:
     p = calibrator.predict_proba(table)
     assert np.isfinite(p).all()
     assert calibrator.score(table, np.where(correct, "right", "wrong")) > 0.7
+    with pytest.raises(InputError, match="noise, likelihood"):
+        calibrator.predict_proba(table[["noise", "likelihood"]])
 
 
 def test_it_is_the_last_step_of_a_pipeline_and_can_be_cloned_and_pickled() -> None:
@@ -131,6 +155,7 @@ def test_the_applicable_checks_of_scikit_learn_pass(estimator: Any, check: Any) 
         (np.arange(20), [0] * 20, "classes"),
         (np.arange(21), [0, 1, 2] * 7, "classes"),
         (np.zeros((20, 2, 2)), [0, 1] * 10, "X has the shape"),
+        (np.arange(20), [None, *[True, False] * 9, True], "y"),
     ],
 )
 def test_bad_input_is_refused_by_name(X: Any, y: Any, named: str) -> None:

@@ -245,6 +245,37 @@ def test_the_monitor_reads_scores_with_their_calibration(tmp_path: Path) -> None
     assert next(line for line in lines if line["watch"] == "calibration")["alarm"]
 
 
+@pytest.mark.parametrize("words", [("True", "False"), ("1.0", "0.0"), ("correct", "incorrect"), ("y", "n")])
+def test_a_measured_table_is_monitored_with_any_words_for_verdicts(
+    tmp_path: Path, words: tuple[str, str]
+) -> None:
+    lines = [f"{row['score']},{words[not row['correct']]}" for row in world()]
+    table = tmp_path / "rows.csv"
+    table.write_text("\n".join(["score,correct", *lines, "0.5,"]) + "\n")  # the last one has no label
+    out = tmp_path / "out"
+    code, (report,), _ = command("calibrate", table, "--out", out)
+    assert (code, report["n"], report["base"]["accuracy"]) == (1, 400, pytest.approx(0.4925, abs=0.05))
+    _, rows, _ = command("measure", table, "--calibration", out)
+    measured, columns = write(tmp_path / "m.jsonl", rows), ["--columns", "confidence=probability"]
+    code, watches, _ = command("monitor", measured, "--calibration", out, *columns)
+    assert (code, {line["labels"] for line in watches if "labels" in line}) == (0, {400})
+
+
+def test_probabilities_may_be_above_1_by_rounding() -> None:
+    rows = [{**row, "score": 1 / (1 + np.exp(-2 * row["score"]))} for row in world()]
+    rows[0]["score"] = float(np.float32(1) + np.finfo(np.float32).eps)
+    assert semcal.Calibrator().fit_rows(rows).report.base["ace"] is not None
+    (answer,) = semcal.Calibrator().fit_rows(rows).apply([rows[0]])
+    assert answer.probability <= 1
+    options = [{"options": {"a": row["score"], "b": 0.0}, "correct": row["correct"]} for row in rows]
+    assert semcal.Calibrator().fit_rows(options).report.n == 400
+
+
+def test_a_column_with_one_value_is_named() -> None:
+    rows = [{**row, "score": 0.5} for row in world()]
+    assert any("'score'" in text for text in semcal.Calibrator().fit_rows(rows).report.warnings)
+
+
 def test_a_model_is_not_asked_with_a_calibration_of_a_score() -> None:
     calibration = semcal.Calibrator().fit_rows(world(60))
     with pytest.raises(UsageError, match="calibration"):

@@ -29,6 +29,8 @@ ISOTONIC = 50
 LEAST = -50.0
 #: Largest share of questions that may lack a feature.
 MOST_LACKING = 0.2
+#: Rounding of probabilities, such as sums of numbers of 32 bits.
+ROUNDING = 1e-6
 #: Number of correct and of wrong answers that no set of labels has.
 NEVER = 10**9
 
@@ -384,7 +386,7 @@ class ScoreColumn:
     def learn(self, raw: Floats, correct: Floats) -> ScoreColumn:
         """Return the column with the range of scores (n,) of labeled answers and a direction."""
         low, high = float(np.nanmin(raw)), float(np.nanmax(raw))
-        if low >= 0 and high <= 1:
+        if low >= 0 and high <= 1 + ROUNDING:
             low, high = 0.0, 1.0
         falling, known = self.falling, ~np.isnan(raw)
         if falling is None:
@@ -394,8 +396,8 @@ class ScoreColumn:
 
     def scale(self, raw: Floats) -> Floats:
         """Return scores (n,) in [0, 1]; those outside of the range of the labeled rows are clipped."""
-        width = self.high - self.low
-        scaled = np.clip((raw - self.low) / width, 0, 1) if width > 0 else np.zeros(len(raw))
+        raw, low, width = raw / 2, self.low / 2, self.high / 2 - self.low / 2  # halves cannot overflow
+        scaled = np.clip((raw - low) / width, 0, 1) if width > 0 else np.zeros(len(raw))
         return 1 - scaled if self.falling else scaled
 
     def value(self, row: Row) -> float:
@@ -448,7 +450,8 @@ def scored_row(row: Row) -> Row:
     options: Any = row.json[OPTIONS]
     is_valid = isinstance(options, Mapping) and len(options) > 0
     for p in options.values() if is_valid else ():
-        is_valid = isinstance(p, int | float) and not isinstance(p, bool) and 0 <= p <= 1
+        is_valid = isinstance(p, int | float) and not isinstance(p, bool)
+        is_valid = is_valid and -ROUNDING <= p <= 1 + ROUNDING
         if not is_valid:
             break
     if not is_valid:

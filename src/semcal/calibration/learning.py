@@ -436,11 +436,12 @@ def _has_answer(features: Sequence[AnswerFeatures]) -> NDArray[np.bool_]:
 
 def _check_samples(rows: RowsAt) -> None:
     m = len(next(iter(rows.values()))[0].samples)
-    for row in (row for rows_of in rows.values() for row in rows_of):
+    for at, row in ((t, row) for t, rows_of in rows.items() for row in rows_of):
         if m and len(row.samples) != m:
+            where = "" if at is None else f" at T = {at:g}"
             raise InputError(
-                f"question {row.id!r} has {len(row.samples)} samples, and others have {m}. Use the same "
-                "number of samples for all questions"
+                f"question {row.id!r} has {len(row.samples)} samples{where}, and others have {m}. Use the "
+                "same number of samples for all questions, and at all temperatures"
             )
 
 

@@ -199,11 +199,19 @@ class LearnedMap:
                 f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
                 f"{ONE_PROBABILITY}. Label questions of more groups"
             )
-        if np.ptp(self.share) == 0:
-            yield (
-                f"all {n} answers have the same share ({self.share[0]:g}), which does not distinguish them. "
-                "Check that the temperature of the samples is above 0, and that they are not copies"
-            )
+        yield from _one_value(self.labels_at[self.place].candidates[0].features[0], self.share)
+
+
+def _one_value(base: str, share: Floats) -> Iterator[str]:
+    """Yield the problem of answers whose confidence, the feature `base`, is the same."""
+    name, remedy = repr(base), "it is the column that you mean, in the unit of the labeled rows"
+    if base == SHARES[0]:
+        name, remedy = "share", "the temperature of the samples is above 0, and that they are not copies"
+    if np.ptp(share) == 0:
+        yield (
+            f"all {len(share)} answers have the same {name} ({share[0]:g}), which does not distinguish "
+            f"them. Check that {remedy}"
+        )
 
 
 def like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
@@ -286,6 +294,8 @@ def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | N
 
 #: Labels from which on a move is not warned of.
 FEW_LABELS = 30
+#: Smallest difference of gains that a warning of a move names.
+SLIGHT = 0.001
 
 
 class OutOfFold(NamedTuple):
@@ -367,18 +377,25 @@ def _report_of_move(
     """Compare the moved map with the old one and a new one; `without` are the shares of missing answers."""
     correct, problems = part.correct, [*problems]
     unmoved, moved, scratch = (figures_of(p, correct, np.zeros_like(without)) for p in found)
-    gain, gain_of_scratch = (p * (2 * correct - p) for p in (found.moved, found.scratch))
+    old_gain, gain, gain_of_scratch = (p * (2 * correct - p) for p in found)
     ahead, error = paired_difference(gain_of_scratch, gain, groups)
+    old_ahead, old_error = paired_difference(old_gain, gain, groups)
     if len(gain) < FEW_LABELS:
         problems.append(
             f"the move rests on only {len(gain)} labels, and two numbers need about {FEW_LABELS}. Label more"
         )
-    if ahead > error:
+    if old_ahead > max(old_error, SLIGHT):
+        problems.append(
+            f"the calibration gains {old_ahead:.3f} ± {old_error:.3f} more before the move than after it. "
+            "Keep it as it is, or label more"
+        )
+    if ahead > max(error, SLIGHT):
         problems.append(
             f"the new labels alone gain {ahead:.3f} ± {error:.3f} more than the moved calibration. Calibrate "
             "without --from (in Python, with fit_rows)"
         )
     base = part.features[calibration.base]
+    problems += _one_value(calibration.base, base)
     reference = base if part.candidates[0].fewest < NEVER else correct.mean()
     above, standard_error = paired_difference(gain, reference * (2 * correct - reference), groups)
     chosen = calibration.report.chosen

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
-from semcal.calibration.features import ISOTONIC, ScoreColumn, order_by
+from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, order_by
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
@@ -35,8 +35,8 @@ from semcal.recalibration.records import check_enough
 if TYPE_CHECKING:
     from semcal.metrics.frequencies import Groups
 
-#: The feature of the reference, the share of examples of the second class, and the only score as an order.
-RATE, ORDER = "rate", "scaled x0"
+#: The first score, scaled: the only one of its kind if it orders examples.
+ORDER = "x0"
 
 
 class ScoreCalibrator:
@@ -124,7 +124,10 @@ class ScoreCalibrator:
                 f"y has the shape {labels.shape}, and X has {len(columns)} rows: y should be a 1d array "
                 "with one label for each row"
             )
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        try:
+            self.classes_, codes = np.unique(labels, return_inverse=True)
+        except TypeError as error:
+            raise InputError(f"y holds labels of several kinds ({error}). Give two classes") from None
         if len(self.classes_) != 2:
             found = ", ".join(map(shown, self.classes_[:3].tolist()))
             kind = "Unknown label type: " if labels.dtype.kind == "f" else ""
@@ -183,8 +186,8 @@ class ScoreCalibrator:
         by_risk = {threshold.risk_limit: threshold for threshold in self.thresholds_}
         chosen = max(by_risk, default=None) if risk is None else risk
         if chosen not in by_risk:
-            known = ", ".join(f"{limit:g}" for limit in by_risk) or "none"
-            raise UsageError(f"risk is {shown(risk)}; the thresholds are for {known}. Fit with risks={risk}")
+            known = ", ".join(f"{limit:g}" for limit in by_risk) or "no risk"
+            raise UsageError(f"risk: there are thresholds for {known}. Fit with risks={chosen or 0.1:g}")
         found, is_one = by_risk[chosen], self.n_features_in_ == 1
         scores = order_by(ORDER, features) if is_one else self.map_.scores(features)
         limit = found.threshold_score if is_one else found.threshold
@@ -230,8 +233,7 @@ class ScoreCalibrator:
     # ---- Features
 
     def _checked_risks(self) -> tuple[float, ...]:
-        several = isinstance(self.risks, Sequence) and not isinstance(self.risks, str)
-        risks: tuple[Any, ...] = tuple(self.risks) if several else (self.risks,)  # type: ignore[arg-type]
+        risks: list[Any] = np.ravel(np.asarray(self.risks, dtype=object)).tolist()
         for risk in risks:
             as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
         as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
@@ -260,7 +262,12 @@ class ScoreCalibrator:
     def _seen_columns(self, X: Any) -> Floats:
         if not hasattr(self, "map_"):
             raise UsageError("this ScoreCalibrator is not fitted; call fit(X, y) first")
-        columns, _ = self._columns(X)
+        columns, names = self._columns(X)
+        if names is not None and names != list(getattr(self, "feature_names_in_", names)):
+            raise InputError(
+                f"X has the columns {', '.join(names)}, and fit had {', '.join(self.feature_names_in_)}. "
+                "Give the same columns in the same order"
+            )
         if columns.shape[1] != self.n_features_in_:
             expected = f"ScoreCalibrator is expecting {self.n_features_in_} features as input"
             raise InputError(f"X has {columns.shape[1]} features, but {expected}. Reshape your data")
@@ -270,31 +277,27 @@ class ScoreCalibrator:
         """Learn the range and the direction of each score, and whether it may be a probability."""
         if np.isnan(columns).all(0).any():
             raise InputError("X has a score that is NaN for all examples; leave this column out")
-        self._rate = float(correct.mean())
         self._scores = [
             ScoreColumn(f"x{place}").learn(column, correct) for place, column in enumerate(columns.T)
         ]
 
     def _features(self, columns: Floats) -> dict[str, Floats]:
-        """Return scores (n,) by name, as they are and scaled to [0, 1], and the share of the class."""
-        features = {RATE: np.full(len(columns), self._rate)}
-        for score, column in zip(self._scores, columns.T):
-            features |= {score.name: column, f"scaled {score.name}": score.scale(column)}
-        return features
+        """Return scores (n,) by name, scaled to [0, 1]."""
+        return {score.name: score.scale(column) for score, column in zip(self._scores, columns.T)}
 
     def _candidates(self) -> list[MapCandidate]:
-        names = [score.name for score in self._scores]
+        names = tuple(score.name for score in self._scores)
         probabilities = tuple(score.name for score in self._scores if score.is_probability)
-        fewest = max(PLENTY, FEW * len(names))
-        logistic = MapCandidate("logistic", tuple(names), probabilities, fewest=fewest)
-        if len(names) > 1:
-            return [MapCandidate("none", (RATE,)), logistic]
-        is_rising_probability = self._scores[0].is_probability and not self._scores[0].falling
+        fewest, is_one = max(PLENTY, FEW * len(names)), len(names) == 1
+        none = MapCandidate("none", (ORDER,), fewest=PLENTY if is_one and probabilities else NEVER)
+        logistic = MapCandidate("logistic", names, probabilities, names if is_one else (), fewest=fewest)
+        if not is_one:
+            return [none, logistic]
         return [
-            MapCandidate("none", ("x0",) if is_rising_probability else (RATE,)),
-            MapCandidate("beta", ("scaled x0",), fewest=FEW),
+            none,
+            MapCandidate("beta", names, fewest=FEW),
             logistic,
-            MapCandidate("isotonic", ("scaled x0",), fewest=ISOTONIC, tier=1),
+            MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1),
         ]
 
     def _set_thresholds(

@@ -144,9 +144,9 @@ def take_rows(rows: Iterable[Row], watch: PromiseWatch, limit: float | None, *, 
     """
     left, labeled = iter(rows), Counter[str]()
     while batch := list(islice(left, PAGE)):
-        values = [row.json for row in batch]
+        values = [{**row.json, "correct": row.verdict} for row in batch]
         watch.observe(*(float(row["confidence"]) for row in values if row["confidence"] is not None))
-        labels = (row for row in values if row.get("correct") is not None)
+        labels = (row for row in values if row["correct"] is not None)
         used = (row for row in labels if row.get("audited") or not audited)
         watch.update(*(_reply(row, limit) for row in used if _is_first(row, labeled)))
     return labeled.total() - len(labeled)
@@ -163,7 +163,7 @@ def _is_first(row: Mapping[str, Any], labeled: Counter[str]) -> bool:
 
 def _reply(row: Mapping[str, Any], limit: float | None) -> LabelledReply:
     answered = (_number(row["confidence"]), _number(row.get("threshold", limit)), bool(row.get("abstained")))
-    return LabelledReply(str(row.get("id")), *answered, bool(row["correct"]), bool(row.get("audited")))
+    return LabelledReply(str(row.get("id")), *answered, row["correct"], bool(row.get("audited")))
 
 
 def _number(value: Any) -> float | None:
@@ -219,6 +219,8 @@ def _check_row(row: Row) -> None:
             number = value if isinstance(value, int | float) and not isinstance(value, bool) else -1
             if value is not None and not 0 <= number <= 1:
                 raise InputError(f"{key!r} must be a number from 0 to 1, or null, got {shown(value)}")
+        elif key == "correct":
+            _ = row.verdict
         elif value not in (None, 0, 1):
             raise InputError(f"{key!r} must be true, false or null, got {shown(value)}")
 
