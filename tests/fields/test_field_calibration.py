@@ -211,6 +211,15 @@ def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
 YEARS = {"type": "object", "properties": {"2023": {"type": "number"}, "2024": {"type": "number"}}}
 
 
+def test_a_misspelled_key_of_references_is_named():
+    made = [
+        {"id": f"{i}", "samples": ['{"2023": 1}'] * 2, "answers": {"2032": 1, "2024": None}}
+        for i in range(20)
+    ]
+    with pytest.warns(SemcalWarning, match="2032"), pytest.warns(SemcalWarning, match="/2023"):
+        calibrate_fields(made, EXACT, YEARS)
+
+
 def test_keys_that_are_numbers_are_fields_of_their_own():
     made = [
         {"id": f"{i}", "samples": ['{"2023": 1, "2024": 2}'] * 2, "answers": {"2023": 1}} for i in range(30)
