@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from invoices import SCHEMA, rows
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
@@ -156,9 +156,9 @@ def test_token_probabilities_are_used_if_they_separate_values_that_samples_agree
 
 def test_a_pydantic_class_is_a_schema():
     class City(BaseModel):
-        city: str
+        name: str = Field(alias="city")
 
-    made = [{**row, "schema": City} for row in cities()]
+    made = [{**row, "schema": City, "answers": City(**row["answers"])} for row in cities()]
     assert (
         calibrate_fields(made, EXACT).fields == calibrate_fields(cities(), EXACT, City).fields == ("/city",)
     )
