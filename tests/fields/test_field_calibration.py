@@ -211,6 +211,20 @@ def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
 YEARS = {"type": "object", "properties": {"2023": {"type": "number"}, "2024": {"type": "number"}}}
 
 
+def test_many_invalid_samples_are_counted():
+    made = [
+        {"id": f"{i}", "samples": ['{"2023": 1}', '{"2023": ""}'], "answers": {"2023": 1}} for i in range(20)
+    ]
+    schema = {
+        **YEARS,
+        "additionalProperties": False,
+        "required": ["2023"],
+        "properties": {"2023": {"type": "number"}},
+    }
+    with pytest.warns(SemcalWarning, match="20 of 40 samples"):
+        calibrate_fields(made, EXACT, schema)
+
+
 def test_a_misspelled_key_of_references_is_named():
     made = [
         {"id": f"{i}", "samples": ['{"2023": 1}'] * 2, "answers": {"2032": 1, "2024": None}}

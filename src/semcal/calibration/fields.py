@@ -734,9 +734,11 @@ def _problems(report: Json, graded: Sequence[Row], known: set[str]) -> list[str]
         names = ", ".join(report["unlabeled"][:5])
         problems.append(f"no reference mentions these fields, which get no probability: {names}")
     if without := [row for row in graded if row["answer"] is None]:
-        first = f"{without[0].id!r}: {without[0]['reason']}"
-        problems.append(f"{len(without)} documents have no sample that is valid; the first is {first}")
-    few = [name for name, figures in report["by_field"].items() if not figures["enough"]]
-    if few:
+        problems.append(
+            f"{len(without)} documents have no valid sample, as {without[0].id!r}: {without[0]['reason']}"
+        )
+    if 5 * report["invalid_samples"] > (m := sum(len(row.samples) for row in graded)):
+        problems.append(f"{report['invalid_samples']} of {m} samples hold no document valid under the schema")
+    if few := [name for name, figures in report["by_field"].items() if not figures["enough"]]:
         problems.append(f"fields with too few labels for figures of their own: {', '.join(few[:5])}")
     return problems
