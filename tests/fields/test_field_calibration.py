@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from invoices import SCHEMA, rows
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
@@ -156,9 +156,9 @@ def test_token_probabilities_are_used_if_they_separate_values_that_samples_agree
 
 def test_a_pydantic_class_is_a_schema():
     class City(BaseModel):
-        city: str
+        name: str = Field(alias="city")
 
-    made = [{**row, "schema": City} for row in cities()]
+    made = [{**row, "schema": City, "answers": City(**row["answers"])} for row in cities()]
     assert (
         calibrate_fields(made, EXACT).fields == calibrate_fields(cities(), EXACT, City).fields == ("/city",)
     )
@@ -209,6 +209,29 @@ def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
 
 
 YEARS = {"type": "object", "properties": {"2023": {"type": "number"}, "2024": {"type": "number"}}}
+
+
+def test_many_invalid_samples_are_counted():
+    made = [
+        {"id": f"{i}", "samples": ['{"2023": 1}', '{"2023": ""}'], "answers": {"2023": 1}} for i in range(20)
+    ]
+    schema = {
+        **YEARS,
+        "additionalProperties": False,
+        "required": ["2023"],
+        "properties": {"2023": {"type": "number"}},
+    }
+    with pytest.warns(SemcalWarning, match="20 of 40 samples"):
+        calibrate_fields(made, EXACT, schema)
+
+
+def test_a_misspelled_key_of_references_is_named():
+    made = [
+        {"id": f"{i}", "samples": ['{"2023": 1}'] * 2, "answers": {"2032": 1, "2024": None}}
+        for i in range(20)
+    ]
+    with pytest.warns(SemcalWarning, match="2032"), pytest.warns(SemcalWarning, match="/2023"):
+        calibrate_fields(made, EXACT, YEARS)
 
 
 def test_keys_that_are_numbers_are_fields_of_their_own():

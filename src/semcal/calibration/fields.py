@@ -48,7 +48,7 @@ from semcal.fields.rows import (
     labeled_fields,
     schema_of,
 )
-from semcal.fields.schema import Schema, parse_schema
+from semcal.fields.schema import Schema, escaped, parse_schema
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.inputs import Samples
@@ -410,7 +410,8 @@ DOCUMENT_MAPS = (
 def _candidates(features: Features) -> list[MapCandidate]:
     """Return the maps that are tried: the share itself, its beta map, and regressions with the field rate."""
     with_value = features["null"] == 0
-    tokens = [name for name in TOKENS if np.isnan(features[name][with_value]).mean() <= MOST_LACKING]
+    lacking = {name: np.isnan(features[name][with_value]).sum() for name in TOKENS}
+    tokens = [name for name in TOKENS if lacking[name] <= MOST_LACKING * with_value.sum() > 0]
     known = [*("entropy", "values", "verbatim", "null", "depth"), *tokens]
     known = [name for name in known if np.ptp(np.nan_to_num(features[name])) > 0]
 
@@ -526,7 +527,7 @@ def calibrate_fields(
         held_out = kept_apart(len(table.paths), groups, seed)
     learned, of_documents = _learn_both(table, graded, fields, held_out, seed)
     report = _report(table, graded, (learned, of_documents), fields, every)
-    for problem in _problems(report, graded):
+    for problem in _problems(report, graded, set(map(escaped, schema.root.properties))):
         warnings.warn(problem, SemcalWarning, stacklevel=2)
     promises = {}
     for value in dict.fromkeys(sorted(values)):
@@ -724,15 +725,20 @@ def _common_origin(rows: Sequence[Row]) -> dict[str, str | float]:
     return {name: value for name, (value, *more) in common.items() if value is not None and not more}
 
 
-def _problems(report: Json, graded: Sequence[Row]) -> list[str]:
+def _problems(report: Json, graded: Sequence[Row], known: set[str]) -> list[str]:
     problems = []
+    named = {path.split("/")[1] for row in graded for path in row[FIELDS]}
+    if unknown := sorted({escaped(key) for row in graded for key in row["answers"]} - named - known):
+        problems.append(f"references have keys that neither schema nor documents have: {', '.join(unknown)}")
     if report["unlabeled"]:
         names = ", ".join(report["unlabeled"][:5])
         problems.append(f"no reference mentions these fields, which get no probability: {names}")
     if without := [row for row in graded if row["answer"] is None]:
-        first = f"{without[0].id!r}: {without[0]['reason']}"
-        problems.append(f"{len(without)} documents have no sample that is valid; the first is {first}")
-    few = [name for name, figures in report["by_field"].items() if not figures["enough"]]
-    if few:
+        problems.append(
+            f"{len(without)} documents have no valid sample, as {without[0].id!r}: {without[0]['reason']}"
+        )
+    if 5 * report["invalid_samples"] > (m := sum(len(row.samples) for row in graded)):
+        problems.append(f"{report['invalid_samples']} of {m} samples hold no document valid under the schema")
+    if few := [name for name, figures in report["by_field"].items() if not figures["enough"]]:
         problems.append(f"fields with too few labels for figures of their own: {', '.join(few[:5])}")
     return problems

@@ -474,7 +474,7 @@ class Argument:
 def as_cell(value: Any) -> Any:
     """Return a value as it stands in a file; a class of pydantic is its schema. TypeError if impossible."""
     if (schema_of := getattr(value, "model_json_schema", None)) is not None:  # pydantic
-        return schema_of() if isinstance(value, type) else value.model_dump(mode="json")
+        return schema_of() if isinstance(value, type) else value.model_dump(mode="json", by_alias=True)
     missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     return None if missing else json_value(value)
 

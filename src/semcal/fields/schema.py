@@ -498,8 +498,8 @@ class _Parser:
             if len(variants) >= len(nodes) and "" not in variants:
                 return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
         raise InputError(
-            f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Give each "
-            "object a property with its own 'const'"
+            f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Use one "
+            "type, or objects that have a property with its own 'const'"
         )
 
 
