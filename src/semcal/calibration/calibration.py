@@ -25,6 +25,7 @@ from semcal.calibration.features import (
     ScoreColumn,
     answered_rows,
     features_of,
+    logit_name,
     order_by,
     score_features,
     scored_row,
@@ -354,7 +355,7 @@ class _Contents:
     def check(self) -> None:
         """Raise InputError for an unknown feature, or a chosen map that is not a candidate."""
         names = {self.base, *(feature.name for feature in self.requested)}
-        names |= set() if self.score is not None else {*FEATURES}
+        names |= {*FEATURES} if self.score is None else {logit_name(self.base)}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         read = [*self.map.features, *([self.ordering] if self.ordering else [])]
         unknown = [name for name in read if name not in names]

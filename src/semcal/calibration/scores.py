@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibration import Threshold
-from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, order_by
+from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, logit_name, order_by
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
@@ -42,8 +42,9 @@ ORDER = "x0"
 class ScoreCalibrator:
     """Learn the probability of the second class from scores, and thresholds with a guarantee.
 
-    The map is chosen by cross-validated gain among a constant, the score itself if it is a probability, a
-    beta map, a logistic map and an isotonic map (docs/score.md). The direction of a score is learned.
+    The map is chosen by cross-validated gain among a constant, a beta map, a logistic map and an isotonic
+    map (docs/score.md), and for a probability also the score itself and a logistic map of its logit. The
+    direction of a score is learned.
 
     Parameters
     ----------
@@ -282,8 +283,10 @@ class ScoreCalibrator:
         ]
 
     def _features(self, columns: Floats) -> dict[str, Floats]:
-        """Return scores (n,) by name, scaled to [0, 1]."""
-        return {score.name: score.scale(column) for score, column in zip(self._scores, columns.T)}
+        """Return scores (n,) by name, scaled to [0, 1], and the logits of probabilities."""
+        return dict(
+            item for score, column in zip(self._scores, columns.T) for item in score.features(column).items()
+        )
 
     def _candidates(self) -> list[MapCandidate]:
         names = tuple(score.name for score in self._scores)
@@ -297,6 +300,7 @@ class ScoreCalibrator:
             none,
             MapCandidate("beta", names, fewest=FEW),
             logistic,
+            *(MapCandidate("logistic", (name,), rising=(name,)) for name in map(logit_name, probabilities)),
             MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1),
         ]
 
