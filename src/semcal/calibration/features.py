@@ -320,6 +320,7 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     optional = [name for name in features.optional if lacking_share(features, name) <= MOST_LACKING]
     at_hand = [name for name in names if stem_of(name) == name]
     shares = [name for name in at_hand if name in (base, *SHARES)]
+    plain = [at_hand, *([name] for name in features.values if name == logit_name(base))]
     never_raise = set(features.falling)
 
     def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
@@ -332,12 +333,11 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     candidates = [
         MapCandidate("none", (base,), fewest=PLENTY if base in features.probabilities else NEVER),
         *(MapCandidate("beta", (share,), fewest=FEW if share == base else PLENTY) for share in shares),
-        logistic(at_hand),
-        *(logistic([name]) for name in features.values if name == logit_name(base)),
+        *map(logistic, plain),
         MapCandidate("isotonic", (base,), fewest=ISOTONIC, tier=1),
     ]
     sets = [[name] for name in optional] + ([optional] if len(optional) > 1 else [])
-    candidates += [logistic([*at_hand, *chosen], tier=1) for chosen in sets]
+    candidates += [logistic([*read, *chosen], tier=1) for read in plain for chosen in sets]
     if len(names) > len(at_hand):
         candidates += [logistic([*names, *chosen], tier=2) for chosen in ([], *sets[-1:])]
     return candidates

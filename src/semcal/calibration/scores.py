@@ -291,18 +291,16 @@ class ScoreCalibrator:
     def _candidates(self) -> list[MapCandidate]:
         names = tuple(score.name for score in self._scores)
         probabilities = tuple(score.name for score in self._scores if score.is_probability)
+        logits = tuple(logit_name(name) if name in probabilities else name for name in names)
         fewest, is_one = max(PLENTY, FEW * len(names)), len(names) == 1
         none = MapCandidate("none", (ORDER,), fewest=PLENTY if is_one and probabilities else NEVER)
         logistic = MapCandidate("logistic", names, probabilities, names if is_one else (), fewest=fewest)
+        of_logits = MapCandidate("logistic", logits, (), logits if is_one else (), fewest=fewest)
+        smooth = [logistic, of_logits] if probabilities else [logistic]
         if not is_one:
-            return [none, logistic]
-        return [
-            none,
-            MapCandidate("beta", names, fewest=FEW),
-            logistic,
-            *(MapCandidate("logistic", (name,), rising=(name,)) for name in map(logit_name, probabilities)),
-            MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1),
-        ]
+            return [none, *smooth]
+        beta = MapCandidate("beta", names, fewest=FEW)
+        return [none, beta, *smooth, MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1)]
 
     def _set_thresholds(
         self,
