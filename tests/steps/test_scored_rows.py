@@ -271,6 +271,14 @@ def test_probabilities_may_be_above_1_by_rounding() -> None:
     assert semcal.Calibrator().fit_rows(options).report.n == 400
 
 
+def test_options_are_one_value_or_any_sequence_of_values() -> None:
+    config = semcal.CalibrationConfig(features="length", risks=np.array([0.3, 0.1]), signals="token-scores")
+    assert config.features == (ColumnFeature("length"),)
+    assert (config.risks, config.signals) == ((0.1, 0.3), ("token-scores",))
+    rows = [{**row, "length": k % 7} for k, row in enumerate(world())]
+    assert semcal.Calibrator(features="length").fit_rows(rows).report.n == 400
+
+
 def test_a_column_with_one_value_is_named() -> None:
     rows = [{**row, "score": 0.5} for row in world()]
     assert any("'score'" in text for text in semcal.Calibrator().fit_rows(rows).report.warnings)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
-from semcal.arrays import Floats, as_option
+from semcal.arrays import Floats, as_list, as_option
 from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.features import (
     FEATURES,
@@ -142,15 +142,17 @@ class CalibrationConfig:
         grader: Grader | str | None = None,
         score: str | None = None,
     ) -> None:
-        columns = (one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in features)
+        columns = (
+            one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in as_list(features)
+        )
         as_option(delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
-        shares = risks if isinstance(risks, Sequence) and not isinstance(risks, str) else (risks,)
+        shares = as_list(risks)
         for risk in shares:
             as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
         fields = {
             "answer": as_answer_kind(answer),
             "features": tuple(columns),
-            "signals": tuple(signals),
+            "signals": tuple(as_list(signals)),
             "risks": tuple(sorted(set(shares))),
             "delta": delta,
             "grader": grader,

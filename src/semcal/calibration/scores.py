@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import Floats, as_option
+from semcal.arrays import Floats, as_list, as_option
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, logit_name, order_by
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
@@ -234,7 +234,7 @@ class ScoreCalibrator:
     # ---- Features
 
     def _checked_risks(self) -> tuple[float, ...]:
-        risks: list[Any] = np.ravel(np.asarray(self.risks, dtype=object)).tolist()
+        risks = as_list(self.risks)
         for risk in risks:
             as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
         as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
