@@ -15,6 +15,7 @@ import numpy as np
 
 from semcal import metrics
 from semcal.arrays import Floats
+from semcal.data.datasets import parse_cell
 from semcal.errors import InputError, UsageError, shown
 from semcal.measuring import representative, sharper_draws
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
@@ -469,6 +470,7 @@ def scored_row(row: Row) -> Row:
     if OPTIONS not in row.json:
         return row
     options: Any = row.json[OPTIONS]
+    options = parse_cell(options) if isinstance(options, str) else options
     is_valid = isinstance(options, Mapping) and len(options) > 0
     for p in options.values() if is_valid else ():
         is_valid = isinstance(p, int | float) and not isinstance(p, bool)
@@ -476,7 +478,9 @@ def scored_row(row: Row) -> Row:
         if not is_valid:
             break
     if not is_valid:
-        raise InputError(f"{OPTIONS!r} must map labels to probabilities from 0 to 1, got {shown(options)}")
+        raise InputError(
+            f"{OPTIONS!r} must map labels to probabilities from 0 to 1, got {shown(row[OPTIONS])}"
+        )
     answer = row.json.get("answer", max(options, key=options.__getitem__))
     if answer not in options:
         raise InputError(f"'answer' is {shown(answer)}, which is not one of the options. Leave it out")
