@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -121,3 +122,14 @@ def as_generator(seed: Any) -> np.random.Generator:
         raise UsageError(
             f"seed is {shown(seed)}; expected a whole number of 0 or more, or a numpy.random.Generator"
         ) from error
+
+
+def as_list(values: Any) -> list[Any]:
+    """Return the values of a sequence or array, or one value, as a list.
+
+    >>> as_list("length"), as_list(0.1), as_list(np.array([0.1, 0.2]))
+    (['length'], [0.1], [0.1, 0.2])
+    """
+    values = values.tolist() if hasattr(values, "tolist") else values
+    is_one = isinstance(values, str) or not isinstance(values, Iterable)
+    return [values] if is_one else list(values)

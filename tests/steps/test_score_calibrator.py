@@ -66,6 +66,31 @@ def test_arrays_and_rows_of_one_score_teach_one_map(n: int, scale: Any) -> None:
     assert p == pytest.approx([answer.probability for answer in applied], abs=1e-12)
 
 
+@pytest.mark.parametrize("confident", [False, True])
+def test_probabilities_near_0_and_near_1_are_told_apart(confident: bool) -> None:
+    """Likelihoods of long answers differ by factors, as do the errors of confident classifiers."""
+    errors = []
+    for seed in range(8):
+        score, correct = world(90, seed, slope=1.5)
+        others, _ = world(2000, seed + 100)
+        p, q = (np.exp(-12 + 2 * s) for s in (score, others))
+        if confident:
+            p, q = (1 - np.exp(-9 - 1.5 * s) for s in (score, others))
+        found = ScoreCalibrator().fit(p, correct).predict_proba(q)[:, 1]
+        errors.append(np.abs(found - 1 / (1 + np.exp(-1.5 * others))).mean())
+    assert np.mean(errors) < 0.1
+
+
+def test_the_logits_of_several_probabilities_count_beside_other_scores() -> None:
+    """A likelihood and a margin: each alone has an AUROC of about 0.75."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(4250, 2))
+    right = rng.random(4250) < 1 / (1 + np.exp(-z.sum(1)))
+    X = np.column_stack([np.exp(-20 + 3 * z[:, 0]), z[:, 1]])
+    p = ScoreCalibrator().fit(X[:250], right[:250]).predict_proba(X[250:])[:, 1]
+    assert np.abs(p - 1 / (1 + np.exp(-z[250:].sum(1)))).mean() < 0.06
+
+
 @pytest.mark.parametrize("factor", [1e-310, 1e-12, 5e307])
 def test_scores_of_any_magnitude_count_also_beside_others(factor: float) -> None:
     score, correct = world(300)

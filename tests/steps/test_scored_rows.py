@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -269,6 +270,34 @@ def test_probabilities_may_be_above_1_by_rounding() -> None:
     assert answer.probability <= 1
     options = [{"options": {"a": row["score"], "b": 0.0}, "correct": row["correct"]} for row in rows]
     assert semcal.Calibrator().fit_rows(options).report.n == 400
+
+
+def test_options_in_a_table_are_read_as_json_or_as_pandas_writes_them(tmp_path: Path) -> None:
+    reports = []
+    for number, write_options in enumerate((str, json.dumps, dict)):
+        rows = [
+            {
+                "options": write_options({"a": 1 / (1 + np.exp(row["score"])).item(), "b": 0.0}),
+                "answers": "ab"[row["correct"]],
+            }
+            for row in world(100)
+        ]
+        table = pd.DataFrame(rows)
+        table.to_csv(tmp_path / f"{number}.csv", index=False)
+        reports.append(semcal.Calibrator().fit_rows(table).report)
+        code, (report,), _ = command(
+            "calibrate", tmp_path / f"{number}.csv", "--out", tmp_path / f"out{number}"
+        )
+        assert (code, report["calibrated"]) == (0, reports[0].calibrated)
+    assert reports[0] == reports[1] == reports[2]
+
+
+def test_options_are_one_value_or_any_sequence_of_values() -> None:
+    config = semcal.CalibrationConfig(features="length", risks=np.array([0.3, 0.1]), signals="token-scores")
+    assert config.features == (ColumnFeature("length"),)
+    assert (config.risks, config.signals) == ((0.1, 0.3), ("token-scores",))
+    rows = [{**row, "length": k % 7} for k, row in enumerate(world())]
+    assert semcal.Calibrator(features="length").fit_rows(rows).report.n == 400
 
 
 def test_a_column_with_one_value_is_named() -> None:

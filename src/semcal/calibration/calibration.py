@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
-from semcal.arrays import Floats, as_option
+from semcal.arrays import Floats, as_list, as_option
 from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.features import (
     FEATURES,
@@ -25,6 +25,7 @@ from semcal.calibration.features import (
     ScoreColumn,
     answered_rows,
     features_of,
+    logit_name,
     order_by,
     score_features,
     scored_row,
@@ -141,15 +142,17 @@ class CalibrationConfig:
         grader: Grader | str | None = None,
         score: str | None = None,
     ) -> None:
-        columns = (one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in features)
+        columns = (
+            one if isinstance(one, ColumnFeature) else ColumnFeature.parse(one) for one in as_list(features)
+        )
         as_option(delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
-        shares = risks if isinstance(risks, Sequence) and not isinstance(risks, str) else (risks,)
+        shares = as_list(risks)
         for risk in shares:
             as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
         fields = {
             "answer": as_answer_kind(answer),
             "features": tuple(columns),
-            "signals": tuple(signals),
+            "signals": tuple(as_list(signals)),
             "risks": tuple(sorted(set(shares))),
             "delta": delta,
             "grader": grader,
@@ -354,7 +357,7 @@ class _Contents:
     def check(self) -> None:
         """Raise InputError for an unknown feature, or a chosen map that is not a candidate."""
         names = {self.base, *(feature.name for feature in self.requested)}
-        names |= set() if self.score is not None else {*FEATURES}
+        names |= {*FEATURES} if self.score is None else {logit_name(self.base)}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         read = [*self.map.features, *([self.ordering] if self.ordering else [])]
         unknown = [name for name in read if name not in names]

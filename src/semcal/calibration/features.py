@@ -15,6 +15,7 @@ import numpy as np
 
 from semcal import metrics
 from semcal.arrays import Floats
+from semcal.data.datasets import parse_cell
 from semcal.errors import InputError, UsageError, shown
 from semcal.measuring import representative, sharper_draws
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
@@ -31,6 +32,8 @@ LEAST = -50.0
 MOST_LACKING = 0.2
 #: Rounding of probabilities, such as sums of numbers of 32 bits.
 ROUNDING = 1e-6
+#: Smallest distance of a score from 0 and 1 before its logit is taken.
+INSIDE = 1e-16
 #: Number of correct and of wrong answers that no set of labels has.
 NEVER = 10**9
 
@@ -310,14 +313,15 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     with a requested feature or all of them, and regressions with further samples. A requested feature that
     more than a fifth of the questions lack is left out.
 
-    If a score of the rows is the base, it takes the place of the share, and no map is a candidate only if the
-    score is a probability.
+    If a score of the rows is the base, it takes the place of the share. No map, and a regression on the
+    logit, are candidates only if the score is a probability.
     """
     base = features.base
-    names = [name for name in features.values if name not in features.optional]
+    names = [name for name in features.values if name not in (*features.optional, logit_name(base))]
     optional = [name for name in features.optional if lacking_share(features, name) <= MOST_LACKING]
     at_hand = [name for name in names if stem_of(name) == name]
     shares = [name for name in at_hand if name in (base, *SHARES)]
+    plain = [at_hand, *([name] for name in features.values if name == logit_name(base))]
     never_raise = set(features.falling)
 
     def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
@@ -330,11 +334,11 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     candidates = [
         MapCandidate("none", (base,), fewest=PLENTY if base in features.probabilities else NEVER),
         *(MapCandidate("beta", (share,), fewest=FEW if share == base else PLENTY) for share in shares),
-        logistic(at_hand),
+        *map(logistic, plain),
         MapCandidate("isotonic", (base,), fewest=ISOTONIC, tier=1),
     ]
     sets = [[name] for name in optional] + ([optional] if len(optional) > 1 else [])
-    candidates += [logistic([*at_hand, *chosen], tier=1) for chosen in sets]
+    candidates += [logistic([*read, *chosen], tier=1) for read in plain for chosen in sets]
     if len(names) > len(at_hand):
         candidates += [logistic([*names, *chosen], tier=2) for chosen in ([], *sets[-1:])]
     return candidates
@@ -351,6 +355,11 @@ def lacking_share(features: AnswerFeatures, name: str) -> float:
 USUAL = ("probability", "score")
 #: Key of the probabilities of several answers: {label: probability}.
 OPTIONS = "options"
+
+
+def logit_name(score: str) -> str:
+    """Return the name of the feature that is the logit of a score."""
+    return f"logit({score})"
 
 
 @dataclass(frozen=True)
@@ -400,6 +409,19 @@ class ScoreColumn:
         scaled = np.clip((raw - low) / width, 0, 1) if width > 0 else np.zeros(len(raw))
         return 1 - scaled if self.falling else scaled
 
+    def features(self, raw: Floats) -> dict[str, Floats]:
+        """Return scores (n,) in [0, 1] by name, and the logits of probabilities.
+
+        Maps of shares squeeze them by 0.01. Likelihoods of long answers and confident classifiers differ
+        below that, so their logits are kept from infinity by `INSIDE` alone.
+        """
+        features = {self.name: self.scale(raw)}
+        if self.is_probability:
+            p = np.clip(raw, INSIDE, 1 - INSIDE)
+            logit = np.log(p) - np.log1p(-p)
+            features[logit_name(self.name)] = -logit if self.falling else logit
+        return features
+
     def value(self, row: Row) -> float:
         """Return the score of a row; InputError unless it is a finite number."""
         value = row.json.get(self.name)
@@ -448,6 +470,7 @@ def scored_row(row: Row) -> Row:
     if OPTIONS not in row.json:
         return row
     options: Any = row.json[OPTIONS]
+    options = parse_cell(options) if isinstance(options, str) else options
     is_valid = isinstance(options, Mapping) and len(options) > 0
     for p in options.values() if is_valid else ():
         is_valid = isinstance(p, int | float) and not isinstance(p, bool)
@@ -455,7 +478,9 @@ def scored_row(row: Row) -> Row:
         if not is_valid:
             break
     if not is_valid:
-        raise InputError(f"{OPTIONS!r} must map labels to probabilities from 0 to 1, got {shown(options)}")
+        raise InputError(
+            f"{OPTIONS!r} must map labels to probabilities from 0 to 1, got {shown(row[OPTIONS])}"
+        )
     answer = row.json.get("answer", max(options, key=options.__getitem__))
     if answer not in options:
         raise InputError(f"'answer' is {shown(answer)}, which is not one of the options. Leave it out")
@@ -490,7 +515,7 @@ def score_features(
     """Return the scores (n,) of rows, scaled, with further columns; the text of a score alone is ""."""
     if any(column.name == score.name for column in columns):
         raise UsageError(f"feature: {shown(score.name)} is the score already. Leave the feature out")
-    values = {score.name: score.scale(raw)}
+    values = score.features(raw)
     for column in columns:
         values[column.name] = np.array([column.value(row) for row in rows], float)
     return AnswerFeatures(

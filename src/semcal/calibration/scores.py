@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import Floats, as_option
+from semcal.arrays import Floats, as_list, as_option
 from semcal.calibration.calibration import Threshold
-from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, order_by
+from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, logit_name, order_by
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import GroupLabels, as_groups
@@ -42,8 +42,9 @@ ORDER = "x0"
 class ScoreCalibrator:
     """Learn the probability of the second class from scores, and thresholds with a guarantee.
 
-    The map is chosen by cross-validated gain among a constant, the score itself if it is a probability, a
-    beta map, a logistic map and an isotonic map (docs/score.md). The direction of a score is learned.
+    The map is chosen by cross-validated gain among a constant, a beta map, a logistic map and an isotonic
+    map (docs/score.md), and for a probability also the score itself and a logistic map of its logit. The
+    direction of a score is learned.
 
     Parameters
     ----------
@@ -233,7 +234,7 @@ class ScoreCalibrator:
     # ---- Features
 
     def _checked_risks(self) -> tuple[float, ...]:
-        risks: list[Any] = np.ravel(np.asarray(self.risks, dtype=object)).tolist()
+        risks = as_list(self.risks)
         for risk in risks:
             as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
         as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
@@ -282,23 +283,24 @@ class ScoreCalibrator:
         ]
 
     def _features(self, columns: Floats) -> dict[str, Floats]:
-        """Return scores (n,) by name, scaled to [0, 1]."""
-        return {score.name: score.scale(column) for score, column in zip(self._scores, columns.T)}
+        """Return scores (n,) by name, scaled to [0, 1], and the logits of probabilities."""
+        return dict(
+            item for score, column in zip(self._scores, columns.T) for item in score.features(column).items()
+        )
 
     def _candidates(self) -> list[MapCandidate]:
         names = tuple(score.name for score in self._scores)
         probabilities = tuple(score.name for score in self._scores if score.is_probability)
+        logits = tuple(logit_name(name) if name in probabilities else name for name in names)
         fewest, is_one = max(PLENTY, FEW * len(names)), len(names) == 1
         none = MapCandidate("none", (ORDER,), fewest=PLENTY if is_one and probabilities else NEVER)
         logistic = MapCandidate("logistic", names, probabilities, names if is_one else (), fewest=fewest)
+        of_logits = MapCandidate("logistic", logits, (), logits if is_one else (), fewest=fewest)
+        smooth = [logistic, of_logits] if probabilities else [logistic]
         if not is_one:
-            return [none, logistic]
-        return [
-            none,
-            MapCandidate("beta", names, fewest=FEW),
-            logistic,
-            MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1),
-        ]
+            return [none, *smooth]
+        beta = MapCandidate("beta", names, fewest=FEW)
+        return [none, beta, *smooth, MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1)]
 
     def _set_thresholds(
         self,

@@ -173,17 +173,22 @@ def parse_list(text: str) -> list[Any]:
     >>> parse_list('["Ada", "Bo"]'), parse_list("['Ada', 'Bo']"), parse_list("[-0.5, null]")
     (['Ada', 'Bo'], ['Ada', 'Bo'], [-0.5, None])
     """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            value = ast.literal_eval(text)
-            value = value if repr(value) == text else None  # Python joins "['a' 'b']" to one text "ab"
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            value = None
+    value = parse_cell(text)
     if isinstance(value, list):
         return value
     raise InputError(f'expected a list of texts like ["a", "b"], got {shown(text)}')
+
+
+def parse_cell(text: str) -> Any:
+    """Return the value in a cell of a table, written in JSON or by pandas; None for other text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text)
+            return value if repr(value) == text else None  # Python joins "['a' 'b']" to one text "ab"
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
 
 
 def read_questions(
