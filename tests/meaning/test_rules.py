@@ -119,6 +119,8 @@ SAME = [
     ("How much milk?", "half a litre", "1/2 l"),
     ("How much milk?", "1 1/2 cups", "1.5 cups"),
     ("Can I buy it?", "sold out", "out of stock"),
+    ("Who makes it?", "Velis Foods, Inc.", "Velis Foods"),
+    ("Where is it described?", "Ch. 14", "chapter 14"),
 ]
 
 DIFFERENT = [
@@ -192,8 +194,6 @@ DIFFERENT = [
     ("Which kind of bond?", "an ionic bond", "Covalent"),
     ("What may he eat?", "everything but fish", "fish"),
     ("湖の名前は？", "十和田湖", "琵琶湖"),
-    ("Who wrote it?", "Ada Velis or Bo Lenz", "Bo Lenz"),
-    ("How many are needed?", "4 or 5", "4"),
     ("Which is deeper, Mirna or Tolva?", "Mirna is deeper than Tolva", "Tolva"),
     ("Which is deeper, Mirna or Tolva?", "Mirna is deeper than Tolva", "Tolva is deeper than Mirna"),
     ("Which command lists them?", "foo list --all", "foo show --all"),
@@ -227,8 +227,6 @@ UNDECIDED = [
     ("What is the scale?", "1/2000", "January 2000"),
     ("Which film?", "Gremlin", "Gremlins"),
     ("Which is deeper, Mirna or Tolva?", "Mirna is deeper than Tolva", "Tolva is flatter than Mirna"),
-    ("What is it?", "WHO or World Health Organization", "World Health Organization"),
-    ("Which seat is it?", "sofa or couch", "couch"),
     ("Who?", "Ada Velis (not her sister)", "Ada Velis"),
     ("Кто это?", "Белов", "Алексей Белов"),
     ("湖の名前は？", "東京都", "東京"),

@@ -149,7 +149,10 @@ _HEDGES = re.compile(
     | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b|\w+e[dn]\b)""",
     re.I | re.X,
 )
-_LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly)$", re.I)
+_LAST_HEDGE = re.compile(
+    r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly|inc|ltd|llc|plc|gmbh|corp)$",
+    re.I,
+)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
 _MARKS = re.compile("[\u0300-\u036f]")
 _DOTTED = re.compile(r"\b(?:[a-z]\.){2,}")
@@ -588,12 +591,7 @@ def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
             return True if options[0] == options[1] else None
         return False if len(rest) < len(y) and not any(options) else None
     one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
-    if any(options):  # "Ada or Bo" hedges between two names, "WHO or World Health Organization" does not
-        named = [part for part in re.split(",? or ", listed) if part[:1].isupper() or part[:1].isdigit()]
-        first, *_, last = many
-        alike = ratio(first, last) > 60 or first[0][:5] == last[-1][:5] or len(named) < len(many)
-        return None if alike or one.names not in many or compare(question, named[0], named[-1]) else False
-    if "&" in listed or one.names[0] in _SHORT_LISTS:
+    if any(options) or "&" in listed or one.names[0] in _SHORT_LISTS:
         return None
     if many[0] == one.names and _PLACE.search(question) and not _JOINT.search(listed):
         return None  # London, England, United Kingdom
