@@ -47,6 +47,7 @@ _ASKS_FOR_OTHER = re.compile(
     re.I,
 )
 _HOW_MANY = re.compile(r"\bhow many (?:\w+ )??(\w{3,}?)(?:s|es)?\b", re.I)
+_ARTICLE = re.compile("^(?:the|an?) ", re.I)
 _LETTERS = 4  # first letters of a word, which stand for all its forms
 
 
@@ -63,9 +64,11 @@ def is_aside(question: str, text: str, name: str) -> bool:
     >>> is_aside("Which is the capital?", "Although Bergen is older, the capital is Oslo", "Oslo")
     False
     """
-    name = re.sub(r"^(?:the|an?) ", "", name.strip(" .'\""), flags=re.I)
+    name = _ARTICLE.sub("", name.strip(" .'\""))
+    if len(text) < len(name) + 12 or not name or name.casefold() not in text.casefold():
+        return False
     named = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])", re.I)
-    if len(text) < len(name) + 12 or not name or not named.search(text) or _ASKS_FOR_OTHER.search(question):
+    if not named.search(text) or _ASKS_FOR_OTHER.search(question):
         return False
     if name.isdigit() and (counted := _HOW_MANY.search(question)):
         numbers = re.findall(rf"(\d+) (?:\w+ )?{counted[1]}", text, re.I)

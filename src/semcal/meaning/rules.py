@@ -33,7 +33,7 @@ from semcal.meaning.amounts import (
 )
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.asides import is_aside
-from semcal.meaning.spelling import is_acronym, script_of, sound_of, stem_of
+from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of
 from semcal.meaning.words import WORD_LISTS, any_listed, word_groups
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
@@ -228,6 +228,19 @@ class _Answer:
         """Bounded numbers: True for a lower bound, False for an upper bound."""
         found = BOUND.findall(" ".join(self.words))
         return {number or after: bool(least or more or older) for least, more, number, after, older in found}
+
+    @cached_property
+    def stated(self) -> str:
+        """The text in figures, with its lead-ins."""
+        return with_figures(self.code)
+
+    @cached_property
+    def numbered(self) -> list[str]:
+        """The words of "13th Amendment" and "Amendment XIII" in one order; [] for other answers."""
+        form = normal_form(self.raw).split() if len(self.words) < 5 else []
+        words = sorted(_ORDINAL.sub(r"\1", roman_value(word) or word) for word in form if word != "no")
+        named = len(words) > 1 and words[0].isdigit() and not words[1].isdigit()
+        return words if named and not set(words) >= set(form) else []
 
     @cached_property
     def members(self) -> list[list[str]]:
@@ -730,7 +743,7 @@ def _by_aside(question: str, s: _Answer, t: _Answer) -> bool | None:
     long, short = (s, t) if len(s.words) > len(t.words) else (t, s)
     if len(long.words) < len(short.words) + 3:
         return None
-    return False if is_aside(question, with_figures(long.code), short.figures) else None
+    return False if is_aside(question, long.stated, short.figures) else None
 
 
 _ALTERNATIVES = re.compile(
@@ -738,37 +751,34 @@ _ALTERNATIVES = re.compile(
 )
 
 
-def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """Compare answers to "X or Y?" if each has words of only one alternative."""
+@cache_texts(1 << 12)
+def _alternatives(question: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the words of only the first, and of only the second alternative of "X or Y?"."""
     found = _ALTERNATIVES.search(question)
-    if found is None or s.negated or t.negated or _OR_NOT.search(question):
+    if found is None or _OR_NOT.search(question):
         return None
     length = len(found[2].split())
-    options = [_read(" ".join(option.split()[-length:])).kept for option in found.groups()]
+    one, other = (_read(" ".join(option.split()[-length:])).kept for option in found.groups())
+    return one - other, other - one
+
+
+def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """Compare answers to "X or Y?" if each has words of only one alternative."""
+    alternatives = _alternatives(question)
+    if alternatives is None or s.negated or t.negated:
+        return None
+    first, second = alternatives
     said = [_read(one.code.partition(" than ")[0]).kept for one in (s, t)]
-    first, second = options[0] - options[1], options[1] - options[0]
     if all(" than " in one.code for one in (s, t)) and (said[0] ^ said[1]) - first - second:
         return None  # "X is larger than Y", "Y is smaller than X"
     chosen = [(bool(kept & first), bool(kept & second)) for kept in said]
     return False if {*chosen} == {(True, False), (False, True)} else None
 
 
-_POLITE = re.compile("(?:です|でした|だ|である|입니다|이다|的)?[。．.!！]?$")
-
-
 def _by_script(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Separate short answers in other scripts, most of which the model does not know, by their spelling."""
-    if s.raw.isascii() or t.raw.isascii() or max(len(s.words), len(t.words)) > 3:
-        return None
-    x, y = sorted((_POLITE.sub("", s.raw), _POLITE.sub("", t.raw)), key=len)
-    script = script_of(x)
-    if not script or script != script_of(y) or len(y) > (10 if script in ("CJK", "HANGUL") else 40):
-        return None
-    if x == y:
-        return True
-    letters = iter(y)
-    shortened = all(letter in letters for letter in x)
-    return None if shortened or any(ratio(a, b) > 60 for a in x.split() for b in y.split()) else False
+    """Compare short answers in other scripts by their spelling."""
+    foreign = not (s.raw.isascii() or t.raw.isascii()) and max(len(s.words), len(t.words)) < 4
+    return compare_spellings(s.raw, t.raw) if foreign else None
 
 
 _ORDINAL = re.compile(r"^(\d+)(?:st|nd|rd|th)$")
@@ -821,7 +831,7 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
     plural = s.stems == t.stems and s.raw[-1:] != t.raw[-1:] and not _TITLED.search(question)
     if plural and any(answer.raw.islower() for answer in (s, t)):
         return True
-    if _sounds_alike(s, t) or _numbered(s) == _numbered(t) != [] or _adds(s, t) or _adds(t, s):
+    if _sounds_alike(s, t) or s.numbered == t.numbered != [] or _adds(s, t) or _adds(t, s):
         return True
     if len(s.names) != len(t.names) or len(s.names) < 2 or s.names[-1] != t.names[-1]:
         middle = _PERSON.search(question) and (_with_middle(s, t) or _with_middle(t, s))
@@ -831,27 +841,17 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
 
 
-def _numbered(answer: _Answer) -> list[str]:
-    """Return the words of "13th Amendment" and "Amendment XIII" in one order; [] for other answers."""
-    form = normal_form(answer.raw).split()
-    words = sorted(_ORDINAL.sub(r"\1", roman_value(word) or word) for word in form if word != "no")
-    named = 1 < len(words) < 5 and words[0].isdigit() and not words[1].isdigit()
-    return words if named and not set(words) >= set(form) else []
-
-
 def _adds(short: _Answer, long: _Answer) -> bool:
     """Return whether a longer answer only adds a remark in parentheses, a country or an apposition."""
+    if long.names[: len(short.names)] != short.names:
+        return False
     remark = _REMARK.search(long.code)
     if remark and not _CORRECTED.search(remark[1]):
         core = _read(long.code[: remark.start()])
         plain_remark = core.value is not None or re.fullmatch(r"\D+|[12]\d{3}", remark[1])
         return plain_remark is not None and core.names == short.names
     rest = long.names[len(short.names) :]
-    if (
-        rest[:1] == ["of"]
-        and long.names[: len(short.names)] == short.names
-        and (short.names[-1].isdigit() or roman_value(short.names[-1]))
-    ):
+    if rest[:1] == ["of"] and (short.names[-1].isdigit() or roman_value(short.names[-1])):
         return len(short.names) == 2 and long.is_name(rest[-1])
     named = _APPOSED.fullmatch(long.code)
     return named is not None and _read(named[1]).names == short.names and all(map(short.is_name, short.names))
@@ -927,6 +927,8 @@ def _verdict(question: str, s: _Answer, t: _Answer) -> bool | None:
 _DENIAL = re.compile(
     r"\b(?:not|never|nor|neither|nicht|kein|keine|no|rather than|instead of|as opposed to|unlike)\b"
 )
+_ARTICLE = re.compile("^(?:the|an?) ", re.I)
+_FIRST_NAMES = r"\b(?:(?!No\b|Not\b|Never\b|Neither\b|Nor\b)[A-Z][\w.]+ (?:da |de |van |von )?){1,2}"
 _DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$")
 
 
@@ -946,7 +948,7 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
         return not verdict
     if s.refuses and not t.refuses:
         return True
-    if len(prediction) <= LONGEST and is_aside(question, with_figures(s.code), t.figures):
+    if len(prediction) <= LONGEST and is_aside(question, s.stated, t.figures):
         return True
     text, core = _NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
     if re.search(rf"(?:不是|并非|而非){core}|{core}(?:ではな|ではあ|じゃな)", text):
@@ -956,11 +958,11 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
 
 def _denies(text: str, name: str) -> bool:
     """Return whether a text denies a name wherever it holds the name."""
-    name = re.sub("^(?:the|an?) ", "", name, flags=re.I)
-    text = re.sub(rf"\b(?:(?!N)[A-Z][\w.]+ (?:da |de |van |von )?){{1,2}}(?={re.escape(name)}\b)", "", text)
-    text = _NOT.sub(" not", text.casefold())
-    if not _DENIAL.search(text):
+    name = _ARTICLE.sub("", name)
+    if name.casefold() not in text.casefold() or not _DENIAL.search(_NOT.sub(" not", text.casefold())):
         return False
+    text = re.sub(rf"{_FIRST_NAMES}(?={re.escape(name)}\b)", "", text)
+    text = _NOT.sub(" not", text.casefold())
     found = re.finditer(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text)
     before = [text[max(0, match.start() - 60) : match.start()] for match in found]
     if name[:1].isdigit() and any(start.endswith("no ") for start in before):  # "No 5"
