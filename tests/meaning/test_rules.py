@@ -101,6 +101,7 @@ SAME = [
     ("Which king?", "Otto IV of Harkland", "King Otto IV"),
     ("Who?", "Ada Velis, a Norwegian chemist", "Ada Velis"),
     ("Who was it?", "Ada R. Velis", "Ada Velis"),
+    ("Which lake?", "Mirna, at 410 m above the sea", "Mirna"),
     ("Who shot the film?", "Directed by Ada Velis", "Ada Velis"),
     ("Who?", "If I'm not mistaken, it was Ada Velis", "Ada Velis"),
     ("Which disease?", "COLD", "chronic obstructive lung disease"),

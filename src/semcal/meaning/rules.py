@@ -789,7 +789,8 @@ _TITLED = re.compile(
 _REMARK = re.compile(r"\s\(([^()]+)\)$")
 _CORRECTED = re.compile(r"\b(?:not?|or|but|however|although|this|(?:in)?correct\w*|wrong)\b", re.I)
 _APPOSED = re.compile(
-    r"([^,]+), (?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
+    r"([^,]+), (?:(?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
+    r"|(?:at|with) (?:about |around |over )?[$€£]?\d.*)"
 )
 
 _PERSON = re.compile(

