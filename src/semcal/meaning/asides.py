@@ -14,7 +14,8 @@ from semcal.text.values import STOP_WORDS
 
 _CLAUSE = re.compile(
     r"(?<=\w{4})\.\s+|\s[-–]+\s|—|,(?!\d)\s*|[()]"
-    r"|\s(?=(?:although|though|while|whereas|unlike|but|even though|followed by)\b)",
+    r"|\s(?=(?:although|though|while|whereas|unlike|but|even though|followed by)\b)"
+    r"|(?<!named)\s(?=after\b)",
     re.I,
 )
 _ASIDE = re.compile(
@@ -72,7 +73,7 @@ def is_aside(question: str, text: str, name: str) -> bool:
         return False
     if name.isdigit() and (counted := _HOW_MANY.search(question)):
         numbers = re.findall(rf"(\d+) (?:\w+ )?{counted[1]}", text, re.I)
-        stated = re.search(rf"(?:^|\b(?:are|is|has|have|had|total of) ){name}\b", text, re.I)
+        stated = re.match(rf"\D*{name}\b", text)  # the first number
         sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
         return bool(numbers) and name not in numbers and not (stated or sentences)
     asked, text = _content(question) - _content(name), named.sub("\0", text)

@@ -33,7 +33,7 @@ from semcal.meaning.amounts import (
 )
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.asides import is_aside
-from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of
+from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of, symbols_of
 from semcal.meaning.words import WORD_LISTS, any_listed, word_groups
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
@@ -146,7 +146,9 @@ _HEDGES = re.compile(
       |played)\ by\ (?-i:(?=[A-Z]))
     | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
     | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein|la\ vie\b|einmal\b)
-    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b|\w+e[dn]\b)""",
+    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b)
+      (?:(?=(?:red|seven|ten|eleven|\w*green|golden|wooden|open|\w+gen|\w*men|(?-i:[A-Z])\w*en)\b)
+      |(?!\w+e[dn]\b))""",
     re.I | re.X,
 )
 _LAST_HEDGE = re.compile(
@@ -161,8 +163,11 @@ _NOT_OTHER = re.compile(
     r"(?<=\w)(?:, (?:and |but )?not| (?:and|but) not|,? (?:rather than|instead of)) [^,.;]+$"
     r"|^not [^,.;]+,? but (?!also)"
 )
-_BEFORE_NUMBER = re.compile(r"\b(?:(over|above)|(under|below)|(ca?\.?)|(no\.?)) (?=[$€£]?\d)|#(?=\d)")
-_READ_AS = ("more than ", "less than ", "about ", "number ")
+_BEFORE_NUMBER = re.compile(
+    r"\b(?:(over|above)|(under|below)|(ca?\.?)|(max(?:imum)?\.?)|(min(?:imum)?\.?)|(no\.?)) (?=[$€£]?\d)"
+    r"|#(?=\d)"
+)
+_READ_AS = ("more than ", "less than ", "about ", "at most ", "at least ", "number ")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
 _SHARP = re.compile(r"\b([A-G])[- ]sharp\b")
@@ -304,7 +309,7 @@ def _bare(text: str) -> str:
 
 def _form(text: str) -> str:
     text = _UNIT.sub(lambda match: f" {unit_symbol(match[1]) or match[1]}", text)
-    form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 4) - 1], _bare(text))
+    form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 6) - 1], _bare(text))
     if "." in form:
         form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
     if "n" in form:
@@ -399,7 +404,8 @@ _CHEMICAL = re.compile(
     r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
 )
 _FORMULA = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){2,}")
-_POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁰¹²³⁴-⁹⁺⁻])")
+_CAMEL_CASE = re.compile(r"[a-z]+(?:[A-Z][a-z]+){1,6}(?:\(\))?")
+_GENE = re.compile(r"[A-Z]{3,6}\d{0,2}")
 _MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
 _FLAG = re.compile(r"\b(?:flag|option|switch|argument|parameter)s?\b", re.I)
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
@@ -407,15 +413,6 @@ _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _SIGNS = re.compile(r"[#+]|-(?!\w)").findall
 _OPTION = re.compile(r"(?:option |choice |answer )?\(?([A-Ha-h])(?:([).:])(?: +(.+))?)?", re.S)
 _OPTIONS = re.compile(r"(?:^|[\s(])[Aa][).:] ?\S[^\0]*[\s(][Bb][).:] ?\S")
-
-
-def _symbols(code: str) -> str:
-    text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
-    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
-    text = re.sub(r"(?<=[A-Za-z)])_(?=\{?\d)", "", re.sub(r"\^(?=\{?\d?[+-]\}?$)", "", text))  # H_2O, Ca^2+
-    text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
-    text = re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
-    return re.sub(r"(?<=[a-z]{2})\((\w)\)", r"\1", text)  # sin(x)
 
 
 def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -429,6 +426,10 @@ def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
 def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Compare each sign in code and formulas, and the case in chemical symbols and units."""
     x, y = s.code, t.code
+    if all(map(_CAMEL_CASE.fullmatch, (x, y))):
+        return x.removesuffix("()") == y.removesuffix("()")
+    if x != y and all(map(_GENE.fullmatch, (x, y))) and x.rstrip("0123456789") == y.rstrip("0123456789"):
+        return False  # CFTR, CFTR2
     if not (s.is_code or t.is_code):
         negative = (_MINUS.match(x) is None) != (_MINUS.match(y) is None)
         if negative and x.lstrip("-") == y.lstrip("-") and not _FLAG.search(question):
@@ -449,7 +450,7 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
             return False
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
-    x, y = _symbols(x), _symbols(y)
+    x, y = symbols_of(x), symbols_of(y)
     if x == y:
         return True
     if x.lower() == y.lower():
@@ -559,7 +560,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 # ---- Words
 
-_NO_LIST = re.compile(r'"|\b(?:it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
+_NO_LIST = re.compile(r'"|\b(?:[Ii]l y a|it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
 _UMLAUT = re.compile("[äöüÄÖÜ]")
 _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia and Herzegovina"
 _SYMMETRIC = frozenset(map(stem_of, WORD_LISTS["symmetric"].split()))
@@ -771,8 +772,10 @@ def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
     said = [_read(one.code.partition(" than ")[0]).kept for one in (s, t)]
     if all(" than " in one.code for one in (s, t)) and (said[0] ^ said[1]) - first - second:
         return None  # "X is larger than Y", "Y is smaller than X"
-    chosen = [(bool(kept & first), bool(kept & second)) for kept in said]
-    return False if {*chosen} == {(True, False), (False, True)} else None
+    chosen = {(bool(kept & first), bool(kept & second)) for kept in said}
+    if chosen < {(True, False), (False, True)}:
+        return True if chosen and s.kept | t.kept <= _read(question).kept else None
+    return False if chosen == {(True, False), (False, True)} else None
 
 
 def _by_script(_: str, s: _Answer, t: _Answer) -> bool | None:
