@@ -36,7 +36,8 @@ _BEATEN = re.compile(
     re.I,
 )
 _PLACED = re.compile(
-    r"\s(?:is|was|\w+(?:e[sd]|me|ks))\b(?: \w+){0,3}? ?\b(?:second|third|next|later|behind|afterwards)\b",
+    r"\s(?:is|was|\w+(?:e[sd]|me|ks))\b(?: \w+){0,3}? ?\b(?:second|third|next|later|behind|afterwards)\b"
+    r"|\sas an? (?:backup|fallback|alternative|substitute|runner-up)\b",
     re.I,
 )
 _STATED = re.compile(r"(?:it|that|this|they|he|she)(?:'s| is| was| are| were)\b", re.I)

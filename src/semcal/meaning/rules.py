@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from semcal.meaning.amounts import (
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.asides import is_aside
 from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of, symbols_of
-from semcal.meaning.words import WORD_LISTS, any_listed, word_groups
+from semcal.meaning.words import WORD_LISTS, any_listed, related_words, word_groups
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.values import is_code, roman_value, values_differ, values_of, values_read
@@ -54,17 +54,9 @@ _PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
 _CONTENTLESS = _FUNCTION | _NEGATORS
 
 
-def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Map each word, and each stem, to the other members of its groups."""
-    related: dict[str, frozenset[str]] = {}
-    for group in groups:
-        for words in (group, [*map(stem_of, group)]):
-            for word in words:
-                related[word] = related.get(word, frozenset()) | (frozenset(words) - {word})
-    return related
-
-
-_OPPOSITES, _CONFUSED, _NICKNAMES = map(_related, map(word_groups, ("opposites", "confused", "nicknames")))
+_OPPOSITES, _CONFUSED, _NICKNAMES = map(
+    related_words, map(word_groups, ("opposites", "confused", "nicknames"))
+)
 #: Classes of names: two questions that any member may answer, and the members, with all their names.
 _CLASSES = Path(__file__).with_name("classes.txt")
 _ONE_NAME = {name: names[0] for names in word_groups("one name") for name in names}
@@ -546,7 +538,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
     if not (s.negated or t.negated):
         return None
     if s.negated and t.negated:
-        return True if s.content and s.content == t.content else None
+        return (s.content == t.content != []) or None
     denial, other = (s, t) if s.negated else (t, s)
     last = max((i for i, word in enumerate(denial.words) if word in _NEGATORS), default=0)
     short = last < 4 and not _NEGATED.search(question)
@@ -696,7 +688,11 @@ def _places() -> frozenset[int]:
     )
 
 
-def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
+_WORK = re.compile(r"\b(?:film|movie|book|novel|game|song|album|series|episode|sequel)s?\b", re.I)
+_PARTS = ("part", "volume", "chapter", "episode", *map(str, range(2, 20)))
+
+
+def _by_name(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
     if not s.kept & t.kept:
         return None
@@ -707,6 +703,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
         ]:
             return False
     x, y = _unlike(s.names, t.names)
+    number = [*x, *y] if not (x and y) and _WORK.search(question) else []
+    if number and number[-1].isdigit() and number[0] in _PARTS:
+        return False  # "The Mill", "The Mill 2"
     longest = max(len(s.names), len(t.names))
     if len(x) + len(y) == 1:
         (word,), longer = (*x, *y), s if x else t
@@ -755,8 +754,7 @@ _ALTERNATIVES = re.compile(
 @cache_texts(1 << 12)
 def _alternatives(question: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the words of only the first, and of only the second alternative of "X or Y?"."""
-    found = _ALTERNATIVES.search(question)
-    if found is None or _OR_NOT.search(question):
+    if not (found := _ALTERNATIVES.search(question)) or _OR_NOT.search(question):
         return None
     length = len(found[2].split())
     one, other = (_read(" ".join(option.split()[-length:])).kept for option in found.groups())
@@ -774,7 +772,9 @@ def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
         return None  # "X is larger than Y", "Y is smaller than X"
     chosen = {(bool(kept & first), bool(kept & second)) for kept in said}
     if chosen < {(True, False), (False, True)}:
-        return True if chosen and s.kept | t.kept <= _read(question).kept else None
+        asked = _read(question)
+        echo = not chosen or asked.words[0] in s.words + t.words
+        return True if not echo and s.kept | t.kept <= asked.kept else None
     return False if chosen == {(True, False), (False, True)} else None
 
 
