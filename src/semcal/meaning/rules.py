@@ -704,7 +704,7 @@ def _by_name(question: str, s: _Answer, t: _Answer) -> bool | None:
             return False
     x, y = _unlike(s.names, t.names)
     number = [*x, *y] if not (x and y) and _WORK.search(question) else []
-    if number and number[-1].isdigit() and number[0] in _PARTS:
+    if number and number[0] in _PARTS and number[-1:] == (s if x else t).names[-1:] and number[-1].isdigit():
         return False  # "The Mill", "The Mill 2"
     longest = max(len(s.names), len(t.names))
     if len(x) + len(y) == 1:
