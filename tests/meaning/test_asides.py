@@ -22,6 +22,8 @@ ASIDES = [
     ("Who wrote the play?", "The play is by Ada Velis, a contemporary of Bo Lenz.", "Bo Lenz"),
     ("When did the bridge collapse?", "The bridge, which had opened in 1911, collapsed in 1954.", "1911"),
     ("How many rowers are in the boat?", "The boat has 8 rowers and up to 3 guests.", "3"),
+    ("How many rowers are in it?", "This boat has 8 rowers, while dinghies have 2.", "2"),
+    ("Who scored first?", "Ada Velis scored first after a pass by Bo Lenz.", "Bo Lenz"),
 ]
 ANSWERS = [
     (WHICH, "Although Tolva is deeper, the largest lake is Mirna.", "Mirna"),

@@ -14,7 +14,8 @@ from semcal.text.values import STOP_WORDS
 
 _CLAUSE = re.compile(
     r"(?<=\w{4})\.\s+|\s[-–]+\s|—|,(?!\d)\s*|[()]"
-    r"|\s(?=(?:although|though|while|whereas|unlike|but|even though|followed by)\b)",
+    r"|\s(?=(?:although|though|while|whereas|unlike|but|even though|followed by)\b)"
+    r"|(?<!named)\s(?=after\b)",
     re.I,
 )
 _ASIDE = re.compile(
@@ -35,7 +36,8 @@ _BEATEN = re.compile(
     re.I,
 )
 _PLACED = re.compile(
-    r"\s(?:is|was|\w+(?:e[sd]|me|ks))\b(?: \w+){0,3}? ?\b(?:second|third|next|later|behind|afterwards)\b",
+    r"\s(?:is|was|\w+(?:e[sd]|me|ks))\b(?: \w+){0,3}? ?\b(?:second|third|next|later|behind|afterwards)\b"
+    r"|\sas an? (?:backup|fallback|alternative|substitute|runner-up)\b",
     re.I,
 )
 _STATED = re.compile(r"(?:it|that|this|they|he|she)(?:'s| is| was| are| were)\b", re.I)
@@ -47,6 +49,7 @@ _ASKS_FOR_OTHER = re.compile(
     re.I,
 )
 _HOW_MANY = re.compile(r"\bhow many (?:\w+ )??(\w{3,}?)(?:s|es)?\b", re.I)
+_ARTICLE = re.compile("^(?:the|an?) ", re.I)
 _LETTERS = 4  # first letters of a word, which stand for all its forms
 
 
@@ -63,13 +66,15 @@ def is_aside(question: str, text: str, name: str) -> bool:
     >>> is_aside("Which is the capital?", "Although Bergen is older, the capital is Oslo", "Oslo")
     False
     """
-    name = re.sub(r"^(?:the|an?) ", "", name.strip(" .'\""), flags=re.I)
+    name = _ARTICLE.sub("", name.strip(" .'\""))
+    if len(text) < len(name) + 12 or not name or name.casefold() not in text.casefold():
+        return False
     named = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])", re.I)
-    if len(text) < len(name) + 12 or not name or not named.search(text) or _ASKS_FOR_OTHER.search(question):
+    if not named.search(text) or _ASKS_FOR_OTHER.search(question):
         return False
     if name.isdigit() and (counted := _HOW_MANY.search(question)):
         numbers = re.findall(rf"(\d+) (?:\w+ )?{counted[1]}", text, re.I)
-        stated = re.search(rf"(?:^|\b(?:are|is|has|have|had|total of) ){name}\b", text, re.I)
+        stated = re.match(rf"\D*{name}\b", text)  # the first number
         sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
         return bool(numbers) and name not in numbers and not (stated or sentences)
     asked, text = _content(question) - _content(name), named.sub("\0", text)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from semcal.meaning.amounts import (
 )
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.asides import is_aside
-from semcal.meaning.spelling import is_acronym, script_of, sound_of, stem_of
-from semcal.meaning.words import WORD_LISTS, any_listed, word_groups
+from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of, symbols_of
+from semcal.meaning.words import WORD_LISTS, any_listed, related_words, word_groups
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.values import is_code, roman_value, values_differ, values_of, values_read
@@ -54,17 +54,9 @@ _PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
 _CONTENTLESS = _FUNCTION | _NEGATORS
 
 
-def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Map each word, and each stem, to the other members of its groups."""
-    related: dict[str, frozenset[str]] = {}
-    for group in groups:
-        for words in (group, [*map(stem_of, group)]):
-            for word in words:
-                related[word] = related.get(word, frozenset()) | (frozenset(words) - {word})
-    return related
-
-
-_OPPOSITES, _CONFUSED, _NICKNAMES = map(_related, map(word_groups, ("opposites", "confused", "nicknames")))
+_OPPOSITES, _CONFUSED, _NICKNAMES = map(
+    related_words, map(word_groups, ("opposites", "confused", "nicknames"))
+)
 #: Classes of names: two questions that any member may answer, and the members, with all their names.
 _CLASSES = Path(__file__).with_name("classes.txt")
 _ONE_NAME = {name: names[0] for names in word_groups("one name") for name in names}
@@ -146,10 +138,15 @@ _HEDGES = re.compile(
       |played)\ by\ (?-i:(?=[A-Z]))
     | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
     | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein|la\ vie\b|einmal\b)
-    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b|\w+e[dn]\b)""",
+    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b)
+      (?:(?=(?:red|seven|ten|eleven|\w*green|golden|wooden|open|\w+gen|\w*men|(?-i:[A-Z])\w*en)\b)
+      |(?!\w+e[dn]\b))""",
     re.I | re.X,
 )
-_LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly)$", re.I)
+_LAST_HEDGE = re.compile(
+    r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly|inc|ltd|llc|plc|gmbh|corp)$",
+    re.I,
+)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
 _MARKS = re.compile("[\u0300-\u036f]")
 _DOTTED = re.compile(r"\b(?:[a-z]\.){2,}")
@@ -158,8 +155,11 @@ _NOT_OTHER = re.compile(
     r"(?<=\w)(?:, (?:and |but )?not| (?:and|but) not|,? (?:rather than|instead of)) [^,.;]+$"
     r"|^not [^,.;]+,? but (?!also)"
 )
-_BEFORE_NUMBER = re.compile(r"\b(?:(over|above)|(under|below)|(ca?\.?)|(no\.?)) (?=[$€£]?\d)|#(?=\d)")
-_READ_AS = ("more than ", "less than ", "about ", "number ")
+_BEFORE_NUMBER = re.compile(
+    r"\b(?:(over|above)|(under|below)|(ca?\.?)|(max(?:imum)?\.?)|(min(?:imum)?\.?)|(no\.?)) (?=[$€£]?\d)"
+    r"|#(?=\d)"
+)
+_READ_AS = ("more than ", "less than ", "about ", "at most ", "at least ", "number ")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
 _SHARP = re.compile(r"\b([A-G])[- ]sharp\b")
@@ -227,6 +227,19 @@ class _Answer:
         return {number or after: bool(least or more or older) for least, more, number, after, older in found}
 
     @cached_property
+    def stated(self) -> str:
+        """The text in figures, with its lead-ins."""
+        return with_figures(self.code)
+
+    @cached_property
+    def numbered(self) -> list[str]:
+        """The words of "13th Amendment" and "Amendment XIII" in one order; [] for other answers."""
+        form = normal_form(self.raw).split() if len(self.words) < 5 else []
+        words = sorted(_ORDINAL.sub(r"\1", roman_value(word) or word) for word in form if word != "no")
+        named = len(words) > 1 and words[0].isdigit() and not words[1].isdigit()
+        return words if named and not set(words) >= set(form) else []
+
+    @cached_property
     def members(self) -> list[list[str]]:
         """The members of a list; [] for any other answer."""
         parts = _LIST.split(self.raw)
@@ -288,7 +301,7 @@ def _bare(text: str) -> str:
 
 def _form(text: str) -> str:
     text = _UNIT.sub(lambda match: f" {unit_symbol(match[1]) or match[1]}", text)
-    form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 4) - 1], _bare(text))
+    form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 6) - 1], _bare(text))
     if "." in form:
         form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
     if "n" in form:
@@ -383,7 +396,8 @@ _CHEMICAL = re.compile(
     r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
 )
 _FORMULA = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){2,}")
-_POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁰¹²³⁴-⁹⁺⁻])")
+_CAMEL_CASE = re.compile(r"[a-z]+(?:[A-Z][a-z]+){1,6}(?:\(\))?")
+_GENE = re.compile(r"[A-Z]{3,6}\d{0,2}")
 _MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
 _FLAG = re.compile(r"\b(?:flag|option|switch|argument|parameter)s?\b", re.I)
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
@@ -391,15 +405,6 @@ _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _SIGNS = re.compile(r"[#+]|-(?!\w)").findall
 _OPTION = re.compile(r"(?:option |choice |answer )?\(?([A-Ha-h])(?:([).:])(?: +(.+))?)?", re.S)
 _OPTIONS = re.compile(r"(?:^|[\s(])[Aa][).:] ?\S[^\0]*[\s(][Bb][).:] ?\S")
-
-
-def _symbols(code: str) -> str:
-    text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
-    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
-    text = re.sub(r"(?<=[A-Za-z)])_(?=\{?\d)", "", re.sub(r"\^(?=\{?\d?[+-]\}?$)", "", text))  # H_2O, Ca^2+
-    text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
-    text = re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
-    return re.sub(r"(?<=[a-z]{2})\((\w)\)", r"\1", text)  # sin(x)
 
 
 def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -413,6 +418,10 @@ def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
 def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Compare each sign in code and formulas, and the case in chemical symbols and units."""
     x, y = s.code, t.code
+    if all(map(_CAMEL_CASE.fullmatch, (x, y))):
+        return x.removesuffix("()") == y.removesuffix("()")
+    if x != y and all(map(_GENE.fullmatch, (x, y))) and x.rstrip("0123456789") == y.rstrip("0123456789"):
+        return False  # CFTR, CFTR2
     if not (s.is_code or t.is_code):
         negative = (_MINUS.match(x) is None) != (_MINUS.match(y) is None)
         if negative and x.lstrip("-") == y.lstrip("-") and not _FLAG.search(question):
@@ -433,7 +442,7 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
             return False
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
-    x, y = _symbols(x), _symbols(y)
+    x, y = symbols_of(x), symbols_of(y)
     if x == y:
         return True
     if x.lower() == y.lower():
@@ -529,7 +538,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
     if not (s.negated or t.negated):
         return None
     if s.negated and t.negated:
-        return True if s.content and s.content == t.content else None
+        return (s.content == t.content != []) or None
     denial, other = (s, t) if s.negated else (t, s)
     last = max((i for i, word in enumerate(denial.words) if word in _NEGATORS), default=0)
     short = last < 4 and not _NEGATED.search(question)
@@ -543,7 +552,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
 
 # ---- Words
 
-_NO_LIST = re.compile(r'"|\b(?:it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
+_NO_LIST = re.compile(r'"|\b(?:[Ii]l y a|it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
 _UMLAUT = re.compile("[äöüÄÖÜ]")
 _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia and Herzegovina"
 _SYMMETRIC = frozenset(map(stem_of, WORD_LISTS["symmetric"].split()))
@@ -588,12 +597,7 @@ def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
             return True if options[0] == options[1] else None
         return False if len(rest) < len(y) and not any(options) else None
     one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
-    if any(options):  # "Ada or Bo" hedges between two names, "WHO or World Health Organization" does not
-        named = [part for part in re.split(",? or ", listed) if part[:1].isupper() or part[:1].isdigit()]
-        first, *_, last = many
-        alike = ratio(first, last) > 60 or first[0][:5] == last[-1][:5] or len(named) < len(many)
-        return None if alike or one.names not in many or compare(question, named[0], named[-1]) else False
-    if "&" in listed or one.names[0] in _SHORT_LISTS:
+    if any(options) or "&" in listed or one.names[0] in _SHORT_LISTS:
         return None
     if many[0] == one.names and _PLACE.search(question) and not _JOINT.search(listed):
         return None  # London, England, United Kingdom
@@ -684,7 +688,11 @@ def _places() -> frozenset[int]:
     )
 
 
-def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
+_WORK = re.compile(r"\b(?:film|movie|book|novel|game|song|album|series|episode|sequel)s?\b", re.I)
+_PARTS = ("part", "volume", "chapter", "episode", *map(str, range(2, 20)))
+
+
+def _by_name(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
     if not s.kept & t.kept:
         return None
@@ -695,6 +703,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
         ]:
             return False
     x, y = _unlike(s.names, t.names)
+    number = [*x, *y] if not (x and y) and _WORK.search(question) else []
+    if number and number[0] in _PARTS and number[-1:] == (s if x else t).names[-1:] and number[-1].isdigit():
+        return False  # "The Mill", "The Mill 2"
     longest = max(len(s.names), len(t.names))
     if len(x) + len(y) == 1:
         (word,), longer = (*x, *y), s if x else t
@@ -732,7 +743,7 @@ def _by_aside(question: str, s: _Answer, t: _Answer) -> bool | None:
     long, short = (s, t) if len(s.words) > len(t.words) else (t, s)
     if len(long.words) < len(short.words) + 3:
         return None
-    return False if is_aside(question, with_figures(long.code), short.figures) else None
+    return False if is_aside(question, long.stated, short.figures) else None
 
 
 _ALTERNATIVES = re.compile(
@@ -740,37 +751,37 @@ _ALTERNATIVES = re.compile(
 )
 
 
-def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """Compare answers to "X or Y?" if each has words of only one alternative."""
-    found = _ALTERNATIVES.search(question)
-    if found is None or s.negated or t.negated or _OR_NOT.search(question):
+@cache_texts(1 << 12)
+def _alternatives(question: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the words of only the first, and of only the second alternative of "X or Y?"."""
+    if not (found := _ALTERNATIVES.search(question)) or _OR_NOT.search(question):
         return None
     length = len(found[2].split())
-    options = [_read(" ".join(option.split()[-length:])).kept for option in found.groups()]
+    one, other = (_read(" ".join(option.split()[-length:])).kept for option in found.groups())
+    return one - other, other - one
+
+
+def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """Compare answers to "X or Y?" if each has words of only one alternative."""
+    alternatives = _alternatives(question)
+    if alternatives is None or s.negated or t.negated:
+        return None
+    first, second = alternatives
     said = [_read(one.code.partition(" than ")[0]).kept for one in (s, t)]
-    first, second = options[0] - options[1], options[1] - options[0]
     if all(" than " in one.code for one in (s, t)) and (said[0] ^ said[1]) - first - second:
         return None  # "X is larger than Y", "Y is smaller than X"
-    chosen = [(bool(kept & first), bool(kept & second)) for kept in said]
-    return False if {*chosen} == {(True, False), (False, True)} else None
-
-
-_POLITE = re.compile("(?:です|でした|だ|である|입니다|이다|的)?[。．.!！]?$")
+    chosen = {(bool(kept & first), bool(kept & second)) for kept in said}
+    if chosen < {(True, False), (False, True)}:
+        asked = _read(question)
+        echo = not chosen or asked.words[0] in s.words + t.words
+        return True if not echo and s.kept | t.kept <= asked.kept else None
+    return False if chosen == {(True, False), (False, True)} else None
 
 
 def _by_script(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Separate short answers in other scripts, most of which the model does not know, by their spelling."""
-    if s.raw.isascii() or t.raw.isascii() or max(len(s.words), len(t.words)) > 3:
-        return None
-    x, y = sorted((_POLITE.sub("", s.raw), _POLITE.sub("", t.raw)), key=len)
-    script = script_of(x)
-    if not script or script != script_of(y) or len(y) > (10 if script in ("CJK", "HANGUL") else 40):
-        return None
-    if x == y:
-        return True
-    letters = iter(y)
-    shortened = all(letter in letters for letter in x)
-    return None if shortened or any(ratio(a, b) > 60 for a in x.split() for b in y.split()) else False
+    """Compare short answers in other scripts by their spelling."""
+    foreign = not (s.raw.isascii() or t.raw.isascii()) and max(len(s.words), len(t.words)) < 4
+    return compare_spellings(s.raw, t.raw) if foreign else None
 
 
 _ORDINAL = re.compile(r"^(\d+)(?:st|nd|rd|th)$")
@@ -781,7 +792,8 @@ _TITLED = re.compile(
 _REMARK = re.compile(r"\s\(([^()]+)\)$")
 _CORRECTED = re.compile(r"\b(?:not?|or|but|however|although|this|(?:in)?correct\w*|wrong)\b", re.I)
 _APPOSED = re.compile(
-    r"([^,]+), (?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
+    r"([^,]+), (?:(?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
+    r"|(?:at|with) (?:about |around |over )?[$€£]?\d.*)"
 )
 
 _PERSON = re.compile(
@@ -823,7 +835,7 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
     plural = s.stems == t.stems and s.raw[-1:] != t.raw[-1:] and not _TITLED.search(question)
     if plural and any(answer.raw.islower() for answer in (s, t)):
         return True
-    if _sounds_alike(s, t) or _numbered(s) == _numbered(t) != [] or _adds(s, t) or _adds(t, s):
+    if _sounds_alike(s, t) or s.numbered == t.numbered != [] or _adds(s, t) or _adds(t, s):
         return True
     if len(s.names) != len(t.names) or len(s.names) < 2 or s.names[-1] != t.names[-1]:
         middle = _PERSON.search(question) and (_with_middle(s, t) or _with_middle(t, s))
@@ -833,27 +845,17 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
 
 
-def _numbered(answer: _Answer) -> list[str]:
-    """Return the words of "13th Amendment" and "Amendment XIII" in one order; [] for other answers."""
-    form = normal_form(answer.raw).split()
-    words = sorted(_ORDINAL.sub(r"\1", roman_value(word) or word) for word in form if word != "no")
-    named = 1 < len(words) < 5 and words[0].isdigit() and not words[1].isdigit()
-    return words if named and not set(words) >= set(form) else []
-
-
 def _adds(short: _Answer, long: _Answer) -> bool:
     """Return whether a longer answer only adds a remark in parentheses, a country or an apposition."""
+    if long.names[: len(short.names)] != short.names:
+        return False
     remark = _REMARK.search(long.code)
     if remark and not _CORRECTED.search(remark[1]):
         core = _read(long.code[: remark.start()])
         plain_remark = core.value is not None or re.fullmatch(r"\D+|[12]\d{3}", remark[1])
         return plain_remark is not None and core.names == short.names
     rest = long.names[len(short.names) :]
-    if (
-        rest[:1] == ["of"]
-        and long.names[: len(short.names)] == short.names
-        and (short.names[-1].isdigit() or roman_value(short.names[-1]))
-    ):
+    if rest[:1] == ["of"] and (short.names[-1].isdigit() or roman_value(short.names[-1])):
         return len(short.names) == 2 and long.is_name(rest[-1])
     named = _APPOSED.fullmatch(long.code)
     return named is not None and _read(named[1]).names == short.names and all(map(short.is_name, short.names))
@@ -929,6 +931,8 @@ def _verdict(question: str, s: _Answer, t: _Answer) -> bool | None:
 _DENIAL = re.compile(
     r"\b(?:not|never|nor|neither|nicht|kein|keine|no|rather than|instead of|as opposed to|unlike)\b"
 )
+_ARTICLE = re.compile("^(?:the|an?) ", re.I)
+_FIRST_NAMES = r"\b(?:(?!No\b|Not\b|Never\b|Neither\b|Nor\b)[A-Z][\w.]+ (?:da |de |van |von )?){1,2}"
 _DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$")
 
 
@@ -948,7 +952,7 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
         return not verdict
     if s.refuses and not t.refuses:
         return True
-    if len(prediction) <= LONGEST and is_aside(question, with_figures(s.code), t.figures):
+    if len(prediction) <= LONGEST and is_aside(question, s.stated, t.figures):
         return True
     text, core = _NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
     if re.search(rf"(?:不是|并非|而非){core}|{core}(?:ではな|ではあ|じゃな)", text):
@@ -958,11 +962,11 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
 
 def _denies(text: str, name: str) -> bool:
     """Return whether a text denies a name wherever it holds the name."""
-    name = re.sub("^(?:the|an?) ", "", name, flags=re.I)
-    text = re.sub(rf"\b(?:(?!N)[A-Z][\w.]+ (?:da |de |van |von )?){{1,2}}(?={re.escape(name)}\b)", "", text)
-    text = _NOT.sub(" not", text.casefold())
-    if not _DENIAL.search(text):
+    name = _ARTICLE.sub("", name)
+    if name.casefold() not in text.casefold() or not _DENIAL.search(_NOT.sub(" not", text.casefold())):
         return False
+    text = re.sub(rf"{_FIRST_NAMES}(?={re.escape(name)}\b)", "", text)
+    text = _NOT.sub(" not", text.casefold())
     found = re.finditer(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text)
     before = [text[max(0, match.start() - 60) : match.start()] for match in found]
     if name[:1].isdigit() and any(start.endswith("no ") for start in before):  # "No 5"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from semcal.meaning.spelling import stem_of
 
 _HEADED = Path(__file__).with_name("words.txt").read_text("utf-8")
 _, *_LISTS = re.split(r"^# ([\w ]+).*\n", _HEADED, flags=re.M)
@@ -20,3 +23,13 @@ def any_listed(name: str) -> str:
     """Return a pattern that matches any word of a list, the longest first."""
     words = sorted(WORD_LISTS[name].split(), key=len, reverse=True)
     return f"(?:{'|'.join(words).replace('_', ' ')})"
+
+
+def related_words(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
+    """Map each word, and each stem, to the other members of its groups."""
+    related: dict[str, frozenset[str]] = {}
+    for group in groups:
+        for words in (group, [*map(stem_of, group)]):
+            for word in words:
+                related[word] = related.get(word, frozenset()) | (frozenset(words) - {word})
+    return related
