@@ -754,7 +754,7 @@ _ALTERNATIVES = re.compile(
 @cache_texts(1 << 12)
 def _alternatives(question: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the words of only the first, and of only the second alternative of "X or Y?"."""
-    if not (found := _ALTERNATIVES.search(question)) or _OR_NOT.search(question):
+    if not (found := _ALTERNATIVES.search(question[-LONGEST:])) or _OR_NOT.search(question):
         return None
     length = len(found[2].split())
     one, other = (_read(" ".join(option.split()[-length:])).kept for option in found.groups())
@@ -932,7 +932,7 @@ _DENIAL = re.compile(
     r"\b(?:not|never|nor|neither|nicht|kein|keine|no|rather than|instead of|as opposed to|unlike)\b"
 )
 _ARTICLE = re.compile("^(?:the|an?) ", re.I)
-_FIRST_NAMES = r"\b(?:(?!No\b|Not\b|Never\b|Neither\b|Nor\b)[A-Z][\w.]+ (?:da |de |van |von )?){1,2}"
+_FIRST_NAMES = r"\b(?:(?!No\b|Not\b|Never\b|Neither\b|Nor\b)[A-Z][\w.]{1,30} (?:da |de |van |von )?){1,2}"
 _DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$")
 
 
