@@ -86,7 +86,9 @@ def reflect(rows: Sequence[Row], model: str, folder: Path) -> list[float | None]
     kept = folder / "self-reflection.json"
     if kept.exists():
         return list(json.loads(kept.read_text()))
-    loaded = as_model(model)
+    is_server = model.startswith("openai:")
+    # In turn, so that the server keeps the prompt of a receipt for its other fields.
+    loaded = semcal.load_server(model, concurrency=1, timeout=PATIENCE) if is_server else as_model(model)
     items = [
         Assessment(
             row.set(id=f"{row.id}{path}"),

@@ -62,7 +62,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"confidence": 1.5}, "confidence"),
         ({"confidence": "high"}, "confidence"),
         ({"confidence": True}, "confidence"),
-        ({"correct": "yes"}, "correct"),
+        ({"correct": "perhaps"}, "correct"),
         ({"abstained": 2}, "abstained"),
     ],
 }

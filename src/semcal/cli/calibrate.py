@@ -214,10 +214,15 @@ class CalibrateOptions:
         """The kind of answer whose probability is learned."""
         return as_answer_kind(self.answer or "modal")
 
-    @property
-    def curve(self) -> bool | Literal["auto"]:
-        """The `m_curve` of a calibration."""
-        return "auto" if self.m == AUTO else bool(self.m_curve)
+    def curve(self, equivalence: Equivalence, *, is_sampled: bool) -> bool | Literal["auto"]:
+        """Return the `m_curve` of a calibration, of samples of a known model or of others."""
+        from semcal.models.equivalence import EmbeddedEquivalence, ExactMatch
+
+        if self.m == AUTO:
+            return "auto"
+        # A large model that compares answers would be asked again for each number of samples.
+        is_cheap = isinstance(equivalence, ExactMatch | EmbeddedEquivalence)
+        return is_sampled and is_cheap if self.m_curve is None else self.m_curve
 
     def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
         """Return the settings of the calibration."""
@@ -576,6 +581,8 @@ def _from_samples(
         cluster = replace(cluster, merge_refusals=addition.calibration.merge_refusals)
     grader = as_grader(models.open_grader(options.grader), cluster.judge)
     config, is_fixed = options.configuration(grader), addition is not None
+    whole = origin.provenance is not None and not options.m and addition is None
+    curve = options.curve(cluster.judge, is_sampled=whole)
 
     def learn(progress: Callable[[int], None]) -> Calibration:
         measured = measure_samples(
@@ -589,10 +596,10 @@ def _from_samples(
         )
         return calibrate_with_curve(
             measured,
-            rows_at_temperatures(rows, options.temperatures) if options.curve else None,
+            rows_at_temperatures(rows, options.temperatures) if curve else None,
             cluster,
             config,
-            options.curve,
+            curve,
             LearningOptions(seed, is_fixed, origin, None if addition is None else addition.labels),
         )
 
@@ -727,7 +734,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature
-    from semcal.models.equivalence import EmbeddedEquivalence, ExactMatch
     from semcal.models.sample import Sampling, plan_sampling
     from semcal.workers import versions
 
@@ -764,8 +770,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
     record = CalibrationRecord(Path(file).name, versions(), work, leave_out)
-    # A large model that compares answers would be asked again for each number of samples.
-    is_cheap = isinstance(equivalence, ExactMatch | EmbeddedEquivalence)
     learn = partial(
         Calibrator(options.configuration(grader), record=record).fit,
         model,
@@ -774,7 +778,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         sampling=sampling,
         cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
-        m_curve=is_cheap if options.m_curve is None and options.m != AUTO else options.curve,
+        m_curve=options.curve(equivalence, is_sampled=True),
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
