@@ -511,10 +511,7 @@ def calibrate_fields(
     risks = CalibrationConfig(answer, risks=risks, delta=delta).risks  # the smallest first
     document_risks = CalibrationConfig(answer, risks=document_risks).risks
     rows, schema = document_rows(rows, schema, labeled=True, kind=answer)
-    check_enough(len(rows), of="to calibrate on")
-    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
-    if all(row["answer"] is None for row in graded):
-        raise FitError(f"samples: in all documents, {graded[0]['reason']}. Correct the samples or the schema")
+    graded = _graded(rows, cluster, schema, answer)
     labeled = labeled_fields(graded)
     every = sorted({field_of(*block) for row in graded for block in row[FIELDS].items()})
     fields = tuple(name for name in every if is_labeled(name, labeled))
@@ -555,6 +552,15 @@ def calibrate_fields(
         open_book=open_book_of(rows),
         labeled=of_documents.labeled,
     )
+
+
+def _graded(rows: Sequence[Row], cluster: ClusterConfig, schema: Schema, answer: AnswerKind) -> list[Row]:
+    """Return graded documents; FitError if there are too few, or if no sample is valid."""
+    check_enough(len(rows), of="to calibrate on")
+    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
+    if all(row["answer"] is None for row in graded):
+        raise FitError(f"samples: in all documents, {graded[0]['reason']}. Correct the samples or the schema")
+    return graded
 
 
 def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[list[Row], Schema]:

@@ -217,7 +217,7 @@ class CalibrationReport:
 
     @property
     def more_labels(self) -> str | None:
-        """What more labels would gain, in a sentence; None if too few are known."""
+        """The gain of more labels, in a sentence; None if too few are known."""
         halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
         if not halves:
             return None
