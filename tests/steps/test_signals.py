@@ -19,9 +19,9 @@ import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
 from semcal.calibration.learning import calibrate_rows
-from semcal.calibration.map_report import draws_curve, enough_samples
+from semcal.calibration.map_report import draws_curve
 from semcal.calibration.question_probe import QuestionProbe, learn_probe
-from semcal.calibration.report import DrawsPoint
+from semcal.calibration.report import DrawsPoint, enough_samples
 from semcal.calibration.samples import measure_samples, origin_of
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
 from semcal.data.question import Question
@@ -659,3 +659,4 @@ def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     assert enough.startswith("5 samples lose 0.004 ± 0.010 ")
     assert enough.endswith("(--m 5).")
     assert replace(report, draws_curve=()).fewer_samples is None
+    assert replace(report, draws_curve=(replace(curve[0], m=1),)).fewer_samples is None

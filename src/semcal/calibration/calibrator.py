@@ -26,12 +26,8 @@ from semcal.calibration.features import (
     scored_row,
 )
 from semcal.calibration.learning import LearningOptions, learn_from_rows
-from semcal.calibration.map_report import (
-    draws_curve,
-    enough_samples,
-    first_samples,
-    move_calibration,
-)
+from semcal.calibration.map_report import draws_curve, first_samples, move_calibration
+from semcal.calibration.report import enough_samples
 from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,

@@ -473,15 +473,6 @@ def draws_curve(
     )
 
 
-def enough_samples(curve: Sequence[DrawsPoint]) -> int:
-    """Return the smallest number of samples, above 1, that loses at most one standard error of gain.
-
-    >>> enough_samples([DrawsPoint(2, 0.3, -0.04, 0.01), DrawsPoint(5, 0.33, -0.01, 0.01)])
-    5
-    """
-    return next(point.m for point in curve if point.m > 1 and point.above >= -point.standard_error)
-
-
 def first_samples(rows: RowsAt, n: int, cluster: ClusterConfig, answer: AnswerKind) -> RowsAt:
     """Return the rows with their first n samples at each temperature, clustered, measured and matched."""
     taken = [row.take(range(n)) for part in rows.values() for row in part]

@@ -232,16 +232,23 @@ class CalibrationReport:
     @property
     def fewer_samples(self) -> str | None:
         """The smallest number of samples that loses at most one standard error of gain, in a sentence."""
-        if not self.draws_curve:
+        if not any(point.m > 1 for point in self.draws_curve[:-1]):
             return None
-        *fewer, at_hand = self.draws_curve
-        enough = next(
-            (point for point in fewer if point.m > 1 and point.above >= -point.standard_error), None
-        )
-        if enough is None:
-            return f"Fewer than {at_hand.m} samples lose more than one standard error of the gain."
+        at_hand, m = self.draws_curve[-1], enough_samples(self.draws_curve)
+        if m == at_hand.m:
+            return f"Fewer than {m} samples lose more than one standard error of the gain."
+        enough = next(point for point in self.draws_curve if point.m == m)
         lost = f"{max(0.0, -enough.above):.3f} ± {enough.standard_error:.3f}"
-        return f"{enough.m} samples lose {lost} of the gain of {at_hand.m} (--m {enough.m})."
+        return f"{m} samples lose {lost} of the gain of {at_hand.m} (--m {m})."
+
+
+def enough_samples(curve: Sequence[DrawsPoint]) -> int:
+    """Return the smallest number of samples, above 1, that loses at most one standard error of gain.
+
+    >>> enough_samples([DrawsPoint(2, 0.3, -0.04, 0.01), DrawsPoint(5, 0.33, -0.01, 0.01)])
+    5
+    """
+    return next(point.m for point in curve if point.m > 1 and point.above >= -point.standard_error)
 
 
 # ---- Problems of labeled rows, and advice ------------------------------------------------------------------

@@ -843,10 +843,11 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         }
         lines += aligned([[head, *cells] for head, cells in table.items()])
         lines += ["These shares are of the labeled questions, without a promise for others.", ""]
-    if curve := report.draws_curve:
+    if report.fewer_samples is not None:
+        curve = report.draws_curve
         table = {"samples": [str(point.m) for point in curve], "gain": [f"{one.gain:.3f}" for one in curve]}
         lines += aligned([[head, *cells] for head, cells in table.items()])
-        lines += [paragraph(report.fewer_samples or ""), ""]
+        lines += [paragraph(report.fewer_samples), ""]
     if calibration.examples:
         lines.append("Graded answers, to check the grading:")
     for example in calibration.examples:
