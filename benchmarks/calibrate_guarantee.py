@@ -25,8 +25,8 @@ are left out, as a rule without audits does; or no threshold is set below 95 % l
 count as wrong (`calibration.allow_unlabeled`). At most 200 worlds.
 
 "all labels" are tests on all labels by a score that no label chose, in worlds whose error rates are known
-exactly (`--all-labels WORLDS`, 20,000 by default). 250 labels; "found" and "coverage" are beside those of the
-test on two in five labels. The error rate at a score is: monotone; at the limit everywhere, the hardest case;
+exactly (`--all-labels WORLDS`, 20,000 by default). 250 labels, or 1,500, with which a second test starts at
+the strictest 5%; "found" and "coverage" are beside those of the test on two in five labels. The error rate at a score is: monotone; at the limit everywhere, the hardest case;
 not monotone, where the rate among answers crosses the limit several times; or 1 for the strictest score.
 "several risks" are three at once, of which none may be exceeded. "groups" are on 60 groups, of each of which
 one question is tested, and on 130, where bets are placed on all questions; the rate is at the limit, or
@@ -67,6 +67,8 @@ ADDED = [
 ANSWERED_FROM, REPLIES, RISK_ADDED, MOST_ADDED = 0.7, 600, 0.1, 200
 #: Worlds, labels, risk and levels of the score of the tests on all labels.
 EXACT_WORLDS, ALL_LABELS, EXACT_RISK, LEVELS_OF_SCORE = 20_000, 250, 0.2, 10
+#: So many labels test from a second, stricter start.
+WITH_STRICT_START = 1500
 #: Worlds in which the test on two in five labels is tried too.
 WORLDS_BEFORE = 2000
 Data = tuple[dict[str, np.ndarray], np.ndarray]
@@ -177,26 +179,27 @@ def all_labels(worlds: int | None = None) -> list[dict[str, Any]]:
     kinds = ("monotone", "at the limit", "not monotone", "strictest wrong")
     rows = [_on_all_labels(kind, levels, worlds) for levels in (LEVELS_OF_SCORE, 1000) for kind in kinds]
     rows += [_on_all_labels(kind, LEVELS_OF_SCORE, worlds, RISKS) for kind in kinds[1:3]]
+    rows += [_on_all_labels(kind, 1000, worlds, n=WITH_STRICT_START) for kind in kinds]
     for sizes, text in (((60, 61), "60 groups"), ((130, 131), "130 groups"), ((80, 151), "choice")):
         rows += [_on_groups(kind, sizes, text, worlds) for kind in ("at the limit", "monotone")]
     return rows
 
 
 def _on_all_labels(
-    kind: str, levels: int, worlds: int, risks: Sequence[float] = (EXACT_RISK,)
+    kind: str, levels: int, worlds: int, risks: Sequence[float] = (EXACT_RISK,), n: int = ALL_LABELS
 ) -> dict[str, Any]:
     rng, broken, found, coverage = np.random.default_rng(0), 0, 0, 0.0
     before = list[float]()
     for seed in range(worlds):
         world = exact_world(rng, kind, levels, risks[-1])
-        scores, correct = world.draw(rng, ALL_LABELS)
+        scores, correct = world.draw(rng, n)
         bands = set_thresholds(ThresholdLabels(scores, correct), risks, DELTA, explain=False)
         answered = [world.answered(one.threshold) for one in bands]
         broken += any(risk > limit for (_, risk), limit in zip(answered, risks, strict=True))
         found, coverage = found + (answered[-1][0] > 0), coverage + answered[-1][0]
         if seed < WORLDS_BEFORE:
             before.append(_before(world, scores, correct, risks[-1], seed))
-    name = f"all labels: {kind}, {'continuous' if levels > LEVELS_OF_SCORE else f'{levels} levels'}"
+    name = f"all {n:,} labels: {kind}, {'continuous' if levels > LEVELS_OF_SCORE else f'{levels} levels'}"
     row = _row(name + ", several risks" * (len(risks) > 1), risks[-1], worlds, found, broken)
     return row | _beside(coverage / worlds, before)
 

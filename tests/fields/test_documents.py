@@ -225,6 +225,29 @@ def test_an_invalid_reference_is_refused(reference):
         read_reference(INVOICE, reference)
 
 
+@pytest.mark.parametrize(
+    ("reference", "place"),
+    [
+        ({"vendor": "A", "lines": [], "Total": 2}, "/Total"),
+        ({"vendor": "A", "lines": [], "totl": 2}, "/totl"),
+        ({"vendor": "A", "lines": [{"name": "x"}, {"name": "y", "pric": 2}]}, "/lines/1/pric"),
+        ({"vendor": "A", "lines": [], "address": {"City": "Rome"}}, "/address/City"),
+    ],
+)
+def test_a_misspelled_key_of_a_reference_is_refused_at_every_level(reference, place):
+    with pytest.raises(InputError, match=place):
+        read_reference(INVOICE, reference)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [{"price_2023": 1, "price_2024": 2}, {"price_2024": 2}, {"prices": 1, "price_2023": 1}, {"€": 1}],
+)
+def test_further_keys_of_a_reference_are_allowed_if_the_schema_allows_them(reference):
+    schema = parse_schema({"properties": {"price_2023": {"type": "number"}, "$": {"type": "number"}}})
+    assert read_reference(schema, reference) == reference
+
+
 def test_500_leaves_and_keys_of_other_scripts_are_items():
     names = [f"{'字/~é'[i % 4]}{i}" for i in range(500)]
     wide = parse_schema({"properties": {name: {"type": "integer"} for name in names}})

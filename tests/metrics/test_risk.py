@@ -270,29 +270,63 @@ def test_a_larger_risk_takes_the_threshold_that_a_smaller_one_has_where_its_own_
 
 
 def plain_label_free(score, correct, risk, delta):
-    """Score after score from the first that enough questions reach, each by SciPy's exact binomial test."""
-    fewest = math.ceil(max(math.log(delta) / math.log1p(-risk), 0.2 * len(score)))
-    start = sorted(score, reverse=True)[fewest - 1]
-    found = None
-    for t in sorted({t for t in score if t <= start}, reverse=True):
+    """The fallback procedure, score after score, each by SciPy's exact binomial test.
+
+    A failure spends the level. A start adds its own.
+    """
+    ranked = sorted(score, reverse=True)
+    shares = {0.05: 0.2, 0.2: 0.8} if allows_an_error(0.05 * len(score), risk, 0.2 * delta) else {0.2: 1}
+    added = dict.fromkeys(ranked, 0.0)
+    for start, share in shares.items():
+        fewest = math.ceil(max(math.log(delta) / math.log1p(-risk), start * len(score)))
+        added[ranked[fewest - 1]] += share
+    level, found = 0.0, None
+    for t, share in added.items():
+        level += share * delta
         answered = [right for x, right in zip(score, correct, strict=True) if x >= t]
-        if binom.cdf(len(answered) - sum(answered), len(answered), risk) > delta:
-            break
-        found = t
+        if level and binom.cdf(len(answered) - sum(answered), len(answered), risk) <= level:
+            found = t
+        else:
+            level = 0.0
     return found
 
 
+def allows_an_error(n, risk, delta):
+    return binom.cdf(1, int(n), risk) <= delta
+
+
+@pytest.mark.parametrize("n", [200, 900])
 @pytest.mark.parametrize("seed", range(8))
-def test_without_a_choice_by_labels_all_of_them_are_tested(seed):
+def test_without_a_choice_by_labels_all_of_them_are_tested(seed, n):
     rng = np.random.default_rng(seed)
-    score = rng.choice([-2.0, 0.5, 1.0, 7.0], 200) if seed % 2 else rng.normal(size=200)
-    correct = rng.uniform(size=200) < 1 / (1 + np.exp(-1.5 - score))
+    score = rng.choice([-2.0, 0.5, 1.0, 7.0], n) if seed % 2 else rng.normal(size=n)
+    correct = rng.uniform(size=n) < 1 / (1 + np.exp(-1.5 - score))
     found = label_free_threshold(score, correct, risk_limit=0.15)
     assert found.threshold == plain_label_free(score.tolist(), correct.tolist(), 0.15, 0.05)
-    assert (found.questions, found.aside, found.test, found.groups) == (200, 0, "exact", None)
+    assert (found.questions, found.aside, found.test, found.groups) == (n, 0, "exact", None)
     if found.threshold is not None:
         assert found.answered == (score >= found.threshold).sum()
         assert found.upper_bound <= 0.15
+
+
+@pytest.mark.parametrize("steepness", [1.0, 2.0, 4.0])
+def test_with_many_labels_a_strict_start_finds_what_the_usual_start_misses(steepness):
+    """The fallback procedure by itself agrees; without its strict start some of the scores fail."""
+    found, usual = [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        score = np.round(rng.normal(size=1500), 2)
+        correct = rng.uniform(size=1500) < 1 / (1 + np.exp(-steepness * (score - 1)))
+        one = label_free_threshold(score, correct, risk_limit=0.1)
+        assert one.threshold == plain_label_free(score.tolist(), correct.tolist(), 0.1, 0.05)
+        assert one.delta == 0.05
+        found.append(one.threshold)
+        start = np.sort(score)[-300]
+        options = {"thresholds": np.unique(score), "start": start}
+        usual.append(risk_controlled_threshold(score, correct, risk_limit=0.1, **options).threshold)
+    assert all(one is not None for one, before in zip(found, usual, strict=True) if before is not None)
+    if steepness == 4:
+        assert found.count(None) < usual.count(None)
 
 
 def test_too_few_labels_and_unknown_scores_give_no_threshold():
@@ -302,15 +336,16 @@ def test_too_few_labels_and_unknown_scores_give_no_threshold():
     assert (half.threshold, half.coverage) == (3.0, 0.5)
 
 
-def test_the_limit_is_exceeded_no_more_often_than_allowed_whatever_the_risk_is_along_the_score():
+@pytest.mark.parametrize("n", [150, 600])
+def test_the_limit_is_exceeded_no_more_often_than_allowed_whatever_the_risk_is_along_the_score(n):
     """The share of errors in excess of the limit crosses 0 several times along a score without ties."""
     risk, delta, worlds, exceeded = 0.2, 0.1, 300, 0
     rng = np.random.default_rng(0)
     for number in range(worlds):
         wave = 10 + number % 30
-        u = rng.uniform(size=150)  # the share of questions with a larger score
+        u = rng.uniform(size=n)  # the share of questions with a larger score
         wrong = np.clip(risk + 0.004 * wave * np.cos(wave * u), 0, 1)
-        correct = rng.uniform(size=150) >= wrong
+        correct = rng.uniform(size=n) >= wrong
         found = label_free_threshold(-u, correct, risk_limit=risk, delta=delta).threshold
         if found is not None:
             exceeded += 0.004 * np.sin(wave * -found) > 1e-12

@@ -16,8 +16,9 @@ from semcal.errors import FitError
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import MOST
 
-#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples.
-RISKS, TIMES, RESAMPLES = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20
+#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples, of
+#: which so many must have a threshold.
+RISKS, TIMES, RESAMPLES, LIKELY = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20, 0.8
 
 
 def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
@@ -81,14 +82,8 @@ def with_outlook(
 
     def is_likely(times: float) -> bool:
         size = round(times * len(members))
-        return (
-            2
-            * sum(
-                shows(risk, [members[i] for i in rng.integers(len(members), size=size)])
-                for _ in range(RESAMPLES)
-            )
-            > RESAMPLES
-        )
+        draws = (rng.integers(len(members), size=size) for _ in range(RESAMPLES))
+        return sum(shows(risk, [members[i] for i in drawn]) for drawn in draws) >= LIKELY * RESAMPLES
 
     times = next((times for times in TIMES if is_likely(times)), None)
     order = np.argsort(-scores, kind="stable")

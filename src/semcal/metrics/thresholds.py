@@ -33,6 +33,9 @@ ASIDE = 5
 #: With all labels, testing starts at the strictest score that this share of the questions reaches; in a
 #: betting test, this share of the members of the groups that are set aside.
 FIRST, FIRST_OF_MEMBERS = 0.2, 0.3
+#: A second test with all labels starts at the strictest score that this share of the questions reaches, with
+#: this share of δ, if so many answers may include one error.
+STRICT, STRICT_DELTA = 0.05, 0.2
 #: Bets are placed on whole groups from so many times as many groups as answers without errors are needed. One
 #: group in so many is set aside for the tested scores, the number of members and the first stakes.
 BETTING, GROUPS_ASIDE = 8, 10
@@ -333,6 +336,10 @@ def label_free_threshold(
     ranks: the guarantee holds for scores without ties, and for scores with ties of which a larger one is
     never less reliable.
 
+    If 5% of the questions may include an error, a test at level δ / 5 starts at the strictest score that so
+    many reach, and the test above has level 4δ / 5. Once the strict test has passed all scores before the
+    other's start, its level is added there (fallback procedure), and both are one test at level δ.
+
     With many groups, all members are tested instead of one. With :math:`X_g` the wrong minus r times all
     answers of group g, at most K members of it, the test of :math:`E[X] \ge 0` rejects if the mean of
     :math:`\prod_g (1 - \lambda_g X_g)` over several stakes reaches 1/δ. The stakes
@@ -340,8 +347,9 @@ def label_free_threshold(
     is then about the answers to all questions of new groups, and otherwise about a random question of a new
     group.
 
-    Source: as of `risk_controlled_threshold`; Waudby-Smith and Ramdas (2024), Estimating means of bounded
-    random variables by betting, Journal of the Royal Statistical Society B 86.
+    Source: as of `risk_controlled_threshold`; Wiens (2003), A fixed sequence Bonferroni procedure for testing
+    multiple endpoints, Pharmaceutical Statistics 2; Waudby-Smith and Ramdas (2024), Estimating means of
+    bounded random variables by betting, Journal of the Royal Statistical Society B 86.
 
     Parameters
     ----------
@@ -376,12 +384,25 @@ def label_free_threshold(
     finite = finite if len(finite) else np.zeros(1)
     ranks = np.linspace(0, 1, min(len(finite), MOST_SCORES))
     scores = np.unique(np.quantile(finite, ranks, method="nearest"))
-    rank = min(math.ceil(max(promise.fewest, FIRST * n)), n)
-    start = max(float(np.sort(values)[-rank]), float(scores[0]))
-    found = risk_controlled_threshold(
-        values, outcomes, risk_limit=risk_limit, delta=delta, thresholds=scores, start=start
-    )
-    return found if labels is None else replace(found, groups=n)
+
+    def start(share: float) -> float:
+        rank = min(math.ceil(max(promise.fewest, share * n)), n)
+        return max(float(np.sort(values)[-rank]), float(scores[0]))
+
+    def test(level: float, scores: Floats, start: float) -> RiskControlledThreshold:
+        return risk_controlled_threshold(
+            values, outcomes, risk_limit=risk_limit, delta=level, thresholds=scores, start=start
+        )
+
+    first, level = start(FIRST), delta
+    strict, stricter = None, scores[scores > first]
+    if STRICT * n >= _least_answered(risk_limit, STRICT_DELTA * delta)[1] and start(STRICT) > first:
+        strict = test(STRICT_DELTA * delta, stricter, max(start(STRICT), float(stricter[0])))
+        level = delta if strict.threshold == stricter[0] else (1 - STRICT_DELTA) * delta
+    found = test(level, scores, first)
+    if found.threshold is None and strict is not None and strict.threshold is not None:
+        found = strict
+    return replace(found, delta=delta, groups=None if labels is None else n)
 
 
 def _members(labels: Groups, most: int, seed: int) -> NDArray[np.intp]:
