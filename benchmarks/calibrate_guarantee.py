@@ -26,11 +26,12 @@ count as wrong (`calibration.allow_unlabeled`). At most 200 worlds.
 
 "all labels" are tests on all labels by a score that no label chose, in worlds whose error rates are known
 exactly (`--all-labels WORLDS`, 20,000 by default). 250 labels, or 1,500, with which a second test starts at
-the strictest 5%; "found" and "coverage" are beside those of the test on two in five labels. The error rate at a score is: monotone; at the limit everywhere, the hardest case;
-not monotone, where the rate among answers crosses the limit several times; or 1 for the strictest score.
-"several risks" are three at once, of which none may be exceeded. "groups" are on 60 groups, of each of which
-one question is tested, and on 130, where bets are placed on all questions; the rate is at the limit, or
-monotone. "choice" are 80 to 150 groups, whose number chooses the test.
+the strictest 5%; "found" and "coverage" are beside those of the test on two in five labels. The error rate at
+a score is: monotone; at the limit everywhere, the hardest case; not monotone, where the rate among answers
+crosses the limit several times; or 1 for the strictest score. "several risks" are three at once, of which
+none may be exceeded. "groups" are on 60 groups, of each of which one question is tested, and on 130, where
+bets are placed on all questions; the rate is at the limit, or monotone. "choice" are 80 to 150 groups, whose
+number chooses the test.
 """
 
 from __future__ import annotations

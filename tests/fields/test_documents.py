@@ -208,6 +208,16 @@ def test_numbers_at_the_tolerance_are_equal_and_long_integers_are_exact():
     assert correct == {"/price": True, "/id": False}
 
 
+def test_a_tolerance_holds_for_the_elements_of_a_list_and_their_alternatives():
+    number = {"type": "number", "x-tolerance": 0.01}
+    schema = parse_schema({"properties": {"prices": {"type": "array", "items": number}}})
+    document = {"prices": [1.0, 2.0, 3.0]}
+    reference = {"prices": [3.01, {"any_of": [9, 2.005]}, 1.02]}
+    correct, is_complete = grade_document(schema, document, reference, Keys())
+    assert correct == {"/prices/0": False, "/prices/1": True, "/prices/2": True}
+    assert not is_complete
+
+
 @pytest.mark.parametrize(
     "reference",
     [

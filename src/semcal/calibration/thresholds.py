@@ -16,8 +16,8 @@ from semcal.errors import FitError
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import MOST
 
-#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples, of
-#: which so many must have a threshold.
+#: If no threshold is shown: the risks that are tried, and multiples of the number of labels with resamples,
+#: of which so many must have a threshold.
 RISKS, TIMES, RESAMPLES, LIKELY = tuple(cents / 100 for cents in range(1, 50)), (1.5, 2, 3, 5, 8, 12), 20, 0.8
 
 

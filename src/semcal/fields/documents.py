@@ -356,11 +356,20 @@ def _list_items(
         matched = aligned(element, value, lists, keys)
     else:
         held = [{keys.of(element, item): item for item in reversed(one)} for one in lists]
-        own = [keys.of(element, item) for item in value]
-        matched = [{place: one[key] for place, key in enumerate(own) if key in one} for one in held]
+        matched = [
+            {place: _same(element, item, one, keys) for place, item in enumerate(value)} for one in held
+        ]
     for place, item in enumerate(value):
         below = [one.get(place, ABSENT) for one in matched]
         yield from _items(element, f"{path}/{place}", item, below, keys)
+
+
+def _same(element: Node, item: JsonValue, held: Mapping[Hashable, JsonValue], keys: Keys) -> JsonValue:
+    """Return the equal element of a list; with a tolerance the first that is near; else ABSENT."""
+    if (key := keys.of(element, item)) in held or not element.tolerance or not isinstance(item, int | float):
+        return held.get(key, ABSENT)
+    numbers = (other for other in held.values() if isinstance(other, int | float))
+    return next((other for other in numbers if element.is_near(item, other)), ABSENT)
 
 
 # ---- Correctness
@@ -441,9 +450,12 @@ def _chosen(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> J
         element = node.items
         if element.kind != "leaf":
             return reference
-        own = {keys.of(element, item) for item in (value if isinstance(value, list) else ())}
+        own = {keys.of(element, item): item for item in (value if isinstance(value, list) else ())}
         alternatives = (_accepted(item) for item in reference)
-        return [next((a for a in some if keys.of(element, a) in own), some[0]) for some in alternatives]
+        return [
+            next((a for a in some if _same(element, a, own, keys) is not ABSENT), some[0])
+            for some in alternatives
+        ]
     if node.kind != "object" or not isinstance(reference, Mapping):
         return reference
     node, value = node.variant(reference), value if isinstance(value, Mapping) else {}
