@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from textwrap import fill
@@ -29,8 +30,6 @@ UNCUT = {
 }
 #: Default number of samples for each question.
 DRAWS = 10
-#: Placeholder for facts that only PyTorch knows, which takes seconds to load.
-UNKNOWN = "not looked up; see semcal env -v"
 SNIPPET = """\
 {origin}
 from semcal.export import TemperatureProcessor
@@ -205,11 +204,8 @@ def _warn_of_steps(fitted: Fitted) -> None:
         )
 
 
-def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
-    """Print versions, devices and folders for a bug report.
-
-    With -v, PyTorch is loaded, and its threads and GPUs are printed too.
-    """
+def env(json: bool = opt.JSON) -> int:
+    """Print versions, devices and folders for a bug report."""
     from semcal.demo.paths import language_model_dir, nli_model_dir
     from semcal.workers import environment
 
@@ -218,7 +214,7 @@ def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
     folders = (language_model_dir(), nli_model_dir())
     facts = {
         **environment(),
-        **(_devices() if verbose else {"threads": UNKNOWN, "cuda": UNKNOWN}),
+        **_devices(),
         "cache": str(user_cache("")),
         "unpacked GGUFs": {"in": str(unpacked), "bytes": size, "to clear": f"rm -r {unpacked}"},
         "embedded models": {folder.name: (folder / "model.safetensors").is_file() for folder in folders},
@@ -234,6 +230,9 @@ def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
 
 
 def _devices() -> dict[str, object]:
+    """Return the threads and the GPUs of PyTorch; empty if it is not installed."""
+    if find_spec("torch") is None:
+        return {}
     with loading():
         import torch
 
