@@ -298,6 +298,7 @@ WRONG_CALLS = {
         lambda: semcal.fit(MODEL, LABELLED, method=3),
         "unknown method 3. Known: TS",
     ),
+    "a misspelled option of a fit": (lambda: semcal.fit(MODEL, FIVE, los="SS"), "'los'.*loss"),
     "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"question\[0\]: got None"),
 }
 

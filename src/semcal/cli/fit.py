@@ -369,30 +369,33 @@ class FitWork:
 
     def fit(self, keep: Path) -> Json:
         """Fit one recalibrator and save it."""
-        from semcal.recalibration.fit import fit
+        from semcal.models.prompting import PromptConfig
+        from semcal.recalibration.fit import FitRecord, fit
         from semcal.workers import versions
 
         options = self.options
         with successive_progress() as begin:
+            record = FitRecord(
+                data=Path(options.file).name,
+                versions=versions(),
+                store=options.features,
+                keep=keep,
+                on_bad_question=self._leave_out,
+                on_step=lambda done, total: begin("steps", total)(done),
+            )
             fitted = fit(
                 self.model,
                 self.questions,
-                few_shot=self.asking.few_shot,
-                template=self.asking.template,
                 method=options.method,
+                prompt=PromptConfig(self.asking.few_shot, template=self.asking.template),
+                record=record,
+                progress=begin("fit", len(self.questions)),
                 solver=options.solver,
                 loss=options.loss,
                 alpha=options.alpha,
                 weight_decay=options.weight_decay,
                 learning_rate=options.learning_rate,
                 seed=options.seed,
-                store=options.features,
-                data=Path(options.file).name,
-                versions=versions(),
-                on_bad_question=self._leave_out,
-                progress=begin("fit", len(self.questions)),
-                on_step=lambda done, total: begin("steps", total)(done),
-                keep=keep,
             )
         path = fitted.save_pretrained(options.out)
         result = _result(fitted.recalibrator, fitted.report, fitted.provenance)

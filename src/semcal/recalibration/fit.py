@@ -6,17 +6,16 @@ Functions that sample answers accept a fit, the path of a saved fit, or a temper
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from semcal.data.datasets import Questions, as_questions, name_of
-from semcal.data.template import TemplateLike
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.inputs import ModelLike, as_model
+from semcal.inputs import ModelLike, PromptKeywords, as_model, check_options, configured, options_of
 from semcal.models.distribution import Base, Temperature, temperature_of
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, with_states
@@ -175,28 +174,67 @@ def check_method(method: str, solver: str | None, loss: str, alpha: float | None
     return chosen
 
 
+@dataclass(frozen=True)
+class FitConfig:
+    """The options of a fit.
+
+    Attributes
+    ----------
+    solver : {"exact", "sgd"}, optional
+        "sgd" is the paper's schedule of gradient steps. The default is "exact" for TS, otherwise "sgd".
+    loss : {"NLL", "SS", "any"}
+        Negative log-likelihood, selective smoothing with its `alpha`, or −log of the summed probability of
+        the references of a question (exact TS of a local model; a mean over questions, not tokens).
+    alpha : float, optional
+        The weight of selective smoothing, in (0, 1).
+    weight_decay : float
+        Weight decay of sgd.
+    learning_rate : float, optional
+        Learning rate of sgd; the default is the paper's, which needs many questions.
+    seed : int
+        Seed of sgd, and of resampling for the interval of T.
+    """
+
+    solver: str | None = None
+    loss: str = "NLL"
+    alpha: float | None = None
+    weight_decay: float = 0.0
+    learning_rate: float | None = None
+    seed: int = 0
+
+
+class FitKeywords(PromptKeywords, total=False):
+    """The fields of `FitConfig` and `PromptConfig`."""
+
+    solver: str | None
+    loss: str
+    alpha: float | None
+    weight_decay: float
+    learning_rate: float | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """The origin of a fit, and the folders of its unfinished work. Commands set it."""
+
+    data: str | None = None  # name of the labeled questions; by default the name of the file
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    store: Path | None = None  # hidden states of whole sequences, if memory is short or for further fits
+    keep: Path | None = None  # replies of a server, from which an interrupted fit resumes; not removed
+    on_bad_question: Callable[[QuestionError], None] | None = None  # by default the error is raised
+    on_step: StepProgress | None = None  # receives the number of finished steps of sgd, and the total
+
+
 def fit(
     model: ModelLike,
     questions: Questions,
     *,
     method: str = "TS",
-    solver: str | None = None,
-    few_shot: Questions = (),
-    system: str | None = None,
-    template: TemplateLike | None = None,
     prompt: PromptConfig | None = None,
-    loss: str = "NLL",
-    alpha: float | None = None,
-    weight_decay: float = 0.0,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    store: Path | None = None,
-    data: str | None = None,
-    versions: dict[str, str | None] | None = None,
-    on_bad_question: Callable[[QuestionError], None] | None = None,
+    record: FitRecord | None = None,
     progress: ShowProgress = True,
-    on_step: StepProgress | None = None,
-    keep: Path | None = None,
+    **options: Unpack[FitKeywords],
 ) -> Fit:
     """Fit a recalibrator to labeled questions.
 
@@ -210,42 +248,15 @@ def fit(
         uses one random reference answer per epoch.
     method : {"TS", "ATS", "Platt"}
         The method, or the name of a registered one (`semcal.recalibration.RECALIBRATORS`).
-    solver : {"exact", "sgd"}, optional
-        "sgd" is the paper's schedule of gradient steps. The default is "exact" for TS, otherwise "sgd".
-    system : str, optional
-        A system message in place of the built-in one; "" for none.
-    template : file, dict or Template, optional
-        The form of the prompt: `system`, and `user` with {question} and {context}.
-    few_shot : file, DataFrame, dicts or Questions
-        Examples before every question, for the fit and for later use.
     prompt : PromptConfig, optional
-        The prompt, as an alternative to `few_shot`, `system` and `template`.
-    loss : {"NLL", "SS", "any"}
-        Negative log-likelihood, selective smoothing with its `alpha`, or −log of the summed probability of
-        the references of a question (exact TS of a local model; a mean over questions, not tokens).
-    weight_decay : float
-        Weight decay of sgd.
-    learning_rate : float, optional
-        Learning rate of sgd; the default is the paper's, which needs many questions.
-    seed : int
-        Seed of sgd, and of resampling for the interval of T.
-    store : Path, optional
-        A folder for the hidden states of whole sequences, for data sets that are too large for memory and
-        for further fits by any method.
-    data : str, optional
-        Name of the source of the questions, for the record; the default is the name of the file.
-    versions : dict, optional
-        Package versions for the record.
-    on_bad_question : callable, optional
-        Receives the QuestionError of a question that is too long for the model, which is then omitted; by
-        default the error is raised.
+        The prompt, with the few-shot examples before every question, for the fit and for later use.
+    record : FitRecord, optional
+        For programs that resume interrupted fits.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function that receives the number of questions read.
-    on_step : callable, optional
-        Function that receives the number of finished steps of sgd and the total.
-    keep : Path, optional
-        A folder for the replies of a server, from which an interrupted fit resumes. The fit does not remove
-        the folder.
+    **options
+        The fields of `FitConfig`, such as `loss` and `solver`, and of `PromptConfig`, as an alternative to
+        `prompt`.
 
     Returns
     -------
@@ -274,11 +285,14 @@ def fit(
     >>> fit(FakeLanguageModel(table), labelled).temperature > 1
     True
     """
-    chosen = check_method(method, solver, loss, alpha)
-    kind = FITTED[method]
+    rest: dict[str, Any] = dict(options)
+    check_options(rest, options_of(FitConfig, PromptConfig), of="semcal.fit")
+    config, record = configured(FitConfig, None, rest), record or FitRecord()
+    chosen = check_method(method, config.solver, config.loss, config.alpha)
+    kind, store, loss = FITTED[method], record.store, (config.loss, config.alpha)
     model = as_model(model)
-    asking, with_answers = (prompt or PromptConfig(few_shot, system, template)).settled(
-        as_questions(questions, labelled=True), on_bad_question
+    asking, with_answers = configured(PromptConfig, prompt, rest).settled(
+        as_questions(questions, labelled=True), record.on_bad_question
     )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)
     if local:
@@ -286,22 +300,28 @@ def fit(
     else:
         from semcal.recalibration.server_fit import choose_route_by, fit_over_server
 
-        check_loss(loss, alpha)
-        choose_route_by(cast("ServerModel", model), loss)
+        check_loss(*loss)
+        choose_route_by(cast("ServerModel", model), config.loss)
         reader = cast("LanguageModel", model)  # used only to encode prompts and answers
-    labelled = FitData.of(reader, with_answers, asking=asking, on_bad_question=on_bad_question)
+    labelled = FitData.of(reader, with_answers, asking=asking, on_bad_question=record.on_bad_question)
     warn_if_few(len(labelled.questions))
-    data, versions = data or name_of(questions), versions or {}
-    provenance = partial(provenance_of, model, asking=asking, data=data, seed=seed, versions=versions)
+    provenance = partial(
+        provenance_of,
+        model,
+        asking=asking,
+        data=record.data or name_of(questions),
+        seed=config.seed,
+        versions=record.versions,
+    )
     with shown_progress(progress, "fit", len(labelled.questions)) as update:
         if not local:
             over_server = fit_over_server(
                 cast("ServerModel", model),
                 labelled,
-                (loss, alpha),
-                seed=seed,
-                keep=keep,
-                on_bad_question=on_bad_question,
+                loss,
+                seed=config.seed,
+                keep=record.keep,
+                on_bad_question=record.on_bad_question,
                 progress=update,
             )
             answered = [labelled.questions[i] for i in over_server.questions]
@@ -309,9 +329,11 @@ def fit(
             return Fit(ts_of(over_server.fit), origin, asking, over_server.report)
         whole = kind.reads_sequences or store is not None
         features = fit_features(reader, labelled, asking=asking, whole=whole, store=store, progress=update)
-    schedule = paper_schedule(method, weight_decay=weight_decay, learning_rate=learning_rate, seed=seed)
+    schedule = paper_schedule(
+        method, weight_decay=config.weight_decay, learning_rate=config.learning_rate, seed=config.seed
+    )
     task = FitTask(
-        reader, features, [(loss, alpha)], chosen, schedule, groups=labelled.groups(), progress=on_step
+        reader, features, [loss], chosen, schedule, groups=labelled.groups(), progress=record.on_step
     )
     result = _fit_stored(reader, method, task)
     report = {**result.report, "n_tokens": len(features.targets)}
