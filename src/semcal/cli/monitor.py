@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -32,29 +33,34 @@ if TYPE_CHECKING:
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
 
-def command(
+@dataclass(frozen=True)
+class MonitorOptions:
+    """The options of `semcal monitor`."""
+
     files: list[str] = Argument(
         metavar="FILE...",
         help="Logs of semcal serve --log, also of several replicas, or a file of rows (JSON Lines; - for "
         "standard input).",
-    ),
-    risk: float | None = opt.PROMISED_RISK,
-    calibration: str | None = opt.CALIBRATION,
-    alpha: float = opt.ALPHA,
+    )
+    risk: float | None = opt.PROMISED_RISK
+    calibration: str | None = opt.CALIBRATION
+    alpha: float = opt.ALPHA
     audited: bool = Option(
         False, "--audited", help="Only use labels of replies that semcal serve --audit has marked."
-    ),
+    )
     plot: Path | None = Option(
         None,
         "--plot",
         metavar="FILE",
         callback=opt.out_path,
         help="File for a plot of the e-values label by label (.pdf, .png, .svg).",
-    ),
-    columns: list[str] | None = opt.COLUMNS,
-    overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
-) -> int:
+    )
+    columns: list[str] | None = opt.COLUMNS
+    overwrite: bool = opt.OVERWRITE
+    json: bool = opt.JSON
+
+
+def command(options: MonitorOptions) -> int:
     """Watch whether the promise of a calibration holds, with labels in order of arrival.
 
     Reads the log of semcal serve, the logs of its replicas in order of time, or rows {id, confidence,
@@ -64,53 +70,65 @@ def command(
     probability p is right. With --calibration, the watch on questions compares probabilities with those of
     its questions; it warns without an alarm. The exit code is 1 if there is an alarm.
     """
-    from semcal.calibration.calibration import Calibration
     from semcal.calibration.watch import PromiseWatch
 
-    if plot is not None:
+    if options.plot is not None:
         from semcal.plotting import check_figure_path
 
-        check_figure_path(plot)
-        if not overwrite:
-            refuse_existing("--plot", plot)
-    learned = None if calibration is None else opt.open_any_calibration(calibration)
-    watch = PromiseWatch.of(learned, risk=risk, alpha=alpha)
-    for test in watch.tests.values() if plot is not None else ():
+        check_figure_path(options.plot)
+        if not options.overwrite:
+            refuse_existing("--plot", options.plot)
+    learned = None if options.calibration is None else opt.open_any_calibration(options.calibration)
+    watch = PromiseWatch.of(learned, risk=options.risk, alpha=options.alpha)
+    for test in watch.tests.values() if options.plot is not None else ():
         test.kept = math.inf
     with BadRows() as bad:
-        if all(file != "-" and is_database(Path(file)) for file in files):
-            if columns:
-                raise UsageError("--columns requires a file of rows; omit it for a log")
-            _read_logs(list(map(Path, files)), watch, learned, audited=audited)
-        elif len(files) > 1:
-            other = next(file for file in files if file == "-" or not is_database(Path(file)))
-            raise UsageError(
-                f"{other}: several files must all be logs of semcal serve. Pass a single file of rows."
-            )
-        else:
-            scored = learned if isinstance(learned, Calibration) and learned.score is not None else None
-            rows = good_rows(_open(files[0], columns, scored), bad)
-            measured = rows if scored is None else _measured(rows, scored)
-            limit = None if learned is None else learned.limit
-            if again := take_rows(measured, watch, limit, audited=audited):
-                info(f"monitor: {again} labels are of questions and answers that were labeled before")
+        _read(options, watch, learned, bad)
     alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
         info(
             "monitor: the risk is not watched, as none is promised; pass --risk, or a calibration with a risk"
         )
-    if plot is not None:
+    if options.plot is not None:
         from semcal.plotting import watch_figure, write_figure
 
         courses = {str(name): test.course for name, test in watch.tests.items()}
         alarms = {str(name): test.alarm_at for name, test in watch.tests.items()}
-        write_figure(watch_figure(courses, alarms, alpha), plot)
-    if json or not sys.stdout.isatty():
+        write_figure(watch_figure(courses, alarms, alpha), options.plot)
+    if options.json or not sys.stdout.isatty():
         for line in watch.lines:
             show(dumps(line))
     else:
         show(_page(watch, alpha))
     return 1 if watch.alarm else bad.exit_code()
+
+
+def _read(
+    options: MonitorOptions,
+    watch: PromiseWatch,
+    learned: Calibration | FieldCalibration | None,
+    bad: BadRows,
+) -> None:
+    """Add the replies and labels of logs, or of a file of rows, to the watch."""
+    from semcal.calibration.calibration import Calibration
+
+    files, audited = options.files, options.audited
+    of_rows = [file for file in files if file == "-" or not is_database(Path(file))]
+    if not of_rows:
+        if options.columns:
+            raise UsageError("--columns requires a file of rows; omit it for a log")
+        _read_logs(list(map(Path, files)), watch, learned, audited=audited)
+    elif len(files) > 1:
+        raise UsageError(
+            f"{of_rows[0]}: several files must all be logs of semcal serve. Pass a single file of rows."
+        )
+    else:
+        scored = learned if isinstance(learned, Calibration) and learned.score is not None else None
+        rows = good_rows(_open(files[0], options.columns, scored), bad)
+        measured = rows if scored is None else _measured(rows, scored)
+        limit = None if learned is None else learned.limit
+        if again := take_rows(measured, watch, limit, audited=audited):
+            info(f"monitor: {again} labels are of questions and answers that were labeled before")
 
 
 def _read_logs(
