@@ -7,7 +7,9 @@ process, on the same processors. Each of 1, 10 and 100 connections sends its nex
 the last. The questions are the 1,000 test questions of atlas-trivia and atlas-rare, repeated. Lost: no reply
 with status 200. Doubled: a repeated id. Mixed up: the answer differs from that of most replies to the
 question. `ask` is `SemanticUQ.ask_many` on the same questions, without loading, before and after each row,
-because the speed of processors varies.
+because the speed of processors varies. The last columns are milliseconds of CPU time for each request, of
+`ask`, the service and the client: where all processors are busy, the share of `ask` cannot be larger than its
+time divided by that of service and client.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ TEST: int | None = None
 QUICK = {"CONNECTIONS": (1, 10), "SHORT": 10, "TEST": 10}
 HEAD = (
     *("connections", "requests", "a second", "of `ask`", "p50 s", "p95 s", "p99 s"),
-    *("lost", "doubled", "mixed up"),
+    *("lost", "doubled", "mixed up", "CPU ms: `ask`", "service", "client"),
 )
 #: Targets: MB of growth, and the share of the throughput of `ask`.
 GROWTH, SHARE = 50, 0.6
@@ -138,16 +140,16 @@ def main(arguments: Sequence[str] = ()) -> None:
     uq = semcal.SemanticUQ("atlas", calibration="atlas")
     uq.ask_many(questions[:50], progress=False)
 
-    def rate_of_ask() -> float:
-        start = time.perf_counter()
+    def rate_of_ask() -> tuple[float, float]:
+        """Return questions a second, and milliseconds of CPU time for each."""
+        start, cpu = time.perf_counter(), time.process_time()
         uq.ask_many(questions, progress=False)
-        return len(questions) / (time.perf_counter() - start)
+        n = len(questions)
+        return n / (time.perf_counter() - start), 1e3 * (time.process_time() - cpu) / n
 
-    rates = [rate_of_ask()]
-    print(
-        "| connections | requests | a second | of `ask` | p50 s | p95 s | p99 s | lost | doubled | mixed up |"
-    )
-    print("| ---: " * 10 + "|")
+    asked = [rate_of_ask()]
+    print(f"| {' | '.join(HEAD)} |")
+    print("| ---: " * len(HEAD) + "|")
     with (
         tempfile.TemporaryDirectory() as folder,
         served(Path(folder), "--log", str(Path(folder) / "log.sqlite")) as (host, process),
@@ -155,18 +157,22 @@ def main(arguments: Sequence[str] = ()) -> None:
         logged, load = 0, Load()
         for connections in CONNECTIONS:
             n = options.requests if connections == max(CONNECTIONS) else SHORT
+            before = time.process_time(), sum(process.cpu_times()[:2])
             load = asyncio.run(run(host, questions, n, connections, process))
+            client, service = time.process_time() - before[0], sum(process.cpu_times()[:2]) - before[1]
             logged += len(load.seconds) - load.lost
             p = [f"{value:.2f}" for value in np.percentile(load.seconds, [50, 95, 99])]
             rate, doubled = n / load.wall, load.ids.total() - len(load.ids)
-            rates.append(rate_of_ask())
-            share = rate / np.mean(rates[-2:])
+            asked.append(rate_of_ask())
+            of_ask, cpu = np.mean(asked[-2:], axis=0)
+            share = rate / of_ask
             cells = [connections, n, f"{rate:.0f}", f"{share:.2f}", *p]
             cells += [load.lost, doubled, load.mixed_up]
+            cells += [f"{value:.1f}" for value in (cpu, 1e3 * service / n, 1e3 * client / n)]
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
         with sqlite3.connect(Path(folder) / "log.sqlite") as database:
             (rows,) = database.execute("SELECT count(*) FROM replies").fetchone()
-        each = ", ".join(f"{rate:.0f}" for rate in rates)
+        each = ", ".join(f"{rate:.0f}" for rate, _ in asked)
         print(f"\n`ask_many` on {len(questions)} questions: {each} a second, before and after the rows.")
         print(f"The log holds {rows} replies, and clients got {logged}.")
         settled = {count: size for count, size in load.memory.items() if count >= SETTLED}
