@@ -547,10 +547,12 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
         )
     if shares := report.get("right_draws"):
         before, after = (round(share, 3) for share in shares)
-        hint = "" if fitted.loss == "any" else ", or try --loss any"
-        say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 if that matters{hint}")
-        shares_at = f"{before:.1%} of samples match a reference at T = 1, {after:.1%} at the fitted T"
-        say(f"{'fit' if say is info else 'warning'}: out of fold {shares_at} (expected){remedy}")
+        shares_at = f"{before:.1%} of samples at T = 1, and {after:.1%} at the fitted T (expected, out of fold)"
+        if after >= before:
+            info(f"fit: samples that match a reference: {shares_at}")
+        else:
+            hint = "" if fitted.loss == "any" else ", or try --loss any"
+            warn(f"warning: fewer samples match a reference: {shares_at}. To avoid this, sample at T = 1{hint}")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

@@ -92,11 +92,13 @@ def _for_people(json: bool) -> bool:
 def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     length, most = profile.max_length, profile.max_n
     yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
-    differ = ", which differ" if profile.choices_differ else ", which are all the same"
-    yield "answers to a request (n)", f"up to {most}{differ}" if most > 1 else "one; n is ignored or refused"
-    yield "seed", "gives the same answer again" if profile.seed else "does not give the same answer again"
+    several = "different samples" if profile.choices_differ else "samples, but all of them are equal"
+    used = "; semcal requests one at a time" if profile.together == 1 else ""
+    known = f"up to {most} {several}{used}" if most > 1 else "1: n is ignored or rejected"
+    yield "samples per request (n)", known
+    yield "seed", "the same seed repeats a sample" if profile.seed else "the same seed gives another sample"
     at = {
-        "raw": "raw: at T = 1 for every T",
+        "raw": "raw (at T = 1)",
         "scaled": "at T",
         "masked": "at T, after truncation",
     }
@@ -108,10 +110,10 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
     yield "alternatives of a token", listed if profile.top_log_probs else "none"
     chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
-    yield "tokens named in a request", f"scored, by {' or '.join(chosen)}" if chosen else "not scored"
+    yield "tokens named in a request", f"scored with {' or '.join(chosen)}" if chosen else "not scored"
     yield (
         "tokens of the prompt",
-        f"scored, by {profile.scores_prompt}" if profile.scores_prompt else "not scored",
+        f"scored with {profile.scores_prompt}" if profile.scores_prompt else "not scored",
     )
     yield "token ids as a prompt", "accepted" if profile.token_ids_in else "not accepted"
     yield "token ids of samples", "returned" if profile.token_ids_out else "not returned"
@@ -122,7 +124,7 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield "every request states", stated or "nothing: the server rejects options that switch truncation off"
+    yield "fields of every request", stated or "nothing: the server rejects options that switch truncation off"
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
@@ -134,25 +136,25 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         yield "sampling", f"rejected, because the distribution is truncated; {remedy}, or {accepted}"
     else:
         requests = ceil(DRAWS / profile.together)
-        yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
+        yield "sampling", f"{DRAWS} samples of a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
     cut = (
-        "; for truncated answers with --config server.tokenizer=DIR"
+        "; answers that are a part of a reply need --config server.tokenizer=DIR"
         if at_one and profile.token_ids_in
         else ""
     )
     if at_others:
         yield "measures", f"all at every T{cut}"
     elif at_one:
-        at_one_alone = f"all at T = 1{cut}{';' if cut else ','} E-SC at others"
-        yield "measures", f"{at_one_alone}: {why_unknown(profile, 2.0)}"
+        yield "measures", f"all at T = 1{cut}; only E-SC at other T: {why_unknown(profile, 2.0)}"
     else:
-        yield "measures", f"E-SC: {why_unknown(profile, 1.0)}"
-    samples = "semcal fit --method TS-grid, semcal calibrate"
+        yield "measures", f"only E-SC: {why_unknown(profile, 1.0)}"
+    samples = "semcal calibrate; semcal fit --method TS-grid"
     try:
-        yield "fits", f"semcal fit --config server.tokenizer=DIR by {choose_route(profile)}, {samples}"
+        exact = f"semcal fit --config server.tokenizer=DIR (exact T, by {choose_route(profile)})"
+        yield "fits", f"{samples}; {exact}"
     except ServerError as error:
-        yield "fits", f"{samples}: {error}"
+        yield "fits", f"{samples}. No exact T: {error}"
 
 
 def export(
