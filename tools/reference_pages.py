@@ -115,8 +115,8 @@ the decision to give the answer or to abstain. The probability comes from a cali
 LABELED.jsonl --model MODEL --risk 0.1 --out DIR` learns the calibration from a few hundred questions with
 reference answers. A calibration holds only for its model and prompt.
 
-- `MODEL` is a directory, a GGUF file, a hub id, `openai:URL#NAME`, or `atlas`, the small model in the package,
-  which needs no download.
+- `MODEL` is a directory, a GGUF file, a hub id, `openai:URL#NAME`, or `atlas`, the small model in the
+  package, which needs no download.
 - Rows are JSON Lines: `{"id", "question", "answers"}` to calibrate, `{"question"}` or `{"messages"}` to ask,
   `{"question", "samples"}` for answers that another program sampled. Results go to stdout, one JSON object
   per line, and messages to stderr; `--json` prints JSON on a terminal.

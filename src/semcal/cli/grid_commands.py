@@ -77,7 +77,7 @@ class RunOptions:
     grid: Path = Argument(
         metavar="GRID", help="File of the settings of the grid (YAML), such as configs/atlas.yaml."
     )
-    out: Path | None = opt.folder_option("Run folder: runs/ with the name of GRID by default.")
+    out: Path | None = opt.folder_option("Run folder (default: runs/ with the name of GRID).")
     overwrite: bool = opt.OVERWRITE
     overrides: list[str] | None = Option(
         None, "--set", metavar="A.B=C", help="Setting that overrides the file; may be repeated."
@@ -86,13 +86,13 @@ class RunOptions:
         None,
         min=1,
         callback=opt.countable,
-        help="Largest number of questions of each part of a data set: all by default.",
+        help="Largest number of questions of each part of a data set (default: all).",
     )
     start: str | None = Option(
         None,
         "--from",
         metavar="STAGE",
-        help="First stage to run again, with all later stages: none by default.",
+        help="First stage to run again, with all later stages (default: none).",
     )
     ray: str | None = Option(
         None,
@@ -315,7 +315,7 @@ def status(
 
 def report(
     run: Path = Argument(metavar="RUN", help="Run folder of semcal run or semcal demo."),
-    out: Path | None = opt.folder_option("Folder for the report of semcal run: RUN by default."),
+    out: Path | None = opt.folder_option("Folder for the report of semcal run (default: RUN)."),
     overwrite: bool = opt.OVERWRITE,
     figures: bool = Option(
         False,

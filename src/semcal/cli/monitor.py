@@ -57,12 +57,13 @@ def command(
 ) -> int:
     """Watch whether the promise of a calibration holds, with labels in order of arrival.
 
-    Reads the log of semcal serve, the logs of its replicas in order of time, or rows {id, confidence,
-    abstained, correct}, or rows with the score of --calibration; a reply without correct has no label yet.
-    Prints one line for each watch. The watch on risk compares wrong answers among answered questions with
-    --risk or the promise of --calibration. The watch on calibration tests whether the share p of answers with
-    probability p is right. With --calibration, the watch on questions compares probabilities with those of
-    its questions; it warns without an alarm. The exit code is 1 if there is an alarm.
+    Reads the log of semcal serve (or the logs of its replicas, which are merged by time), rows {id,
+    confidence, abstained, correct}, or rows with the score of --calibration. A row without correct has no
+    label yet. Prints one line for each watch. The watch on risk compares the wrong answers among answered
+    questions with --risk or the promise of --calibration. The watch on calibration tests whether a share p of
+    the answers with probability p is right. With --calibration, the watch on questions compares the
+    probabilities with those of the labeled questions; it warns without an alarm. The exit code is 1 if there
+    is an alarm.
     """
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.watch import PromiseWatch

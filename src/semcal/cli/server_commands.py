@@ -46,24 +46,24 @@ def probe(
     url: str = Argument(
         "openai:",
         metavar="URL",
-        help="Address of the server, such as http://127.0.0.1:8000/v1, and #NAME for a model: the variable "
-        "OPENAI_BASE_URL by default.",
+        help="Address of the server, such as http://127.0.0.1:8000/v1, with #NAME for one of its models. "
+        "openai: stands for the address in the variable OPENAI_BASE_URL.",
     ),
     fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
     api_key_file: Path | None = Option(
         None,
         "--api-key-file",
         metavar="FILE",
-        help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default.",
+        help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY).",
     ),
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:
     """Find out the capabilities of a model server with a few dozen small requests.
 
-    Prints the capabilities and their consequences: available measures and fits, and remedies for missing
-    capabilities. The profile is stored, and made again when the server's version changes; after a change of
-    its options, pass --fresh. The API key is read from SEMCAL_API_KEY or --api-key-file.
+    Prints the capabilities and their consequences: the measures and fits that are available, and remedies
+    for missing capabilities. The result is stored until the version of the server changes. After a change of
+    the server's options, pass --fresh. The API key is read from SEMCAL_API_KEY or --api-key-file.
     """
     from semcal.servers.client import ServerClient
     from semcal.servers.probing import stored_profile
@@ -124,7 +124,10 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield "fields of every request", stated or "nothing: the server rejects options that switch truncation off"
+    yield (
+        "fields of every request",
+        stated or "nothing: the server rejects options that switch truncation off",
+    )
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
@@ -164,14 +167,14 @@ def export(
     format: str = Option(
         "temperature",
         "--format",
-        help="Format: temperature (JSON; by default) or logits-processor (Python).",
+        help="Format: temperature (JSON) or logits-processor (Python).",
     ),
     json: bool = opt.JSON,
 ) -> int:
     """Print a fitted temperature for another program that runs the model.
 
-    The default output is JSON: T, and the model, prompt and data of the fit. The alternative is a script for
-    transformers. The page "Export" of the documentation lists the settings of each server.
+    The default output is JSON with T and the model, prompt and data of the fit. With --format
+    logits-processor, it is a script for transformers. docs/export.md lists the settings of each server.
     """
     from semcal.recalibration.files import from_pretrained
     from semcal.recalibration.recalibrators import single_temperature, solver_of
