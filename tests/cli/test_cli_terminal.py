@@ -184,7 +184,7 @@ def test_env_tells_versions_without_loading_pytorch() -> None:
     first, loaded = child(printing).splitlines()
     found = json.loads(first)
     assert found["versions"]["torch"].startswith("2.")
-    assert found["cuda"] == "not looked up; see semcal env -v"
+    assert found["cuda"] == "shown by semcal env -v"
     assert loaded == "False False"
 
 

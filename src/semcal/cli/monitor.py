@@ -245,9 +245,9 @@ def _page(watch: PromiseWatch, alpha: float) -> str:
         evidence = f"e-value {test.e_value:.3g} after {test.n:,} {unit}"
         lines.append(paragraph(f"{name:<13}{figures[name](watch)}; {evidence}", indent=" " * 13))
     never = (
-        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, its e-value ever gets there with "
-        f"a probability of at most {100 * alpha:.3g}%, provided that the time of a label does not depend on "
-        "its value."
+        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, the probability of an alarm is at "
+        f"most {100 * alpha:.3g}%, however long the watch runs. This requires that the time of a label does "
+        "not depend on its value."
     )
     return "\n".join([*lines, "", paragraph(never)])
 
@@ -324,16 +324,22 @@ def labels(
         if strike or restore:
             count = log.strike(choice, restore=restore)
             info(f"labels: {count} {'restored' if restore else 'struck'}")
-        for label in (found := list(log.labels(choice))):
-            show(dumps(vars(label)) if json or not sys.stdout.isatty() else _line(label))
+        found = list(log.labels(choice))
+        for line in map(dumps, map(vars, found)) if json or not sys.stdout.isatty() else _lines(found):
+            show(line)
         if not found:
             info("labels: no labels found")
     return 0
 
 
-def _line(label: LoggedLabel) -> str:
-    at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    state = "struck" if label.struck else "counts" if label.counts else "does not count"
-    conflict = ", conflicts" if label.conflicts else ""
-    said = "right" if label.correct else "wrong"
-    return f"{at}  {label.key or '-':12}  {said}  {label.id}  {state}{conflict}"
+def _lines(labels: Sequence[LoggedLabel]) -> list[str]:
+    """Return a table of labels; an empty list without labels."""
+    lines = []
+    for label in labels:
+        at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        state = "struck" if label.struck else "counts" if label.counts else "does not count"
+        conflict = ", conflicts" if label.conflicts else ""
+        said = "right" if label.correct else "wrong"
+        lines.append(f"{at}  {label.key or 'none':12}  {said}  {label.id}  {state}{conflict}")
+    width = max((len(label.id) for label in labels), default=0)
+    return [f"{'time (UTC)':19}  {'key':12}  label  {'reply':{width}}  state", *lines] if lines else []

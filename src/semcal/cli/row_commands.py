@@ -271,7 +271,9 @@ def import_rows(options: ImportOptions) -> int:
     warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
-        info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
+        info(
+            f"import: {without} {rows} no log-likelihoods, so E-SC is the only measure: {chosen.no_likelihoods}"
+        )
     if several == repeated >= FEWEST:
         info(
             f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
@@ -470,7 +472,9 @@ class _MeasureNotes:
             info(f"measure: {shift}")
         if ids := self.without_likelihoods:
             rows_have = "row has" if len(ids) == 1 else "rows have"
-            info(f"measure: {len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)}) and got E-SC alone")
+            info(
+                f"measure: {len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)}); only E-SC is computed"
+            )
         if ids := self.at_several_temperatures:
             t = None if calibration is None else calibration.temperature
             at = "T = 1 (or else the first)" if t is None else f"T = {t:g}"
@@ -667,7 +671,9 @@ def metrics(
     )
     results = [({} if name is None else {"measure": name}) | values for name, values in assessed.items()]
     if options.risk is not None:
-        info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
+        info(
+            "metrics: the threshold is valid only if nothing (T, map, measure) was fitted on these questions"
+        )
         if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: questions that share a passage or group are not independent; one of them counts")
     _show_or_write(

@@ -30,7 +30,7 @@ UNCUT = {
 #: Default number of samples for each question.
 DRAWS = 10
 #: Placeholder for facts that only PyTorch knows, which takes seconds to load.
-UNKNOWN = "not looked up; see semcal env -v"
+UNKNOWN = "shown by semcal env -v"
 SNIPPET = """\
 {origin}
 from semcal.export import TemperatureProcessor
