@@ -271,9 +271,8 @@ def import_rows(options: ImportOptions) -> int:
     warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
-        info(
-            f"import: {without} {rows} no log-likelihoods, so E-SC is the only measure: {chosen.no_likelihoods}"
-        )
+        why = chosen.no_likelihoods
+        info(f"import: {without} {rows} no log-likelihoods, so E-SC is the only measure: {why}")
     if several == repeated >= FEWEST:
         info(
             f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
@@ -472,9 +471,8 @@ class _MeasureNotes:
             info(f"measure: {shift}")
         if ids := self.without_likelihoods:
             rows_have = "row has" if len(ids) == 1 else "rows have"
-            info(
-                f"measure: {len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)}); only E-SC is computed"
-            )
+            without = f"{len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)})"
+            info(f"measure: {without}; only E-SC is computed")
         if ids := self.at_several_temperatures:
             t = None if calibration is None else calibration.temperature
             at = "T = 1 (or else the first)" if t is None else f"T = {t:g}"
