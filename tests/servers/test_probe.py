@@ -334,13 +334,7 @@ def test_the_command_prints_the_profile_and_what_follows_and_asks_again_only_wha
     ("quirks", "expected"),
     [
         (LLAMA, {"alternatives of a token": "all 302", "truncation of samples": "not found"}),
-        (
-            OPENAI,
-            {
-                "temperature": "at most 2",
-                "fits": "semcal calibrate; semcal fit --method TS-grid. No exact T: ",
-            },
-        ),
+        (OPENAI, {"temperature": "at most 2", "fits": "semcal calibrate; semcal fit --method TS-grid. No "}),
         (
             {"truncates": "always", "log_probs": "masked"},
             {"truncation of samples": "found: ", "sampling": "rejected, ", "measures": "only E-SC: "},

@@ -495,9 +495,7 @@ def _names(figures: Json, *, every: bool) -> Iterator[tuple[tuple[str, str | Non
         if key not in MAIN and key not in BESIDE:
             name = _name(key)
             inner = value if isinstance(value, dict) else (None,)
-            yield from (
-                ((key, one), name if one is None else f"{name} {one.replace('_', ' ')}") for one in inner
-            )
+            yield from (((key, one), f"{name} {one or ''}".rstrip().replace("_", " ")) for one in inner)
 
 
 def _name(key: str) -> str:

@@ -63,16 +63,12 @@ class FitOptions:
     out: Path = opt.folder_option("Directory of the recalibrator to write.", ...)
     overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"Method: {', '.join(FITTED)}, or TS-grid (tries temperatures on FILE).")
-    loss: str = Option(
-        "NLL", help="Loss: NLL, SS (selective smoothing), or any (TS only: NLL of any reference)."
-    )
+    loss: str = Option("NLL", help="Loss: NLL, SS (selective smoothing), or any (any reference; TS only).")
     alpha: float | None = Option(None, help="Weight α of the loss SS: 0.1, 0.25, 0.5 or 0.75.")
     solver: str | None = Option(
         None, help="Solver: exact (only for TS, and its default), or sgd (the paper's gradient steps)."
     )
-    weight_decay: float = setting(
-        0.0, min=0, help="Weight decay of sgd (default: 0; the paper tries 0 and 0.01)."
-    )
+    weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd (default: 0; paper: 0 or 0.01).")
     learning_rate: float | None = setting(
         min=0, help="Learning rate of sgd (default, as in the paper: 1e-4 for TS, 1e-5 for ATS and Platt)."
     )
@@ -551,16 +547,12 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
         )
     if shares := report.get("right_draws"):
         before, after = (round(share, 3) for share in shares)
-        shares_at = (
-            f"{before:.1%} of samples at T = 1, and {after:.1%} at the fitted T (expected, out of fold)"
-        )
+        shares_at = f"{before:.1%} of samples at T = 1, {after:.1%} at the fitted T (expected, out of fold)"
         if after >= before:
             info(f"fit: samples that match a reference: {shares_at}")
         else:
             hint = "" if fitted.loss == "any" else ", or try --loss any"
-            warn(
-                f"warning: fewer samples match a reference: {shares_at}. To avoid this, sample at T = 1{hint}"
-            )
+            warn(f"warning: fewer samples match a reference: {shares_at}. Sample at T = 1{hint}")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

@@ -56,9 +56,7 @@ class ServeOptions:
     fallback_calibration: str | None = Option(
         None, "--fallback-calibration", metavar="DIR", help="Calibration of the stronger model."
     )
-    host: str | None = Option(
-        None, help="Address of the server (default: 127.0.0.1); other addresses require a key."
-    )
+    host: str | None = Option(None, help="Address of the server (default: 127.0.0.1; others need a key).")
     port: int | None = Option(None, help="Port of the server, or 0 for a free port (default: 8000).")
     keys: Path | None = Option(
         None,

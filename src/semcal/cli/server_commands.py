@@ -113,7 +113,7 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     yield "tokens named in a request", f"scored with {' or '.join(chosen)}" if chosen else "not scored"
     yield (
         "tokens of the prompt",
-        f"scored with {profile.scores_prompt}" if profile.scores_prompt else "not scored",
+        f"scored with {scored}" if (scored := profile.scores_prompt) else "not scored",
     )
     yield "token ids as a prompt", "accepted" if profile.token_ids_in else "not accepted"
     yield "token ids of samples", "returned" if profile.token_ids_out else "not returned"
@@ -124,10 +124,7 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield (
-        "fields of every request",
-        stated or "nothing: the server rejects options that switch truncation off",
-    )
+    yield "fields of every request", stated or "none: the server rejects fields against truncation"
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
