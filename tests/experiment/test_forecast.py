@@ -99,7 +99,7 @@ def test_a_server_of_this_machine_charges_nothing_and_is_timed(tmp_path: Path, h
     state = GridState(tmp_path, mills.model_of, lambda _: pytest.fail("no equivalence is needed"))
     plan = forecast(settings, lambda: state)
     assert plan.seconds is not None
-    assert plan.timing.startswith("s answered the first test question of mill 4 times in ")
+    assert plan.timing.startswith("4 answers of s to the first test question of mill took ")
     refused = GridState(tmp_path, refuse, lambda _: pytest.fail("no equivalence is needed"))
     assert forecast(settings, lambda: refused).timing.endswith(": no server s")
 

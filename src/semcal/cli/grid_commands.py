@@ -113,9 +113,9 @@ class RunOptions:
 def run(options: RunOptions) -> int:
     """Run models × data sets × methods × runs of a YAML file, and write tables, figures and a report.
 
-    Every method is fitted on calibration questions, chosen for each measure on validation questions, and
-    evaluated once on the test questions. Interrupted runs resume with the same command and give identical
-    results. Bad rows of the data are reported and left out; then the exit code is 1.
+    Each method is fitted to calibration questions. Validation questions choose a candidate of the method for
+    each measure, and this candidate answers the test questions. An interrupted run resumes with the same
+    command and gives identical results. Bad rows of the data are left out, and the exit code is then 1.
     """
     require_experiment()
     from semcal.experiment.finished import forget, forget_from
@@ -154,8 +154,8 @@ def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridSta
         show(dumps(plan.tree()))
         return 0
     show(
-        f"{folder}: {len(settings.models)} models × {len(settings.datasets)} data sets × "
-        f"{len(settings.methods)} methods × {settings.runs.count} runs, preset {settings.preset}"
+        f"{folder}: models {len(settings.models)}, data sets {len(settings.datasets)}, "
+        f"methods {len(settings.methods)}, runs {settings.runs.count}, preset {settings.preset}"
     )
     for line in plan.lines():
         show(line)
