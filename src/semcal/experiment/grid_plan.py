@@ -383,7 +383,7 @@ class Forecast:
                 f"{cell.model} on {cell.dataset}: {cell.answers:,} answers; tokens: at most "
                 f"{cell.answer_tokens:,} for answers{read}; NLI calls: at most {cell.nli_calls:,}"
             )
-        yield f"These numbers assume that {CHOSEN} candidates of each method are chosen by a measure or a loss."
+        yield f"The numbers assume that {CHOSEN} candidates of each method are chosen by a measure or loss."
         yield f"time: {self.timing}"
 
 
