@@ -284,9 +284,9 @@ def status(
     json: bool = opt.JSON,
     verbose: bool = opt.VERBOSE,
 ) -> int:
-    """Show the number of finished blocks of each stage, and name damaged ones; exit code 0 if all are done.
+    """Show the number of finished blocks of each stage, and name damaged blocks.
 
-    With -v, also for each model and data set.
+    The exit code is 0 if all blocks are done, else 1. With -v, each model and data set is listed.
     """
     require_experiment()
     from semcal.experiment.finished import state_of
