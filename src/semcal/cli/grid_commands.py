@@ -111,7 +111,7 @@ class RunOptions:
 
 
 def run(options: RunOptions) -> int:
-    """Run models × data sets × methods × runs of a YAML file, and write tables, figures and a report.
+    """Compare methods on the models and data sets of a YAML file, and write tables, figures and a report.
 
     Each method is fitted to calibration questions. Validation questions choose a candidate of the method for
     each measure, and this candidate answers the test questions. An interrupted run resumes with the same

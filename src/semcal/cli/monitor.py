@@ -306,7 +306,7 @@ def labels(
     restore: bool = Option(False, "--restore", help="Restore the chosen struck labels."),
     json: bool = opt.JSON,
 ) -> int:
-    """List the labels of a log, or strike some, such as those of a misused key.
+    """List the labels of a log, or strike labels, for example those of a misused key.
 
     For equal answers to equal questions, the first label that is not struck counts; "conflicts" marks labels
     with an opposite verdict. Choose labels with --id, --key, --since and --until. A running server removes

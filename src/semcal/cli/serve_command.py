@@ -156,7 +156,7 @@ class ServeOptions:
 
 
 def command(options: ServeOptions, server: opt.ServerOptions) -> int:
-    """Answer chat completions of OpenAI's clients, with the probability that an answer is right.
+    """Serve OpenAI-style chat completions, with the probability that the answer is right.
 
     The object semcal in the reply holds the probability and the decision to abstain. With a calibration of
     fields, answers are documents with its schema. Requests that the calibration does not cover are rejected.
