@@ -111,7 +111,7 @@ class _Group(TyperGroup):
         super().__init__(**settings)
         self.commands: Any = _Commands(COMMANDS)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - of click
         """Write the names with the first lines of the docstrings, which are read from the source."""
         rows = []
         for name, (address, _) in COMMANDS.items():
