@@ -75,9 +75,7 @@ class AskOptions:
     answer: str | None = opt.ANSWER
     fields: str | None = opt.FIELDS
     measure: str | None = Option(
-        None,
-        metavar="MEASURE",
-        help="Measure that chooses the answer and is its confidence (default: E-SC).",
+        None, metavar="MEASURE", help="Measure that chooses the answer and is its confidence (default: E-SC)."
     )
     abstain_below: float | None = Option(
         None,

@@ -118,8 +118,7 @@ class CalibrateOptions:
         "not in FILE are not accepted.",
     )
     delta: float | None = setting(
-        callback=opt.share,
-        help="Allowed probability that the limit of --risk is exceeded (default: 0.05).",
+        callback=opt.share, help="Allowed probability that the limit of --risk is exceeded (default: 0.05)."
     )
     from_calibration: Path | None = Option(
         None,
@@ -170,7 +169,7 @@ class CalibrateOptions:
     recalibrator: str | None = opt.RARE_RECALIBRATOR
     temperatures: list[float] | None = setting(
         help="Sampling temperatures: 1, whose samples give the answer, and others whose samples are "
-        "features (default: 1 and 0.5).",
+        "features (default: 1 and 0.5)."
     )
     m: int | None = Option(
         None,

@@ -125,10 +125,7 @@ KEPT_SEED = setting(
     min=0, callback=_seed, help="Random seed (default: 0, or the seed of the stored samples)."
 )
 LIMIT = Option(
-    None,
-    min=1,
-    callback=countable,
-    help="Largest number of rows to read, including bad rows (default: all).",
+    None, min=1, callback=countable, help="Largest number of rows to read, including bad rows (default: all)."
 )
 OUT = Option(
     None,
@@ -262,9 +259,7 @@ MAX_NEW_TOKENS = Option(
     help="Longest generation, in tokens (default: 10 closed book, 32 open book).",
 )
 RARE_MAX_NEW_TOKENS = setting(
-    min=1,
-    callback=countable,
-    help="Longest generation, in tokens (default: 10 closed book, 32 open book).",
+    min=1, callback=countable, help="Longest generation, in tokens (default: 10 closed book, 32 open book)."
 )
 ANSWER_FORMAT = Option(
     None,

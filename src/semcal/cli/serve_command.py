@@ -72,10 +72,7 @@ class ServeOptions:
         "SEMCAL_SERVE_LABEL_KEYS).",
     )
     log: Path | None = Option(
-        None,
-        "--log",
-        metavar="FILE",
-        help="SQLite file for the log of replies and labels (default: none).",
+        None, "--log", metavar="FILE", help="SQLite file for the log of replies and labels (default: none)."
     )
     label_log: Path | None = Option(
         None,
