@@ -77,7 +77,7 @@ def test_the_first_question_of_the_first_cell_is_timed_with_its_model_loaded_onc
     )
     assert (loaded, plan.seconds is not None and plan.seconds > 0) == (["one"], True)
     assert plan.timing.startswith("4 answers of one ")
-    assert "the first test question of mill 4 times" in plan.timing
+    assert "to the first test question of mill took" in plan.timing
 
 
 def test_what_cannot_be_timed_says_why(tmp_path: Path) -> None:
