@@ -110,13 +110,13 @@ USE = """\
 
 ## To use semcal in a program
 
-semcal answers questions with a language model, and adds to each answer the probability that it is right and
-the decision to abstain. The probability comes from a calibration. `semcal calibrate LABELED.jsonl --model
-MODEL --risk 0.1 --out DIR` learns it from a few hundred questions with reference answers. A calibration holds
-only for its model and prompt.
+semcal answers questions with a language model. It adds to each answer the probability that it is right, and
+the decision to give the answer or to abstain. The probability comes from a calibration. `semcal calibrate
+LABELED.jsonl --model MODEL --risk 0.1 --out DIR` learns the calibration from a few hundred questions with
+reference answers. A calibration holds only for its model and prompt.
 
-- `MODEL` is a directory, a GGUF, a hub id, `openai:URL#NAME`, or `atlas`, the small model in the package,
-  which needs no download.
+- `MODEL` is a directory, a GGUF file, a hub id, `openai:URL#NAME`, or `atlas`, the small model in the
+  package, which needs no download.
 - Rows are JSON Lines: `{"id", "question", "answers"}` to calibrate, `{"question"}` or `{"messages"}` to ask,
   `{"question", "samples"}` for answers that another program sampled. Results go to stdout, one JSON object
   per line, and messages to stderr; `--json` prints JSON on a terminal.
@@ -124,17 +124,18 @@ only for its model and prompt.
   `--config server.retries=0`.
 - Exit codes: 0 done; 1 failed, or some rows were bad (the others are processed); 2 wrong usage. Messages name
   the remedy.
-- Do not use the share of a meaning (`E-SC`) as a probability, do not reuse a calibration with another model
-  or prompt, and do not set a threshold by hand. `abstained` is the decision that keeps the promised risk.
-- Try `semcal ask "Who wrote The Amber Gate?" --json`.
+- Do not use the share of samples (`E-SC`) as a probability, do not reuse a calibration with another model
+  or prompt, and do not set a threshold by hand. The key `abstained` is the decision that keeps the promised
+  risk.
+- To try it, run `semcal ask "Who wrote The Amber Gate?" --json`. It needs no other file.
 """
 #: The part of AGENTS.md on working on semcal.
 WORK = """\
 ## To work on semcal
 
 `make demo` creates `.venv` and runs the main job, `make test` runs the tests, and `make check` runs ruff,
-mypy and import-linter. [CONTRIBUTING.md](CONTRIBUTING.md) names the places of new measures, metrics, models
-and commands, and the direction of imports. [docs/architecture.md](docs/architecture.md) follows a question
+mypy and import-linter. [CONTRIBUTING.md](CONTRIBUTING.md) lists the places of new measures, metrics, models
+and commands, and the rules for imports. [docs/architecture.md](docs/architecture.md) follows a question
 through the code. After a change of options, docstrings or first sentences of pages, run `python -m
 tools.reference_pages`.
 """

@@ -190,7 +190,7 @@ def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
     before, after = (f"{100 * share:.1f}%" for share in fitted["right_draws"])
     assert f"{before} of " in stderr
     assert f"{after} at the fitted T" in stderr
-    assert ("warning: out of fold" in stderr) == (float(after[:-1]) < float(before[:-1]))
+    assert ("warning: fewer samples match" in stderr) == (float(after[:-1]) < float(before[:-1]))
     again, _ = from_pretrained(tmp_path / "any")
     assert (again.loss, again.temperature_) == ("any", fitted["temperature"])
     text = _in_words(fitted)
@@ -203,7 +203,7 @@ def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) ->
     )
     before, after = fitted["right_draws"]
     assert (code, fitted["temperature"] > 1, after < before - 0.01) == (0, True, True)
-    (warning,) = (line for line in stderr.splitlines() if line.startswith("warning: out of fold"))
+    (warning,) = (line for line in stderr.splitlines() if line.startswith("warning: fewer samples match"))
     assert all(named in warning for named in (f"{before:.1%}", f"{after:.1%}", "--loss any"))
 
 

@@ -81,7 +81,7 @@ def test_lm_eval_lines_of_several_filters_become_one_row_a_question(tmp_path):
             "answer_format": "auto",
             "temperatures": [0.7] * 4,
         }
-    assert "2 rows have no log-likelihoods (E-SC alone): lm-eval records none" in stderr
+    assert "2 rows have no log-likelihoods, so E-SC is the only measure: lm-eval" in stderr
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_rows_without_likelihoods_get_e_sc_and_it_is_said() -> None:
     row = {"id": 1, "clusters": [[0, 1], [2]], "log_likelihoods": None}
     code, rows, stderr = semcal("measure", "-", stdin=lines([row]))
     assert (code, list(rows[0]["confidences"])) == (0, ["E-SC"])
-    assert "E-SC alone" in stderr
+    assert "only E-SC is computed" in stderr
 
 
 def test_a_prediction_is_graded_by_itself() -> None:

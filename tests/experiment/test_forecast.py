@@ -45,10 +45,9 @@ def test_the_questions_of_a_file_are_counted(tmp_path: Path) -> None:
     left = 160 - 30 - 40 - 2 * 2  # the other question on the passage of an example is in no part
     assert plan.questions == {"calibration_train": left, "validation": 30, "test": 40}
     assert plan.problems == 1
-    assert (
-        "questions: 86 calibration_train, 30 validation, 40 test (rows of the data that would be left out: 1)"
-        in [*plan.lines()]
-    )
+    assert "questions: 86 calibration_train, 30 validation, 40 test (bad rows that would be left out: 1)" in [
+        *plan.lines()
+    ]
 
 
 def test_a_file_with_too_few_questions_is_the_error_that_the_run_would_give(tmp_path: Path) -> None:
@@ -77,8 +76,8 @@ def test_the_first_question_of_the_first_cell_is_timed_with_its_model_loaded_onc
         lambda: GridState(tmp_path, load, lambda _: pytest.fail("no equivalence is needed")),
     )
     assert (loaded, plan.seconds is not None and plan.seconds > 0) == (["one"], True)
-    assert plan.timing.startswith("one ")
-    assert "the first test question of mill 4 times" in plan.timing
+    assert plan.timing.startswith("4 answers of one ")
+    assert "to the first test question of mill took" in plan.timing
 
 
 def test_what_cannot_be_timed_says_why(tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_a_server_of_this_machine_charges_nothing_and_is_timed(tmp_path: Path, h
     state = GridState(tmp_path, mills.model_of, lambda _: pytest.fail("no equivalence is needed"))
     plan = forecast(settings, lambda: state)
     assert plan.seconds is not None
-    assert plan.timing.startswith("s answered the first test question of mill 4 times in ")
+    assert plan.timing.startswith("4 answers of s to the first test question of mill took ")
     refused = GridState(tmp_path, refuse, lambda _: pytest.fail("no equivalence is needed"))
     assert forecast(settings, lambda: refused).timing.endswith(": no server s")
 

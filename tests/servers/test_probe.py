@@ -322,7 +322,7 @@ def test_the_command_prints_the_profile_and_what_follows_and_asks_again_only_wha
 ) -> None:
     with FakeServer(**LLAMA) as server:
         code, (found,), _ = semcal("probe", server.name, "--json")
-        assert (code, found["consequences"]["sampling"]) == (0, "10 answers to a question take 10 requests")
+        assert (code, found["consequences"]["sampling"]) == (0, "10 samples of a question take 10 requests")
         code, again, said = semcal("probe", server.url, "--json")
     assert (code, again) == (0, [found])
     assert "probe: 2 requests" in said  # the models and the version
@@ -334,10 +334,10 @@ def test_the_command_prints_the_profile_and_what_follows_and_asks_again_only_wha
     ("quirks", "expected"),
     [
         (LLAMA, {"alternatives of a token": "all 302", "truncation of samples": "not found"}),
-        (OPENAI, {"temperature": "at most 2", "fits": "semcal fit --method TS-grid, semcal calibrate: "}),
+        (OPENAI, {"temperature": "at most 2", "fits": "semcal calibrate; semcal fit --method TS-grid. No "}),
         (
             {"truncates": "always", "log_probs": "masked"},
-            {"truncation of samples": "found: ", "sampling": "rejected, ", "measures": "E-SC: "},
+            {"truncation of samples": "found: ", "sampling": "rejected, ", "measures": "only E-SC: "},
         ),
     ],
     ids=["llama.cpp", "OpenAI", "truncating"],

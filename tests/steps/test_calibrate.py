@@ -214,8 +214,8 @@ def test_more_risk_is_advised_only_where_it_would_help() -> None:
         assert found.threshold is not None
         return found.threshold.sentence
 
-    assert "Allow more risk (from about" in sentence(0.7)
-    assert "Allow more risk" not in sentence(0.2)
+    assert "Allow a larger risk (about" in sentence(0.7)
+    assert "Allow a larger risk" not in sentence(0.2)
 
 
 @pytest.mark.parametrize("labels", [60, 250])

@@ -252,7 +252,7 @@ def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pyt
     assert tokens.startswith(f"tokens: {sum(prompts):,} of prompts ({sum(prompts) // 70:,} per question), ")
     assert tokens.endswith("at most 14,000 of answers")  # 70 questions, 2 temperatures, 10 draws of 10 tokens
     assert "passages of the few-shot examples are" in passages
-    assert seconds.startswith("time: a single question took")
+    assert seconds.startswith("time: one question took")
 
 
 def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() -> None:
@@ -302,5 +302,5 @@ def test_a_plan_over_a_server_that_charges_nothing_is_timed() -> None:
         for of in (Server, Failing)
     ]
     assert [plan[0] for plan in plans] == ["requests: 280"] * 2
-    assert plans[0][-1].startswith("time: a single question took ")
+    assert plans[0][-1].startswith("time: one question took ")
     assert plans[1][-1].startswith("time: unknown: ")

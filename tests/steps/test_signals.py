@@ -653,10 +653,10 @@ def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     assert (code, [point["m"] for point in made["draws_curve"]]) == (0, [1, 2, 3, 5, 6])
     report = Calibration.from_pretrained(out).report
     assert enough_samples(report.draws_curve) == 6
-    assert str(report.fewer_samples).startswith("Fewer than 6 samples lose")
+    assert str(report.fewer_samples).startswith("With fewer than 6 samples")
     curve = (DrawsPoint(3, 0.31, -0.02, 0.01), DrawsPoint(5, 0.326, -0.004, 0.01), report.draws_curve[-1])
     enough = str(replace(report, draws_curve=curve).fewer_samples)
-    assert enough.startswith("5 samples lose 0.004 ± 0.010 ")
-    assert enough.endswith("(--m 5).")
+    assert enough.startswith("With 5 samples (--m 5), the gain is 0.004 ± 0.010 lower")
+    assert enough.endswith("than with 6.")
     assert replace(report, draws_curve=()).fewer_samples is None
     assert replace(report, draws_curve=(replace(curve[0], m=1),)).fewer_samples is None

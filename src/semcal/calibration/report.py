@@ -224,9 +224,9 @@ class CalibrationReport:
         half, full = halves[-1], self.learning_curve[-1]
         before, after = half.gain_above_base, full.gain_above_base
         return (
-            f"Twice as many labels would add about {max(0.0, after - before) / 2:.3f} to the gain, which is "
-            f"{before:+.3f} above {self.reference} with {half.labels} labels, and {after:+.3f} with "
-            f"{full.labels}."
+            f"With {half.labels} labels, the gain is {before:+.3f} above that of {self.reference}, and with "
+            f"{full.labels} labels {after:+.3f}. Twice as many labels would add about "
+            f"{max(0.0, after - before) / 2:.3f}."
         )
 
     @property
@@ -236,10 +236,10 @@ class CalibrationReport:
             return None
         at_hand, m = self.draws_curve[-1], enough_samples(self.draws_curve)
         if m == at_hand.m:
-            return f"Fewer than {m} samples lose more than one standard error of the gain."
+            return f"With fewer than {m} samples, the gain falls by more than one standard error."
         enough = next(point for point in self.draws_curve if point.m == m)
         lost = f"{max(0.0, -enough.above):.3f} ± {enough.standard_error:.3f}"
-        return f"{m} samples lose {lost} of the gain of {at_hand.m} (--m {m})."
+        return f"With {m} samples (--m {m}), the gain is {lost} lower than with {at_hand.m}."
 
 
 def enough_samples(curve: Sequence[DrawsPoint]) -> int:

@@ -111,16 +111,16 @@ class _Group(TyperGroup):
         super().__init__(**settings)
         self.commands: Any = _Commands(COMMANDS)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - of click
         """Write the names with the first lines of the docstrings, which are read from the source."""
-        commands, self.commands = self.commands, {}
+        rows = []
         for name, (address, _) in COMMANDS.items():
             module, _, function = address.partition(":")
             source = (get_data("semcal.cli", f"{module}.py") or b"").decode()
             text = source.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0]
-            self.commands[name] = TyperCommand(name, help=text)
-        super().format_commands(ctx, formatter)
-        self.commands = commands
+            rows.append((name, text.removesuffix('"""')))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 app = typer.Typer(
@@ -129,6 +129,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Calibrated semantic uncertainty for question answering with language models.",
+    epilog="Begin with semcal demo. For the options of a command, run semcal COMMAND --help.",
 )
 
 

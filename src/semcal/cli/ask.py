@@ -58,7 +58,7 @@ class AskOptions:
     question: str = Argument(
         metavar="QUESTION", help="A question, a file of questions {id, question}, or - for standard input."
     )
-    context: str | None = Option(None, help="Passage that holds the answer (open book): none by default.")
+    context: str | None = Option(None, help="Passage that contains the answer (default: none).")
     model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     recalibrator: str | None = opt.RECALIBRATOR
@@ -66,31 +66,28 @@ class AskOptions:
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str | None = setting(
-        help="Rule that joins pairs of equal answers into meanings: components (by default), greedy or "
-        "complete."
+        help="Rule that joins pairs of equal answers into meanings: components (default), greedy or complete."
     )
     merge_refusals: bool | None = setting(
-        help="Count all refusals to answer as one meaning: false by default."
+        help="Count all refusals to answer as one meaning (default: false)."
     )
     compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
     fields: str | None = opt.FIELDS
     measure: str | None = Option(
-        None,
-        metavar="MEASURE",
-        help="Measure that chooses the answer and is its confidence: E-SC by default.",
+        None, metavar="MEASURE", help="Measure that chooses the answer and is its confidence (default: E-SC)."
     )
     abstain_below: float | None = Option(
         None,
         min=0,
         max=1,
-        help="Threshold below which an answer abstains: that of the calibration by default.",
+        help="Confidence below which no answer is given (default: the threshold of the calibration).",
     )
     m: int | None = Option(
         None,
         "--m",
         callback=opt.countable,
-        help="Number of answers to sample for each question: 10 by default.",
+        help="Number of answers to sample for each question (default: 10).",
     )
     seed: int = opt.RARE_SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
@@ -128,8 +125,8 @@ class AskOptions:
 def command(options: AskOptions, server: opt.ServerOptions) -> int:
     """Answer a question, or abstain, with the probability that the answer is right.
 
-    Without --calibration the confidence is the share of samples with that meaning, which is not a
-    probability. Without --model the embedded Atlas model answers, with its own calibration.
+    Without --calibration, the confidence is the share of samples with the meaning of the answer. This share
+    is not a probability. Without --model, the embedded Atlas model answers, with its own calibration.
     """
     single = _single(options)
     if options.calibration is not None and opt.holds_field_calibration(options.calibration):

@@ -100,7 +100,7 @@ class CalibrateOptions:
         metavar="R",
         callback=opt.shares,
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
-        "answers abstain; may be repeated: no threshold by default.",
+        "answers abstain; may be repeated (default: no threshold).",
     )
     schema: Path | None = opt.SCHEMA
     document_risk: list[float] | None = Option(
@@ -118,8 +118,7 @@ class CalibrateOptions:
         "not in FILE are not accepted.",
     )
     delta: float | None = setting(
-        callback=opt.share,
-        help="Allowed probability that the limit of --risk is exceeded: 0.05 by default.",
+        callback=opt.share, help="Allowed probability that the limit of --risk is exceeded (default: 0.05)."
     )
     from_calibration: Path | None = Option(
         None,
@@ -143,7 +142,7 @@ class CalibrateOptions:
     allow_unlabeled: bool = setting(
         False,
         help="With --add: set the threshold even if fewer than 95% of the audited replies are labeled. "
-        "Replies without a label count as wrong: false by default.",
+        "Replies without a label count as wrong (default: false).",
     )
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
@@ -157,8 +156,8 @@ class CalibrateOptions:
         None,
         "--score",
         metavar="NAME[:rising|:falling]",
-        help="Numeric column of the rows that is calibrated in place of samples: by default probability or "
-        "score, if the rows have no samples. Its direction is learned by default.",
+        help="Numeric column of the rows that is calibrated in place of samples (default: probability or "
+        "score, if the rows have no samples). Without rising or falling, the direction is learned.",
     )
     signal: list[str] | None = Option(
         None,
@@ -170,19 +169,19 @@ class CalibrateOptions:
     recalibrator: str | None = opt.RARE_RECALIBRATOR
     temperatures: list[float] | None = setting(
         help="Sampling temperatures: 1, whose samples give the answer, and others whose samples are "
-        "features; 1 and 0.5 by default.",
+        "features (default: 1 and 0.5)."
     )
     m: int | None = Option(
         None,
         "--m",
         metavar="N|auto",
         parser=samples_or_auto,
-        help="Number of answers for each question at each temperature, to sample or to use of stored "
-        "samples: 10 by default. With auto, sample 10, learn from the fewest that lose at most one standard "
-        "error of gain, and let semcal ask sample as many.",
+        help="Number of samples for each question at each temperature (default: 10). Of stored samples, the "
+        "first N are used. With auto, 10 are sampled, and the smallest number that loses at most one "
+        "standard error of the gain is used, also by semcal ask.",
     )
     m_curve: bool | None = setting(
-        None, help="Report the gain with fewer samples: by default true if a model is sampled."
+        None, help="Report the gain with fewer samples (default: true if a model is sampled)."
     )
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
@@ -206,7 +205,7 @@ class CalibrateOptions:
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE
     keep_samples: bool = setting(
-        True, help="Keep the samples in DIR/samples.jsonl for further calibrations: true by default."
+        True, help="Keep the samples in DIR/samples.jsonl for further calibrations (default: true)."
     )
 
     @property

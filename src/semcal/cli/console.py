@@ -399,6 +399,13 @@ ON_ACE = (
     "ACE is the mean gap between confidence and accuracy. An ACE up to the 95% noise floor can come from "
     "chance alone."
 )
+#: Names of further figures, and of the figures of a metric, whose keys begin with the name of the metric.
+FURTHER = {
+    "entropy_auroc": "AUROC of the entropy",
+    "selective_accuracy": "accuracy after rejecting",
+    "counts": "number,",
+}
+OF_METRIC = {"_floor_95": " noise floor, 95%", "_floor": " noise floor", "_p": ", p-value of calibration"}
 #: Entries of figures that are not rows of a table.
 BESIDE = ("measure", "se", "interval", "risk", "by")
 VERDICTS = {True: "yes", False: "NO", None: "?"}
@@ -455,7 +462,8 @@ def slice_lines(figures: Json, column: str) -> list[str]:
     if answered:
         heads = [column, "answered", "share wrong", between, "promise holds"]
         lines += ["", *aligned(_shown([heads, *answered]))]
-    return [*lines, '"?": too few questions to say']
+    unsure = any(row[-1] == "?" for row in (*calibrated, *answered))
+    return [*lines, '"?": too few questions for a verdict'] if unsure else lines
 
 
 def _shown(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -480,16 +488,24 @@ def interval(ends: Sequence[float | None] | None) -> str:
 
 def _names(figures: Json, *, every: bool) -> Iterator[tuple[tuple[str, str | None], str]]:
     """Yield (key, inner key) and name of each row of a table."""
-    from semcal.metrics import METRICS
-
     for key, name in MAIN.items():
         if key in figures:
             yield (key, None), name
     for key, value in figures.items() if every else ():
         if key not in MAIN and key not in BESIDE:
-            name = METRICS[key].label if key in METRICS else key.replace("_", " ")
+            name = _name(key)
             inner = value if isinstance(value, dict) else (None,)
-            yield from (((key, one), name if one is None else f"{name} {one}") for one in inner)
+            yield from (((key, one), f"{name} {one or ''}".rstrip().replace("_", " ")) for one in inner)
+
+
+def _name(key: str) -> str:
+    from semcal.metrics import METRICS
+
+    for end, words in OF_METRIC.items():
+        metric = key.removesuffix(end)
+        if metric != key and metric in METRICS:
+            return METRICS[metric].label + words
+    return METRICS[key].label if key in METRICS else FURTHER.get(key, key.replace("_", " "))
 
 
 def _cell(figures: Json, key: str, inner: str | None) -> str:

@@ -44,7 +44,7 @@ class DemoOptions:
         "--quick",
         help="Use one set of 300 questions in the second part, and fit only Calibrated: half the time.",
     )
-    out: Path | None = opt.folder_option("Run folder: runs/demo by default, with --quick runs/demo-quick.")
+    out: Path | None = opt.folder_option("Run folder (default: runs/demo, with --quick runs/demo-quick).")
     overwrite: bool = opt.OVERWRITE
     m: int = opt.SAMPLES
     seed: int = opt.RARE_SEED

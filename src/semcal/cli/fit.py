@@ -63,36 +63,36 @@ class FitOptions:
     out: Path = opt.folder_option("Directory of the recalibrator to write.", ...)
     overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"Method: {', '.join(FITTED)}, or TS-grid (tries temperatures on FILE).")
-    loss: str = Option("NLL", help="Loss: NLL, SS, or (TS only) any, the NLL of any of the references.")
-    alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
+    loss: str = Option("NLL", help="Loss: NLL, SS (selective smoothing), or any (any reference; TS only).")
+    alpha: float | None = Option(None, help="Weight α of the loss SS: 0.1, 0.25, 0.5 or 0.75.")
     solver: str | None = Option(
-        None, help="Solver: exact for TS, or sgd, the paper's gradient steps; exact for TS by default."
+        None, help="Solver: exact (only for TS, and its default), or sgd (the paper's gradient steps)."
     )
-    weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
+    weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd (default: 0; paper: 0 or 0.01).")
     learning_rate: float | None = setting(
-        min=0, help="Learning rate of sgd: 1e-4 for TS, 1e-5 for ATS and Platt by default, as in the paper."
+        min=0, help="Learning rate of sgd (default, as in the paper: 1e-4 for TS, 1e-5 for ATS and Platt)."
     )
     features: Path | None = Option(
         None,
         metavar="DIR",
         callback=opt.out_path,
-        help="Folder that stores the hidden states for further fits: none by default.",
+        help="Folder that stores the hidden states for further fits (default: none).",
     )
     select: bool = Option(
         False,
         "--select",
-        help="Try every loss, α and weight decay. The best candidate on --validation for each measure is "
-        "written to DIR/MEASURE, and the table of all candidates to DIR/selection.jsonl.",
+        help="Try every loss, α and weight decay. For each measure, the best candidate on --validation is "
+        "written to DIR/MEASURE, and all candidates with their scores to DIR/selection.jsonl.",
     )
     by: str | None = Option(
         None,
-        help="Rule of choice for --select and TS-grid: gain (accuracy minus Brier score) by default, or "
-        "brier, the paper's rule, which can prefer low accuracy with low confidence.",
+        help="Score that chooses for --select and TS-grid: gain (accuracy minus Brier score; default), or "
+        "brier (as in the paper; it can prefer low accuracy with low confidence).",
     )
     validation: str | None = Option(
-        None, metavar="FILE", help="File of labeled questions for the choice of --select."
+        None, metavar="FILE", help="File of labeled questions on which --select chooses."
     )
-    measure: str = Option("E-SC", help="Measure whose choice is written to DIR itself.")
+    measure: str = Option("E-SC", help="Measure whose best candidate is written to DIR itself.")
     plot: Path | None = Option(
         None,
         metavar="FILE",
@@ -206,9 +206,9 @@ class FitOptions:
 def command(options: FitOptions, server: opt.ServerOptions) -> int:
     """Fit a recalibrator to labeled questions and write it to a directory.
 
-    The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt (and
-    TS with --solver sgd) take the paper's gradient steps on the model's hidden states. TS-grid and --select
-    also sample answers. Interrupted fits resume with the same command and give identical results; --fresh
+    The frozen model reads every question and its answers once. TS is then solved exactly. ATS, Platt, and TS
+    with --solver sgd take the paper's gradient steps on the hidden states of the model. TS-grid and --select
+    also sample answers. An interrupted fit resumes with the same command and gives identical results; --fresh
     starts again.
     """
     options.check()
@@ -550,10 +550,12 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
         )
     if shares := report.get("right_draws"):
         before, after = (round(share, 3) for share in shares)
-        hint = "" if fitted.loss == "any" else ", or try --loss any"
-        say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 if that matters{hint}")
-        shares_at = f"{before:.1%} of samples match a reference at T = 1, {after:.1%} at the fitted T"
-        say(f"{'fit' if say is info else 'warning'}: out of fold {shares_at} (expected){remedy}")
+        shares_at = f"{before:.1%} of samples at T = 1, {after:.1%} at the fitted T (expected, out of fold)"
+        if after >= before:
+            info(f"fit: samples that match a reference: {shares_at}")
+        else:
+            hint = "" if fitted.loss == "any" else ", or try --loss any"
+            warn(f"warning: fewer samples match a reference: {shares_at}. Sample at T = 1{hint}")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

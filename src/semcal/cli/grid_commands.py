@@ -77,7 +77,7 @@ class RunOptions:
     grid: Path = Argument(
         metavar="GRID", help="File of the settings of the grid (YAML), such as configs/atlas.yaml."
     )
-    out: Path | None = opt.folder_option("Run folder: runs/ with the name of GRID by default.")
+    out: Path | None = opt.folder_option("Run folder (default: runs/ with the name of GRID).")
     overwrite: bool = opt.OVERWRITE
     overrides: list[str] | None = Option(
         None, "--set", metavar="A.B=C", help="Setting that overrides the file; may be repeated."
@@ -86,13 +86,13 @@ class RunOptions:
         None,
         min=1,
         callback=opt.countable,
-        help="Largest number of questions of each part of a data set: all by default.",
+        help="Largest number of questions of each part of a data set (default: all).",
     )
     start: str | None = Option(
         None,
         "--from",
         metavar="STAGE",
-        help="First stage to run again, with all later stages: none by default.",
+        help="First stage to run again, with all later stages (default: none).",
     )
     ray: str | None = Option(
         None,
@@ -111,11 +111,11 @@ class RunOptions:
 
 
 def run(options: RunOptions) -> int:
-    """Run models × data sets × methods × runs of a YAML file, and write tables, figures and a report.
+    """Compare methods on the models and data sets of a YAML file, and write tables, figures and a report.
 
-    Every method is fitted on calibration questions, chosen for each measure on validation questions, and
-    evaluated once on the test questions. Interrupted runs resume with the same command and give identical
-    results. Bad rows of the data are reported and left out; then the exit code is 1.
+    Each method is fitted to calibration questions. Validation questions choose a candidate of the method for
+    each measure, and this candidate answers the test questions. An interrupted run resumes with the same
+    command and gives identical results. Bad rows of the data are left out, and the exit code is then 1.
     """
     require_experiment()
     from semcal.experiment.finished import forget, forget_from
@@ -154,8 +154,8 @@ def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridSta
         show(dumps(plan.tree()))
         return 0
     show(
-        f"{folder}: {len(settings.models)} models × {len(settings.datasets)} data sets × "
-        f"{len(settings.methods)} methods × {settings.runs.count} runs, preset {settings.preset}"
+        f"{folder}: models {len(settings.models)}, data sets {len(settings.datasets)}, "
+        f"methods {len(settings.methods)}, runs {settings.runs.count}, preset {settings.preset}"
     )
     for line in plan.lines():
         show(line)
@@ -284,9 +284,9 @@ def status(
     json: bool = opt.JSON,
     verbose: bool = opt.VERBOSE,
 ) -> int:
-    """Show the number of finished blocks of each stage, and name damaged ones; exit code 0 if all are done.
+    """Show the number of finished blocks of each stage, and name damaged blocks.
 
-    With -v, also for each model and data set.
+    The exit code is 0 if all blocks are done, else 1. With -v, each model and data set is listed.
     """
     require_experiment()
     from semcal.experiment.finished import state_of
@@ -315,7 +315,7 @@ def status(
 
 def report(
     run: Path = Argument(metavar="RUN", help="Run folder of semcal run or semcal demo."),
-    out: Path | None = opt.folder_option("Folder for the report of semcal run: RUN by default."),
+    out: Path | None = opt.folder_option("Folder for the report of semcal run (default: RUN)."),
     overwrite: bool = opt.OVERWRITE,
     figures: bool = Option(
         False,

@@ -63,12 +63,13 @@ class MonitorOptions:
 def command(options: MonitorOptions) -> int:
     """Watch whether the promise of a calibration holds, with labels in order of arrival.
 
-    Reads the log of semcal serve, the logs of its replicas in order of time, or rows {id, confidence,
-    abstained, correct}, or rows with the score of --calibration; a reply without correct has no label yet.
-    Prints one line for each watch. The watch on risk compares wrong answers among answered questions with
-    --risk or the promise of --calibration. The watch on calibration tests whether the share p of answers with
-    probability p is right. With --calibration, the watch on questions compares probabilities with those of
-    its questions; it warns without an alarm. The exit code is 1 if there is an alarm.
+    Reads the log of semcal serve (or the logs of its replicas, which are merged by time), rows {id,
+    confidence, abstained, correct}, or rows with the score of --calibration. A row without correct has no
+    label yet. Prints one line for each watch. The watch on risk compares the wrong answers among answered
+    questions with --risk or the promise of --calibration. The watch on calibration tests whether a share p of
+    the answers with probability p is right. With --calibration, the watch on questions compares the
+    probabilities with those of the labeled questions; it warns without an alarm. The exit code is 1 if there
+    is an alarm.
     """
     from semcal.calibration.watch import PromiseWatch
 
@@ -262,9 +263,9 @@ def _page(watch: PromiseWatch, alpha: float) -> str:
         evidence = f"e-value {test.e_value:.3g} after {test.n:,} {unit}"
         lines.append(paragraph(f"{name:<13}{figures[name](watch)}; {evidence}", indent=" " * 13))
     never = (
-        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, its e-value ever gets there with "
-        f"a probability of at most {100 * alpha:.3g}%, provided that the time of a label does not depend on "
-        "its value."
+        f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, the probability of an alarm is at "
+        f"most {100 * alpha:.3g}%, however long the watch runs. This requires that the time of a label does "
+        "not depend on its value."
     )
     return "\n".join([*lines, "", paragraph(never)])
 
@@ -323,7 +324,7 @@ def labels(
     restore: bool = Option(False, "--restore", help="Restore the chosen struck labels."),
     json: bool = opt.JSON,
 ) -> int:
-    """List the labels of a log, or strike some, such as those of a misused key.
+    """List the labels of a log, or strike labels, for example those of a misused key.
 
     For equal answers to equal questions, the first label that is not struck counts; "conflicts" marks labels
     with an opposite verdict. Choose labels with --id, --key, --since and --until. A running server removes
@@ -341,16 +342,22 @@ def labels(
         if strike or restore:
             count = log.strike(choice, restore=restore)
             info(f"labels: {count} {'restored' if restore else 'struck'}")
-        for label in (found := list(log.labels(choice))):
-            show(dumps(vars(label)) if json or not sys.stdout.isatty() else _line(label))
+        found = list(log.labels(choice))
+        for line in map(dumps, map(vars, found)) if json or not sys.stdout.isatty() else _lines(found):
+            show(line)
         if not found:
             info("labels: no labels found")
     return 0
 
 
-def _line(label: LoggedLabel) -> str:
-    at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    state = "struck" if label.struck else "counts" if label.counts else "does not count"
-    conflict = ", conflicts" if label.conflicts else ""
-    said = "right" if label.correct else "wrong"
-    return f"{at}  {label.key or '-':12}  {said}  {label.id}  {state}{conflict}"
+def _lines(labels: Sequence[LoggedLabel]) -> list[str]:
+    """Return a table of labels; an empty list without labels."""
+    lines = []
+    for label in labels:
+        at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        state = "struck" if label.struck else "counts" if label.counts else "does not count"
+        conflict = ", conflicts" if label.conflicts else ""
+        said = "right" if label.correct else "wrong"
+        lines.append(f"{at}  {label.key or 'none':12}  {said}  {label.id}  {state}{conflict}")
+    width = max((len(label.id) for label in labels), default=0)
+    return [f"{'time (UTC)':19}  {'key':12}  label  {'reply':{width}}  state", *lines] if lines else []

@@ -120,15 +120,12 @@ COLUMNS = Option(
     help="Name of a column in FILE, such as question=Frage; may be repeated.",
 )
 SEED = Option(0, min=0, callback=_seed, help="Random seed.")
-RARE_SEED = setting(0, min=0, callback=_seed, help="Random seed: 0 by default.")
+RARE_SEED = setting(0, min=0, callback=_seed, help="Random seed (default: 0).")
 KEPT_SEED = setting(
-    min=0, callback=_seed, help="Random seed: 0 by default, or the seed of the stored samples."
+    min=0, callback=_seed, help="Random seed (default: 0, or the seed of the stored samples)."
 )
 LIMIT = Option(
-    None,
-    min=1,
-    callback=countable,
-    help="Largest number of rows to read, including bad rows: all by default.",
+    None, min=1, callback=countable, help="Largest number of rows to read, including bad rows (default: all)."
 )
 OUT = Option(
     None,
@@ -137,12 +134,14 @@ OUT = Option(
     help="File to write instead of standard output. It is written completely or not at all.",
 )
 API_KEY_FILE = setting(
-    help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default."
+    help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY)."
 )
 TIMEOUT = Option(
     120.0, "--timeout", metavar="SECONDS", help="Largest duration of one attempt of a request, in seconds."
 )
-OVERWRITE = Option(False, "--overwrite", help="Replace existing files at --out; rejected by default.")
+OVERWRITE = Option(
+    False, "--overwrite", help="Replace existing files at --out, which are rejected otherwise."
+)
 JSON = Option(False, "--json", help="Print results as JSON, one object per line.")
 QUIET = Option(
     False, "-q", "--quiet", help="Print only errors and bad rows on stderr: no progress, notes or warnings."
@@ -159,16 +158,12 @@ CONFIG = Option(
     help="YAML file of settings and options (docs/reference/config.md), or one setting as SECTION.KEY=VALUE, "
     "such as model.dtype=bfloat16; may be repeated.",
 )
-DEVICE = Option(
-    None, help="Device of the models: cpu, cuda, cuda:1 or mps; the best available device by default."
-)
-RARE_DEVICE = setting(
-    help="Device of the models: cpu, cuda, cuda:1 or mps; the best available device by default."
-)
-NLI_DEVICE = setting(help="Device of the NLI model: that of the language model by default.")
+DEVICE = Option(None, help="Device of the models: cpu, cuda, cuda:1 or mps (default: the best available).")
+RARE_DEVICE = setting(help="Device of the models: cpu, cuda, cuda:1 or mps (default: the best available).")
+NLI_DEVICE = setting(help="Device of the NLI model (default: that of the language model).")
 DTYPE = setting(
-    help="Number format of the weights: float32, bfloat16 or float16; by default float32 on a CPU, and that "
-    "of the file elsewhere."
+    help="Number format of the weights: float32, bfloat16 or float16 (default: float32 on a CPU, elsewhere "
+    "the format of the file)."
 )
 DRY_RUN = Option(False, "--dry-run", help="Print the plan and stop.")
 FRESH = Option(False, "--fresh", help="Start again instead of resuming interrupted work.")
@@ -178,15 +173,15 @@ FORCE = Option(
     help="Accept a calibration or recalibrator that was made with another model or prompt.",
 )
 MEMORY = setting(
-    help="Memory for the keys and values of a batch in each process, such as 500MB or 2GB; by default a "
-    "quarter of the size of the weights."
+    help="Memory for the keys and values of a batch in each process, such as 500MB or 2GB (default: a "
+    "quarter of the size of the weights)."
 )
 WORKERS = Option(
     None,
     min=1,
     callback=countable,
     metavar="N",
-    help="Number of worker processes, each with one thread; by default it depends on the size of the models.",
+    help="Number of worker processes, each with one thread (default: by the size of the models).",
 )
 MODEL = Option(
     None,
@@ -198,9 +193,9 @@ MODEL = Option(
 EQUIVALENCE = Option(
     None,
     metavar="DIR",
-    help="Rule that decides which answers mean the same: default, rules with the embedded model (used by "
-    "default); exact, equal normal forms; letter, equal texts; the directory or id of an NLI cross-encoder, "
-    "such as microsoft/deberta-large-mnli; or openai:URL#MODEL, a language model.",
+    help="Rule that decides which answers mean the same: default (rules, then the embedded model), exact "
+    "(equal normal forms), letter (equal texts), the directory or id of an NLI cross-encoder, such as "
+    "microsoft/deberta-large-mnli, or openai:URL#MODEL (a language model).",
 )
 ANSWERS_AMONG = Option(
     None,
@@ -212,8 +207,8 @@ ANSWER = Option(
     None,
     "--answer",
     metavar="KIND",
-    help="Answer whose probability is computed: modal, the most frequent meaning (by default); greedy, the "
-    "answer at T = 0; or given, the column 'answer' of the row.",
+    help="Answer whose probability is computed: modal (the most frequent meaning), greedy (the answer at "
+    "T = 0) or given (the column 'answer' of the row). The default is modal.",
 )
 SCHEMA = Option(
     None,
@@ -230,17 +225,17 @@ FIELDS = Option(
 GRADER = Option(
     "rules",
     metavar="GRADER",
-    help="Grader that decides which answers are correct: rules; exact, equal normal forms (usual with "
-    "--answers-among); letter, equal texts (usual with --equivalence letter); nli, the model of "
-    "--equivalence; or judge:openai:URL#MODEL, a language model that judges the answers that the rules "
-    "reject. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the key of the model.",
+    help="Grader that decides which answers are correct: rules, exact (equal normal forms, usual with "
+    "--answers-among), letter (equal texts, usual with --equivalence letter), nli (the model of "
+    "--equivalence), or judge:openai:URL#MODEL (a language model judges the answers that the rules reject). "
+    "The API key of the judge and of --equivalence is SEMCAL_JUDGE_API_KEY, else the key of the model.",
 )
 LINKAGE = setting(
     "components",
-    help="Rule that joins pairs of equal answers into meanings: components (by default), greedy or complete.",
+    help="Rule that joins pairs of equal answers into meanings: components (default), greedy or complete.",
 )
-MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning: false by default.")
-CACHE = setting(help="File that keeps NLI verdicts for later runs: none by default.")
+MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning (default: false).")
+CACHE = setting(help="File that keeps NLI verdicts for later runs (default: none).")
 FEW_SHOT = Option(
     None, "--few-shot", metavar="FILE", help="File of answered questions that precede each question."
 )
@@ -252,31 +247,30 @@ VARY = Option(
     None,
     "--vary",
     metavar="N|FILE",
-    help="Variants of the prompt, over which the samples of a question are spread: a number of built-in ones "
-    "with the prompt itself (2 to 5), or a YAML file with a list of further templates. None by default.",
+    help="Variants of the prompt, among which the samples of a question are divided: a number from 2 to 5 "
+    "(the prompt itself and built-in variants), or a YAML file with a list of further templates (default: "
+    "no variants).",
 )
 SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question and stop.")
 MAX_NEW_TOKENS = Option(
     None,
     min=1,
     callback=countable,
-    help="Longest generation, in tokens: 10 closed book, 32 open book by default.",
+    help="Longest generation, in tokens (default: 10 closed book, 32 open book).",
 )
 RARE_MAX_NEW_TOKENS = setting(
-    min=1,
-    callback=countable,
-    help="Longest generation, in tokens: 10 closed book, 32 open book by default.",
+    min=1, callback=countable, help="Longest generation, in tokens (default: 10 closed book, 32 open book)."
 )
 ANSWER_FORMAT = Option(
     None,
     "--answer-format",
     metavar="FORMAT",
     help="Rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
-    "regex:PATTERN with one group; the rule of the calibration by default, else auto.",
+    "regex:PATTERN with one group (default: the rule of the calibration, else auto).",
 )
 SAMPLES = Option(10, "--m", min=1, callback=countable, help="Number of answers to sample for each question.")
-TALPHA = setting(0.5, help="The parameter a of T-SC: 0.5 by default.")
-GALPHA = setting(0.5, help="The parameter a of G-SC: 0.5 by default.")
+TALPHA = setting(0.5, help="The parameter a of T-SC (default: 0.5).")
+GALPHA = setting(0.5, help="The parameter a of G-SC (default: 0.5).")
 RECALIBRATOR = Option(
     None,
     "--recalibrator",
@@ -286,7 +280,7 @@ RECALIBRATOR = Option(
 )
 RARE_RECALIBRATOR = setting(
     help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
-    "model: none by default."
+    "model (default: none)."
 )
 CALIBRATION = Option(
     None,
@@ -299,7 +293,7 @@ TEMPERATURE = Option(
     None,
     "--temperature",
     metavar="T",
-    help="Sampling temperature instead of a recalibrator: 1 (Base) by default; 0.5 is SE.",
+    help="Sampling temperature instead of a recalibrator, such as 0.5 for SE (default: 1, Base).",
 )
 RISK = Option(
     None,
@@ -314,13 +308,13 @@ PROMISED_RISK = Option(
     "--risk",
     metavar="R",
     callback=share,
-    help="Promised share of wrong answers among answered questions: that of --calibration by default.",
+    help="Promised share of wrong answers among answered questions (default: that of --calibration).",
 )
 ALPHA = Option(
     0.05, "--alpha", callback=share, help="Largest probability that a watch ever raises a false alarm."
 )
 DELTA = setting(
-    0.05, callback=share, help="Allowed probability that the limit of --risk is exceeded: 0.05 by default."
+    0.05, callback=share, help="Allowed probability that the limit of --risk is exceeded (default: 0.05)."
 )
 
 
@@ -809,16 +803,16 @@ class ServerOptions:
     api_key_file: Path | None = API_KEY_FILE
     tokenizer: str | None = setting(
         help="Directory or hub id of the tokenizer of the server's model. With it, prompts are sent as token "
-        "ids: none by default."
+        "ids (default: none)."
     )
     concurrency: int | None = setting(
-        callback=countable, help="Number of simultaneous requests to a server: 16 by default."
+        callback=countable, help="Number of simultaneous requests to a server (default: 16)."
     )
     retries: int | None = setting(
-        callback=countable, help="Number of further attempts after a failed request: 5 by default."
+        callback=countable, help="Number of further attempts after a failed request (default: 5)."
     )
     timeout: float | None = setting(
-        help="Largest duration of one attempt of a request, in seconds: 120 by default."
+        help="Largest duration of one attempt of a request, in seconds (default: 120)."
     )
     allow_truncation: bool = setting(
         False,
@@ -827,10 +821,10 @@ class ServerOptions:
     )
     max_tokens_total: int | None = setting(
         callback=countable,
-        help="Limit of the prompt and completion tokens of all servers together: none by default.",
+        help="Limit of the prompt and completion tokens of all servers together (default: none).",
     )
     max_cost: float | None = setting(
-        help="Limit of the cost of all requests, in the currency of the prices: none by default."
+        help="Limit of the cost of all requests, in the currency of the prices (default: none)."
     )
     price_in: float | None = setting(help="Price of one million prompt tokens, in the currency of max_cost.")
     price_out: float | None = setting(

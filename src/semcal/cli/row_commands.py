@@ -104,8 +104,8 @@ class SampleOptions:
 def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """Sample answers to questions, with their likelihoods.
 
-    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds generations
-    with their tokens and log-probabilities, samples (the answers in them; null for no answer) and
+    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON). Adds generations with
+    their tokens and log-probabilities, samples (the answers in the generations, or null for no answer) and
     log_likelihoods (length-normalized, natural logarithm). --answer greedy or given adds the log-likelihood
     of that answer. With --out, an interrupted command resumes and gives identical results.
     """
@@ -215,15 +215,15 @@ class ImportOptions:
     answer: str | None = Option(
         None,
         metavar="KIND",
-        help="Also import the answer of the log: given ('answer', and 'correct' if known), or greedy "
-        "('greedy', q#greedy of a batch): none by default.",
+        help="Also import the answer of the log: given (as answer, and correct if known), or greedy (as "
+        "greedy; the reply to q#greedy of a batch). No answer is imported by default.",
     )
     answer_format: str | None = Option(
         None,
         "--answer-format",
         metavar="FORMAT",
-        help="Rule that finds the answer in a reply, as in semcal sample: by default the answer that the log "
-        "extracted, else auto.",
+        help="Rule that finds the answer in a reply, as in semcal sample (default: the answer that the log "
+        "extracted, else auto).",
     )
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
@@ -233,10 +233,9 @@ class ImportOptions:
 def import_rows(options: ImportOptions) -> int:
     """Turn the samples of another program's log into rows for semcal cluster.
 
-    Writes {id, question, answers, generations, samples}; samples hold answers, as in semcal sample.
-    log_likelihoods are added only if the file states T and the method of computation. --answer given adds
-    rows {id, question, answers, answer, correct} of answers without samples, for semcal calibrate --answer
-    given.
+    Writes rows {id, question, answers, generations, samples}, as semcal sample does. log_likelihoods are
+    added only if the file states T and lists all tokens. With --answer given, answers without samples become
+    rows {id, question, answers, answer, correct} for semcal calibrate --answer given.
     """
     from semcal.data.recorded import FORMATS, read_recorded
     from semcal.models.clustering import check_clusterable
@@ -272,7 +271,8 @@ def import_rows(options: ImportOptions) -> int:
     warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
-        info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
+        why = chosen.no_likelihoods
+        info(f"import: {without} {rows} no log-likelihoods, so E-SC is the only measure: {why}")
     if several == repeated >= FEWEST:
         info(
             f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
@@ -369,9 +369,9 @@ class MeasureCommandOptions:
 def measure(options: MeasureCommandOptions) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
-    Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
-    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods, only E-SC is
-    computed. --calibration adds answer, the probability that it is right, threshold and abstained. The
+    Reads rows {id, clusters, log_likelihoods: [number] or null}. For each measure, adds confidences (of each
+    cluster), confidence, top_cluster and semantic_entropy. Without log-likelihoods, only E-SC is computed.
+    --calibration adds answer, the probability that the answer is right, threshold and abstained. The
     calibration determines the kind of answer; --answer checks it. A calibration of a score reads rows with
     that score, and adds the probability alone.
     """
@@ -471,7 +471,8 @@ class _MeasureNotes:
             info(f"measure: {shift}")
         if ids := self.without_likelihoods:
             rows_have = "row has" if len(ids) == 1 else "rows have"
-            info(f"measure: {len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)}) and got E-SC alone")
+            without = f"{len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)})"
+            info(f"measure: {without}; only E-SC is computed")
         if ids := self.at_several_temperatures:
             t = None if calibration is None else calibration.temperature
             at = "T = 1 (or else the first)" if t is None else f"T = {t:g}"
@@ -527,11 +528,12 @@ class GradeOptions:
 def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     """Grade answers, and state the rule that decided.
 
-    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be correct), or with
-    samples, clusters and top_cluster: then the most frequent wording of the top cluster of each measure is
-    graded. Adds correct and rule, by measure for clusters, and answer_correct after measure --calibration.
-    --audit prints the agreement of the grader with people, Cohen's kappa and the confusion matrix, with 95%
-    intervals. Answers to one question (or of one context or group) are resampled together.
+    Reads rows {id, answers: [text]} with prediction (a text, or several texts, one of which must be correct),
+    or with samples, clusters and top_cluster. Of clusters, the most frequent wording of the top cluster of
+    each measure is graded. Adds correct and rule, for clusters one value for each measure. After measure
+    --calibration, also adds answer_correct. --audit prints the agreement of the grader with people, Cohen's
+    kappa and the confusion matrix, with 95% intervals. Answers to one question (or of one context or group)
+    are resampled together.
     """
     from semcal.fields.rows import (
         StructuredStep,
@@ -594,7 +596,7 @@ class MetricsOptions:
     """The options of `semcal metrics`."""
 
     file: str = opt.ROWS
-    measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated: all by default.")
+    measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated (default: all).")
     bins: int = Option(15, min=1, callback=opt.countable, help="Number of bins of ECE and ACE.")
     ci: bool = Option(False, "--ci", help="Add standard errors and 95% intervals over questions.")
     risk: float | None = opt.RISK
@@ -603,7 +605,7 @@ class MetricsOptions:
         None,
         "--by",
         metavar="COLUMN",
-        help="Column whose values define slices, which are tested separately: none by default.",
+        help="Column whose values define slices, which are tested separately (default: none).",
     )
     seed: int = opt.RARE_SEED
     columns: list[str] | None = opt.COLUMNS
@@ -616,16 +618,17 @@ class MetricsOptions:
 def metrics(
     options: MetricsOptions,
     verbose: bool = Option(
-        False, "-v", "--verbose", help="Show all metrics in the table: the main ones by default."
+        False, "-v", "--verbose", help="Show all metrics in the table, not only the main ones."
     ),
 ) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
-    Reads rows {confidence, correct}, or both by measure as semcal grade writes them. A calibrated probability
-    of the answer (probability, answer_correct) is the measure Calibrated. Undefined values are null. Rows
-    with a null measure do not count for it; their number is printed. --by tests whether the confidences, and
-    the promise of a threshold (--risk, or that of the rows), hold for the rows of each value of a column,
-    such as a category or a language; the tests are corrected for the number of values.
+    Reads rows {confidence, correct} with one value, or with one value for each measure as semcal grade writes
+    them. The calibrated probability of the answer (probability, answer_correct) is the measure Calibrated.
+    Undefined values are null. If a measure of a row is null, the row does not count for this measure, and the
+    number of such rows is printed. --by tests each value of a column, such as a category or a language: do
+    the confidences hold there, and the promise of a threshold (--risk, or the threshold of the rows)? The
+    tests are corrected for the number of values.
     """
     from semcal.data.question import several
     from semcal.fields.rows import check_has_fields, checked_by_kind, item_rows
@@ -666,7 +669,9 @@ def metrics(
     )
     results = [({} if name is None else {"measure": name}) | values for name, values in assessed.items()]
     if options.risk is not None:
-        info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
+        info(
+            "metrics: the threshold is valid only if nothing (T, map, measure) was fitted on these questions"
+        )
         if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: questions that share a passage or group are not independent; one of them counts")
     _show_or_write(

@@ -50,32 +50,29 @@ class ServeOptions:
     fallback: str | None = Option(
         None,
         metavar="MODEL",
-        help="Stronger model for questions whose answer is below the threshold, in the form of --model: none "
-        "by default.",
+        help="Stronger model for questions whose answer is below the threshold, in the form of --model "
+        "(default: none).",
     )
     fallback_calibration: str | None = Option(
         None, "--fallback-calibration", metavar="DIR", help="Calibration of the stronger model."
     )
-    host: str | None = Option(None, help="Address of the server: 127.0.0.1 by default; others require a key.")
-    port: int | None = Option(None, help="Port of the server: 8000 by default; 0 for a free port.")
+    host: str | None = Option(None, help="Address of the server (default: 127.0.0.1; others need a key).")
+    port: int | None = Option(None, help="Port of the server, or 0 for a free port (default: 8000).")
     keys: Path | None = Option(
         None,
         "--keys",
         metavar="FILE",
-        help="File of the keys of clients, one per line: SEMCAL_SERVE_KEYS by default.",
+        help="File of the keys of clients, one per line (default: the keys in SEMCAL_SERVE_KEYS).",
     )
     label_keys: Path | None = Option(
         None,
         "--label-keys",
         metavar="FILE",
-        help="File of keys that are required for labels and allow nothing else: SEMCAL_SERVE_LABEL_KEYS by "
-        "default.",
+        help="File of keys that are required for labels and allow nothing else (default: the keys in "
+        "SEMCAL_SERVE_LABEL_KEYS).",
     )
     log: Path | None = Option(
-        None,
-        "--log",
-        metavar="FILE",
-        help="File for the log of replies and labels (SQLite): none by default.",
+        None, "--log", metavar="FILE", help="SQLite file for the log of replies and labels (default: none)."
     )
     label_log: Path | None = Option(
         None,
@@ -86,67 +83,67 @@ class ServeOptions:
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and samples as well.")
     show_backend_errors: bool = setting(
-        False, help="Send the error texts of the model server to clients: false by default."
+        False, help="Send the error texts of the model server to clients (default: false)."
     )
     audit: float | None = Option(
-        None, metavar="SHARE", help="Share of replies to mark for labels, such as 0.05: none by default."
+        None, metavar="SHARE", help="Share of replies to mark for labels, such as 0.05 (default: none)."
     )
     abstain: str | None = Option(
         None,
-        help="Form of an abstention: sentence (by default), refusal, pass (with the answer) or error.",
+        help="Form of an abstention: sentence (default), refusal, pass (with the answer) or error.",
     )
     abstain_text: str | None = setting(
-        help='The sentence of an abstention: "I am not sure enough to answer this." by default.'
+        help='The sentence of an abstention (default: "I am not sure enough to answer this.").'
     )
     uncovered: str | None = Option(
         None,
-        help="Reaction to requests that the calibration does not cover: refuse (by default), or answer "
+        help="Reaction to requests that the calibration does not cover: refuse (default), or answer "
         "without a probability.",
     )
     on_alarm: str | None = Option(
         None,
         "--on-alarm",
-        help="Reaction to an alarm of the watch: abstain (by default), or flag (only in /ready).",
+        help="Reaction to an alarm of the watch: abstain (default), or flag (only in /ready).",
     )
     cors: list[str] | None = Option(
         None, "--cors", metavar="ORIGIN", help="Origin of web pages that may send requests; may be repeated."
     )
-    queue: int | None = setting(help="Largest number of waiting questions: 1000 by default.")
+    queue: int | None = setting(help="Largest number of waiting questions (default: 1000).")
     request_timeout: float | None = Option(
         None,
         "--request-timeout",
         metavar="SECONDS",
-        help="Time limit of a request, in seconds: 120 by default.",
+        help="Time limit of a request, in seconds (default: 120).",
     )
     grace: float | None = setting(
-        help="Time limit of running requests after SIGTERM, in seconds: 120 by default."
+        help="Time limit of running requests after SIGTERM, in seconds (default: 120)."
     )
     read_timeout: float | None = setting(
-        help="Time limit for receiving the head of a request, and its body, in seconds: 30 by default."
+        help="Time limit for receiving the head of a request, and its body, in seconds (default: 30)."
     )
     max_connections: int | None = setting(
-        help="Largest number of connections: 1000 by default, and at most half of the limit of open files "
-        "(ulimit -n)."
+        help="Largest number of connections (default: 1000, and at most half of the limit of open files, "
+        "ulimit -n)."
     )
     max_connections_per_address: int | None = setting(
-        help="Largest number of connections of one address: 250 by default, and at most half of all."
+        help="Largest number of connections of one address (default: 250, and at most half of all)."
     )
-    max_body: int | None = setting(help="Largest size of a request in bytes: 1000000 by default.")
-    max_messages: int | None = setting(help="Largest number of messages in a request: 100 by default.")
+    max_body: int | None = setting(help="Largest size of a request in bytes (default: 1000000).")
+    max_messages: int | None = setting(help="Largest number of messages in a request (default: 100).")
     max_characters: int | None = setting(
-        help="Largest number of characters in all messages of a request: 100000 by default."
+        help="Largest number of characters in all messages of a request (default: 100000)."
     )
     equivalence: str | None = opt.EQUIVALENCE
     answer_format: str | None = setting(
-        help="Rule that finds the answer in a generation: the rule of the calibration by default."
+        help="Rule that finds the answer in a generation (default: the rule of the calibration)."
     )
     few_shot: Path | None = setting(
-        help="File of answered questions that precede each question: those of the calibration by default."
+        help="File of answered questions that precede each question (default: those of the calibration)."
     )
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
     max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
-    seed: int | None = setting(min=0, help="Random seed, as in semcal ask: 0 by default.")
+    seed: int | None = setting(min=0, help="Random seed, as in semcal ask (default: 0).")
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     device: str | None = opt.DEVICE
@@ -156,7 +153,7 @@ class ServeOptions:
 
 
 def command(options: ServeOptions, server: opt.ServerOptions) -> int:
-    """Answer chat completions of OpenAI's clients, with the probability that an answer is right.
+    """Serve OpenAI-style chat completions, with the probability that the answer is right.
 
     The object semcal in the reply holds the probability and the decision to abstain. With a calibration of
     fields, answers are documents with its schema. Requests that the calibration does not cover are rejected.

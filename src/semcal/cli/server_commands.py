@@ -45,24 +45,24 @@ def probe(
     url: str = Argument(
         "openai:",
         metavar="URL",
-        help="Address of the server, such as http://127.0.0.1:8000/v1, and #NAME for a model: the variable "
-        "OPENAI_BASE_URL by default.",
+        help="Address of the server, such as http://127.0.0.1:8000/v1, with #NAME for one of its models. "
+        "openai: stands for the address in the variable OPENAI_BASE_URL.",
     ),
     fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
     api_key_file: Path | None = Option(
         None,
         "--api-key-file",
         metavar="FILE",
-        help="File whose first line is the API key of the server: the variable SEMCAL_API_KEY by default.",
+        help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY).",
     ),
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:
     """Find out the capabilities of a model server with a few dozen small requests.
 
-    Prints the capabilities and their consequences: available measures and fits, and remedies for missing
-    capabilities. The profile is stored, and made again when the server's version changes; after a change of
-    its options, pass --fresh. The API key is read from SEMCAL_API_KEY or --api-key-file.
+    Prints the capabilities and their consequences: the measures and fits that are available, and remedies
+    for missing capabilities. The result is stored until the version of the server changes. After a change of
+    the server's options, pass --fresh. The API key is read from SEMCAL_API_KEY or --api-key-file.
     """
     from semcal.servers.client import ServerClient
     from semcal.servers.probing import stored_profile
@@ -91,11 +91,13 @@ def _for_people(json: bool) -> bool:
 def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     length, most = profile.max_length, profile.max_n
     yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
-    differ = ", which differ" if profile.choices_differ else ", which are all the same"
-    yield "answers to a request (n)", f"up to {most}{differ}" if most > 1 else "one; n is ignored or refused"
-    yield "seed", "gives the same answer again" if profile.seed else "does not give the same answer again"
+    several = "different samples" if profile.choices_differ else "samples, but all of them are equal"
+    used = "; semcal requests one at a time" if profile.together == 1 else ""
+    known = f"up to {most} {several}{used}" if most > 1 else "1: n is ignored or rejected"
+    yield "samples per request (n)", known
+    yield "seed", "the same seed repeats a sample" if profile.seed else "the same seed gives another sample"
     at = {
-        "raw": "raw: at T = 1 for every T",
+        "raw": "raw (at T = 1)",
         "scaled": "at T",
         "masked": "at T, after truncation",
     }
@@ -107,10 +109,10 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
     yield "alternatives of a token", listed if profile.top_log_probs else "none"
     chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
-    yield "tokens named in a request", f"scored, by {' or '.join(chosen)}" if chosen else "not scored"
+    yield "tokens named in a request", f"scored with {' or '.join(chosen)}" if chosen else "not scored"
     yield (
         "tokens of the prompt",
-        f"scored, by {profile.scores_prompt}" if profile.scores_prompt else "not scored",
+        f"scored with {scored}" if (scored := profile.scores_prompt) else "not scored",
     )
     yield "token ids as a prompt", "accepted" if profile.token_ids_in else "not accepted"
     yield "token ids of samples", "returned" if profile.token_ids_out else "not returned"
@@ -121,7 +123,7 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield "every request states", stated or "nothing: the server rejects options that switch truncation off"
+    yield "fields of every request", stated or "none: the server rejects fields against truncation"
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
@@ -133,25 +135,25 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         yield "sampling", f"rejected, because the distribution is truncated; {remedy}, or {accepted}"
     else:
         requests = ceil(DRAWS / profile.together)
-        yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
+        yield "sampling", f"{DRAWS} samples of a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
     cut = (
-        "; for truncated answers with --config server.tokenizer=DIR"
+        "; answers that are a part of a reply need --config server.tokenizer=DIR"
         if at_one and profile.token_ids_in
         else ""
     )
     if at_others:
         yield "measures", f"all at every T{cut}"
     elif at_one:
-        at_one_alone = f"all at T = 1{cut}{';' if cut else ','} E-SC at others"
-        yield "measures", f"{at_one_alone}: {why_unknown(profile, 2.0)}"
+        yield "measures", f"all at T = 1{cut}; only E-SC at other T: {why_unknown(profile, 2.0)}"
     else:
-        yield "measures", f"E-SC: {why_unknown(profile, 1.0)}"
-    samples = "semcal fit --method TS-grid, semcal calibrate"
+        yield "measures", f"only E-SC: {why_unknown(profile, 1.0)}"
+    samples = "semcal calibrate; semcal fit --method TS-grid"
     try:
-        yield "fits", f"semcal fit --config server.tokenizer=DIR by {choose_route(profile)}, {samples}"
+        exact = f"semcal fit --config server.tokenizer=DIR (exact T, by {choose_route(profile)})"
+        yield "fits", f"{samples}; {exact}"
     except ServerError as error:
-        yield "fits", f"{samples}: {error}"
+        yield "fits", f"{samples}. No exact T: {error}"
 
 
 def export(
@@ -161,14 +163,14 @@ def export(
     format: str = Option(
         "temperature",
         "--format",
-        help="Format: temperature (JSON; by default) or logits-processor (Python).",
+        help="Format: temperature (JSON) or logits-processor (Python).",
     ),
     json: bool = opt.JSON,
 ) -> int:
     """Print a fitted temperature for another program that runs the model.
 
-    The default output is JSON: T, and the model, prompt and data of the fit. The alternative is a script for
-    transformers. The page "Export" of the documentation lists the settings of each server.
+    The default output is JSON with T and the model, prompt and data of the fit. With --format
+    logits-processor, it is a script for transformers. docs/export.md lists the settings of each server.
     """
     from semcal.recalibration.files import from_pretrained
     from semcal.recalibration.recalibrators import single_temperature, solver_of

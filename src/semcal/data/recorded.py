@@ -553,7 +553,7 @@ class _Format:
 
 _UNSURE = "the file does not state T = 1 and top_p = 1, or does not list all tokens with the end of turn"
 FORMATS = {
-    "lm-eval": _Format(_read_lm_eval, "lm-eval records none"),
+    "lm-eval": _Format(_read_lm_eval, "lm-eval does not store them"),
     "inspect": _Format(_read_inspect, _UNSURE),
     "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests states T)"),
 }

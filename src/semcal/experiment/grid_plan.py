@@ -373,7 +373,7 @@ class Forecast:
         """Yield the forecast as lines of text."""
         jobs = ", ".join(f"{count} {stage}" for stage, count in self.jobs.items())
         yield f"jobs: {self.jobs.total()} ({jobs})"
-        refused = f" (rows of the data that would be left out: {self.problems})" if self.problems else ""
+        refused = f" (bad rows that would be left out: {self.problems})" if self.problems else ""
         yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
         for cell in self.cells:
             read = (
@@ -383,7 +383,7 @@ class Forecast:
                 f"{cell.model} on {cell.dataset}: {cell.answers:,} answers; tokens: at most "
                 f"{cell.answer_tokens:,} for answers{read}; NLI calls: at most {cell.nli_calls:,}"
             )
-        yield f"assumption: {CHOSEN} candidates of each method are chosen for some measure or loss"
+        yield f"The numbers assume that {CHOSEN} candidates of each method are chosen by a measure or loss."
         yield f"time: {self.timing}"
 
 
@@ -491,4 +491,4 @@ def _time_first_question(
     except (ModelError, ServerError) as error:
         return None, f"unknown: {error}"
     who = model.name if model.is_server else f"{model.name} (with loading)"
-    return seconds, f"{who} answered the first test question of {cell.dataset} {m} times in {seconds:.2g} s"
+    return seconds, f"{m} answers of {who} to the first test question of {cell.dataset} took {seconds:.2g} s"

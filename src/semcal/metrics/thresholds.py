@@ -189,7 +189,7 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
     why = f"{none}, and more questions would hardly help: too many of the surest answers are wrong"
     if tested.least_risk is None or tested.least_risk >= USELESS:
         return f"{why}, at any useful risk. Ask easier questions, or use a larger model."
-    return f"{why}. Allow more risk (from about {100 * tested.least_risk:.0f}%)."
+    return f"{why}. Allow a larger risk (about {100 * tested.least_risk:.0f}% or more)."
 
 
 @both_names

@@ -615,9 +615,9 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
         seconds = time.perf_counter() - start
         if (failure := asked[0].failure) is not None:
             return [*lines, f"time: unknown: {failure}"]
-    longest = f"a single question took {seconds:.2g} s, so all take at most {duration(n * seconds)}"
-    shared = "concurrent questions" if requests else "questions that share a pass"
-    return [*lines, f"time: {longest}; {shared} take less"]
+    longest = f"one question took {seconds:.2g} s, so all take at most {duration(math.ceil(n * seconds))}"
+    together = "concurrent requests" if requests else "questions that are computed together"
+    return [*lines, f"time: {longest}; {together} take less"]
 
 
 @dataclass(frozen=True)

@@ -247,8 +247,8 @@ def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | N
     if profile is None or missing:
         if client.settings.announce is not None:
             client.settings.announce(
-                f"{identified.model} at {identified.url}: probing the capabilities of the server by some "
-                "dozens of small requests; the findings are kept until the version of the server changes"
+                f"{identified.model} at {identified.url}: probing the server with a few dozen small "
+                "requests; the result is stored until the version of the server changes"
             )
         profile = _found(client, profile or identified, missing)
         write_profile(folder, profile, whole=whole or is_whole)
