@@ -25,6 +25,8 @@ ANSWERS: dict[str, dict[str, float]] = {
     "In which year was the bridge of Mirna built?": {"1871": 0.35, "1817": 0.35, "1781": 0.3},
     "What colour is the flag of Torvik?": {"green": 0.25, "blue": 0.25, "green and blue": 0.25, "red": 0.25},
 }
+#: The questions whose answers others have; tests that add questions do not change them.
+USUAL = tuple(ANSWERS)
 NOISE = 0.002
 
 _WORDS = sorted({word for answers in ANSWERS.values() for text in answers for word in text.split()})
@@ -72,7 +74,7 @@ def answers_to(prompt: str) -> dict[str, float]:
     found = {question: asked.rfind(question) for question in ANSWERS}
     question = max(found, key=lambda name: found[name])
     if found[question] < 0:
-        question = list(ANSWERS)[int(hashlib.sha256(asked.encode()).hexdigest(), 16) % len(ANSWERS)]
+        question = USUAL[int(hashlib.sha256(asked.encode()).hexdigest(), 16) % len(USUAL)]
     return ANSWERS[question]
 
 
