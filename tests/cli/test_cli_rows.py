@@ -166,6 +166,6 @@ def test_slices_are_a_table_for_people() -> None:
     result = assess(scores_by_measure(sliced(200), by="kind"))[None]
     lines = slice_lines(result, "kind")
     assert max(map(len, lines)) <= 80
-    text = "\n".join(lines)
+    text = "\n".join([*lines, ""])
     assert re.search(r"person +100 +0\.800 +0\.200 +\+0\.600 +\[.*NO\n", text)
     assert re.search(r"person +100 +0\.800 +\[.*NO\n", text)

@@ -402,10 +402,10 @@ ON_ACE = (
 #: Names of further figures, and of the figures of a metric, whose keys begin with the name of the metric.
 FURTHER = {
     "entropy_auroc": "AUROC of the entropy",
-    "selective_accuracy": "accuracy after rejecting",
+    "selective_accuracy": "accuracy, rejected",
     "counts": "number,",
 }
-OF_METRIC = {"_floor_95": " noise floor, 95%", "_floor": " noise floor", "_p": ", p-value of calibration"}
+OF_METRIC = {"_floor_95": " floor, 95%", "_floor": " noise floor", "_p": " p-value"}
 #: Entries of figures that are not rows of a table.
 BESIDE = ("measure", "se", "interval", "risk", "by")
 VERDICTS = {True: "yes", False: "NO", None: "?"}
