@@ -342,7 +342,7 @@ def _keep_memory() -> None:
 
 def fit_recalibrator() -> None:
     """Fit the temperature that `semcal ask` uses with the embedded model, on both closed-book sets."""
-    from semcal.recalibration.fit import FitRecord, fit
+    from semcal.recalibration.fit import RecalibrationRecord, fit
     from semcal.workers import versions
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
@@ -350,7 +350,7 @@ def fit_recalibrator() -> None:
         load_model(language_model_dir()),
         [*trivia.calibration_train, *rare.calibration_train],
         few_shot=trivia.few_shot,
-        record=FitRecord("atlas-trivia and atlas-rare, calibration-train", versions()),
+        record=RecalibrationRecord("atlas-trivia and atlas-rare, calibration-train", versions()),
     )
     log.info(
         "recalibrator: T = %.4f, in %s", fitted.temperature, fitted.save_pretrained(recalibrator_dir()).name

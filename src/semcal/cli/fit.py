@@ -370,12 +370,12 @@ class FitWork:
     def fit(self, keep: Path) -> Json:
         """Fit one recalibrator and save it."""
         from semcal.models.prompting import PromptConfig
-        from semcal.recalibration.fit import FitRecord, fit
+        from semcal.recalibration.fit import RecalibrationRecord, fit
         from semcal.workers import versions
 
         options = self.options
         with successive_progress() as begin:
-            record = FitRecord(
+            record = RecalibrationRecord(
                 data=Path(options.file).name,
                 versions=versions(),
                 store=options.features,

@@ -215,7 +215,7 @@ class FitKeywords(PromptKeywords, total=False):
 
 
 @dataclass(frozen=True)
-class FitRecord:
+class RecalibrationRecord:
     """The origin of a fit, and the folders of its unfinished work. Commands set it."""
 
     data: str | None = None  # name of the labeled questions; by default the name of the file
@@ -232,7 +232,7 @@ def fit(
     *,
     method: str = "TS",
     prompt: PromptConfig | None = None,
-    record: FitRecord | None = None,
+    record: RecalibrationRecord | None = None,
     progress: ShowProgress = True,
     **options: Unpack[FitKeywords],
 ) -> Fit:
@@ -250,7 +250,7 @@ def fit(
         The method, or the name of a registered one (`semcal.recalibration.RECALIBRATORS`).
     prompt : PromptConfig, optional
         The prompt, with the few-shot examples before every question, for the fit and for later use.
-    record : FitRecord, optional
+    record : RecalibrationRecord, optional
         For programs that resume interrupted fits.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function that receives the number of questions read.
@@ -287,7 +287,7 @@ def fit(
     """
     rest: dict[str, Any] = dict(options)
     check_options(rest, options_of(FitConfig, PromptConfig), of="semcal.fit")
-    config, record = configured(FitConfig, None, rest), record or FitRecord()
+    config, record = configured(FitConfig, None, rest), record or RecalibrationRecord()
     chosen = check_method(method, config.solver, config.loss, config.alpha)
     kind, store, loss = FITTED[method], record.store, (config.loss, config.alpha)
     model = as_model(model)
