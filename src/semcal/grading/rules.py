@@ -19,7 +19,8 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.fuzz import ratio
 
 from semcal.errors import InputError, shown
-from semcal.meaning.rules import compare, contradicts, plain
+from semcal.meaning.rules import compare, contradicts
+from semcal.meaning.wording import plain
 from semcal.registry import check_name
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, letter_form

@@ -1,73 +1,50 @@
 """Rules that compare two answers to one question without a model: the same, different, or undecided.
 
-The rules read the question and the original answers, because normal forms lack case and signs. The rules
-cover English, and some German, French and Spanish. The word lists (`words.txt`) were written for semcal.
+The rules read the question and the original answers (`semcal.meaning.wording`), because normal forms lack
+case and signs. The rules cover English, and some German, French and Spanish. The word lists (`words.txt`)
+were written for semcal.
 
-Each answer is read once: markup, citations and hedges are removed; units, abbreviations and denials get one
-spelling. The first rule with a verdict decides a pair. Rules for values, signs, polarity and amounts precede
-rules for names; aliases are last. For answers longer than `LONGEST` characters only the polarity counts.
+The first rule with a verdict decides a pair. Rules for values, signs, polarity and amounts precede rules for
+names; aliases are last. For answers longer than `LONGEST` characters only the polarity counts.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rapidfuzz.fuzz import ratio
 
-from semcal.meaning.amounts import (
-    AMOUNT,
-    ASKS_FOR_SHARE,
-    BOUND,
-    NEAR,
-    UNIT_SYMBOLS,
-    amount_of,
-    single_value,
-    unit_symbol,
-    with_counts,
-    with_figures,
-)
-from semcal.meaning.answer import is_refusal
+from semcal.meaning.amounts import ASKS_FOR_SHARE, NEAR, UNIT_SYMBOLS, amount_of, with_counts
 from semcal.meaning.asides import is_aside
 from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of, symbols_of
+from semcal.meaning.wording import (
+    BE,
+    FUNCTION,
+    LONGEST,
+    NEGATORS,
+    NOT,
+    TITLES,
+    Wording,
+    content_of,
+    rivals_of,
+    wording_of,
+)
 from semcal.meaning.words import WORD_LISTS, any_listed, related_words, word_groups
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
-from semcal.text.values import is_code, roman_value, values_differ, values_of, values_read
+from semcal.text.values import roman_value, values_differ, values_of, values_read
 
-LONGEST = 400
-"""Maximum characters of an answer that the rules read."""
 _SENTENCE = 16  # maximum words of a sentence that is searched for a denial
 
 # ---- Word lists
 
-_FUNCTION, _ARTICLES, _NEGATORS, _TITLES, _MODIFIERS, _UNOPPOSED = (
-    frozenset(WORD_LISTS[name].split())
-    for name in ("function", "articles", "negators", "titles", "modifiers", "unopposed")
-)
-_PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")
-_PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
-_CONTENTLESS = _FUNCTION | _NEGATORS
-
-
-_OPPOSITES, _CONFUSED, _NICKNAMES = map(
-    related_words, map(word_groups, ("opposites", "confused", "nicknames"))
-)
+_MODIFIERS = frozenset(WORD_LISTS["modifiers"].split())
+_CONFUSED, _NICKNAMES = map(related_words, map(word_groups, ("confused", "nicknames")))
 #: Classes of names: two questions that any member may answer, and the members, with all their names.
 _CLASSES = Path(__file__).with_name("classes.txt")
-_ONE_NAME = {name: names[0] for names in word_groups("one name") for name in names}
-_EXPANDED = dict(" ".join(entry).split("=") for entry in word_groups("expanded"))
-_EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
-
-
-def _expanded(text: str) -> str:
-    return _EXPAND.sub(lambda match: _EXPANDED[match[0]], text)
-
-
 _SUBSTANCES = dict(" ".join(entry).split("=") for entry in word_groups("substances"))
 
 
@@ -87,234 +64,10 @@ def _members() -> dict[str, dict[int, int]]:
     for number, (questions, members) in enumerate(read_classes()):
         if not _closed(questions[0]):  # yes and no are left to their own rule
             for place, names in enumerate(members):
-                for *first, last in (_content_of(name) for name in names):
+                for *first, last in (content_of(name) for name in names):
                     for word in (last, f"{last}s", f"{last}es"):
                         found.setdefault(" ".join(map(stem_of, [*first, word])), {})[number] = place
     return found
-
-
-def _content_of(name: str) -> list[str]:
-    words = _expanded(name).split()
-    words = [word for word in words if word not in _ARTICLES] or words
-    words = [word for word in words if word not in _CONTENTLESS] or words
-    return [_ONE_NAME.get(word, word) for word in words]
-
-
-@lru_cache(maxsize=1 << 14)
-def _rivals(word: str) -> frozenset[str]:
-    """Return the opposites of a word: listed ones, and words that differ by a negative prefix."""
-    found = _OPPOSITES.get(word) or _OPPOSITES.get(stem_of(word), frozenset())
-    if len(word) > 3:
-        longer = [prefix + word for prefix in _PREFIXES if prefix != "a" or _PRIVATIVE.fullmatch(f"a{word}")]
-        found |= frozenset(longer) - _UNOPPOSED
-    shorter = [word.removeprefix(prefix) for prefix in _PREFIXES if word.startswith(prefix)]
-    shorter = [rest for rest in shorter if f"a{rest}" != word or _PRIVATIVE.fullmatch(word)]
-    return found | {rest for rest in shorter if len(rest) > 3 and word not in _UNOPPOSED}
-
-
-# ---- One answer
-
-_ALIKE = str.maketrans("’‘“”„−–—‐‑×⋅·", '\'\'"""-----***')
-_PICTURES = str.maketrans({"👍": " yes ", "👎": " no ", "♭": " flat", "♯": "#"})
-_WRAPPED = re.compile(
-    r'\{\s*"\w+"\s*:\s*"?([^"{}]*)"?\s*\}|\$+([^$]+)\$+|\\boxed\{([^{}]*)\}|\\\(([^()]*)\\\)'
-)
-_LATEX_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
-_INDEX = re.compile(r"(?<=[A-Za-z)])_\{?(\d+)\}?")
-_ITEM = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s+(\S.*)")
-_FRACTION = re.compile(r"\\[dt]?frac\{(\w+)\}\{(\w+)\}")
-_EMPHASIS = re.compile(r"(?<!\w)(\*\*?|`{1,3}|__?|<(\w{1,10})>)(?=\S)(.+?)(?<=\S)(?:\1|</\2>)(?!\w)")
-_LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\S{1,300}\)|(?<=\S) ?\(?https?://\S+")
-_CITED = re.compile(r"(?<=\w)\s*\[\d{1,2}\](?=[\s.,;]|$)|(?:(?<=\b[12]\d{3})|(?<=[^\W\d_]{4}))[¹²³](?!\w)")
-_EDGES = re.compile(r"^[\"'(<\s]+(?=[\w$€£-])|(?<=[\w)%°$€£])[\"'.!>;\s]+$|(?<=^\w)[).]+$")
-_HEDGES = re.compile(
-    r"""[-•]\s+(?![$€£]?\d) | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
-    | (?:i|we)\ (?:think|believe|guess|suppose)\ (?!so\b|not\b)(?:that\ )?
-    | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?|i(?:'d|\ would)\ (?:say|guess)\ (?:that\ )?
-    | (?:if\ (?:i\ remember\ correctly|(?:i'm|i\ am)\ not\ mistaken)|as\ (?:far\ as\ i\ know|i\ recall)
-      |to\ the\ best\ of\ my\ knowledge|my\ guess\ (?:would\ be|is)),?\ +
-    | (?:(?:it|this|that)(?:'s|\ (?:is|was))\ )?(?:directed|written|painted|composed|sung|invented
-      |discovered|founded|designed|created|developed|produced|published|built|voiced|portrayed
-      |played)\ by\ (?-i:(?=[A-Z]))
-    | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
-    | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein|la\ vie\b|einmal\b)
-    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b)
-      (?:(?=(?:red|seven|ten|eleven|\w*green|golden|wooden|open|\w+gen|\w*men|(?-i:[A-Z])\w*en)\b)
-      |(?!\w+e[dn]\b))""",
-    re.I | re.X,
-)
-_LAST_HEDGE = re.compile(
-    r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly|inc|ltd|llc|plc|gmbh|corp)$",
-    re.I,
-)
-_UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
-_MARKS = re.compile("[\u0300-\u036f]")
-_DOTTED = re.compile(r"\b(?:[a-z]\.){2,}")
-_NOT = re.compile(r"\b(ca|wo)n't\b|n't\b|(?<=\bcan)not\b")
-_NOT_OTHER = re.compile(
-    r"(?<=\w)(?:, (?:and |but )?not| (?:and|but) not|,? (?:rather than|instead of)) [^,.;]+$"
-    r"|^not [^,.;]+,? but (?!also)"
-)
-_BEFORE_NUMBER = re.compile(
-    r"\b(?:(over|above)|(under|below)|(ca?\.?)|(max(?:imum)?\.?)|(min(?:imum)?\.?)|(no\.?)) (?=[$€£]?\d)"
-    r"|#(?=\d)"
-)
-_READ_AS = ("more than ", "less than ", "about ", "at most ", "at least ", "number ")
-_SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
-_ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
-_SHARP = re.compile(r"\b([A-G])[- ]sharp\b")
-_WORD = re.compile(r"[^\W\d_]\w*")
-_LETTER = re.compile(r"\b[A-HJ-Z]\b(?![.'’])")
-_BE = re.compile(r"\b(?:is|are|was|were|been|being|wurde|est|fue)\b")
-_NO_NAME = re.compile(r"[ivxl]+|\w*(?:four|fif|six|seven|eigh|nin|ten|teen|tie)th|first|second|third")
-_LIST = re.compile(r",\s*(?:(?:and|or|&)\s+)?|;\s*|(\s+(?:and|&|or|und|et|y)\s+)")
-
-
-class _Answer:
-    """One answer: its original text, the text without markup and hedges, and its words in one spelling."""
-
-    def __init__(self, text: str) -> None:
-        self.whole = len(text) <= LONGEST
-        code = plain(text[:LONGEST]).translate(_ALIKE)
-        code = code if code.isascii() else code.translate(_PICTURES).strip()
-        self.code = _SHARP.sub(r"\1#", _EDGES.sub("", code))
-        self.raw = _without_hedges(self.code)
-        self.figures = with_figures(self.raw)
-        form = _form(self.figures)
-        spaced = " ".join(_SPLIT.sub(" ", form).split())
-        words = _expanded(spaced).split()
-        spelled = [(len(word) > 1 and roman_value(word)) or word for word in words]
-        words = [_ONE_NAME.get(word, word) for word in spelled]
-        self.renamed = words != spelled
-        letters = {*_LETTER.findall(self.raw)}  # "from A to B"
-        articles = _ARTICLES - {"a"} if "A" in letters and len(letters) > 1 else _ARTICLES
-        self.words = [word for word in words if word not in articles] or words
-        self.stems = [*map(stem_of, self.words)]
-        self.names = _without_titles(self.words)
-        content = [stem for word, stem in zip(self.words, self.stems) if word not in _CONTENTLESS]
-        self.content = content or [word for word in self.words if word not in _NEGATORS]
-        self.kept = frozenset(self.content)
-        self.forms = frozenset([*self.words, *self.stems])
-        self.rivals = frozenset().union(*map(_rivals, self.words))
-        denied = _ASIDE.sub("", form).split() if '"' in form or "(" in form else words
-        self.negated = sum(word in _NEGATORS for word in denied) % 2 == 1
-        self.passive = " by " in form and _BE.search(form) is not None
-        self.is_code = is_code(self.code)
-        self.refuses = self.whole and (is_refusal(self.code) or _REFUSAL.match(self.code) is not None)
-        self.numeric = any(map(str.isdigit, self.figures))
-        self.capitals = frozenset(_bare(word)[:3] for word in _WORD.findall(self.raw) if word[0].isupper())
-
-    def is_name(self, word: str) -> bool:
-        """Return whether a word is capitalized as a name, and neither a numeral nor an ordinal."""
-        named = len(word) > 2 and word.isalpha() and word[:3] in self.capitals
-        return named and word not in _FUNCTION and not _NO_NAME.fullmatch(word)
-
-    @cached_property
-    def value(self) -> tuple[str, Any] | None:
-        """Kind and value of an answer that is only one number, time, date, range or amount."""
-        return (single_value(self.figures) or amount_of(self.figures)) if len(self.figures) < 60 else None
-
-    @cached_property
-    def units(self) -> dict[str, str]:
-        """Known unit by number."""
-        found = [(m[2] or m[4], unit_symbol(m[1] or m[6])) for m in AMOUNT.finditer(self.figures)]
-        return {number.replace(",", ""): unit for number, unit in found if unit}
-
-    @cached_property
-    def bounds(self) -> dict[str, bool]:
-        """Bounded numbers: True for a lower bound, False for an upper bound."""
-        found = BOUND.findall(" ".join(self.words))
-        return {number or after: bool(least or more or older) for least, more, number, after, older in found}
-
-    @cached_property
-    def stated(self) -> str:
-        """The text in figures, with its lead-ins."""
-        return with_figures(self.code)
-
-    @cached_property
-    def numbered(self) -> list[str]:
-        """The words of "13th Amendment" and "Amendment XIII" in one order; [] for other answers."""
-        form = normal_form(self.raw).split() if len(self.words) < 5 else []
-        words = sorted(_ORDINAL.sub(r"\1", roman_value(word) or word) for word in form if word != "no")
-        named = len(words) > 1 and words[0].isdigit() and not words[1].isdigit()
-        return words if named and not set(words) >= set(form) else []
-
-    @cached_property
-    def members(self) -> list[list[str]]:
-        """The members of a list; [] for any other answer."""
-        parts = _LIST.split(self.raw)
-        if len(parts) < 4 and not any(parts[1::2]):
-            return []
-        members = [_read(part).names for part in parts[::2] if part.strip()]
-        return members if len(members) > 1 and all(0 < len(member) < 4 for member in members) else []
-
-
-_read = cache_texts(1 << 14)(_Answer)
-
-
-@cache_texts(1 << 14)
-def plain(text: str) -> str:
-    """Return a text of at most `LONGEST` characters without markup, links and citations.
-
-    >>> plain("**Turin** [3]"), plain(r"$\\frac{1}{2}$"), plain('{"answer": "Turin"}')
-    ('Turin', '1/2', 'Turin')
-    """
-    if len(text) > LONGEST or (text.isascii() and text.isalnum()):
-        return text
-    items = [*map(_ITEM.fullmatch, filter(str.strip, text.splitlines()))] if "\n" in text.strip() else []
-    listed = " and ".join(", ".join(item[1] for item in items if item).rsplit(", ", 1))
-    text = " ".join((listed if items and all(items) else text).split())
-    if "{" in text or "$" in text or "\\" in text:
-        text = _LATEX_TEXT.sub(r"\1", text)
-        text = _INDEX.sub(r"\1", text) if "$" in text else text
-        wrapped = _WRAPPED.fullmatch(text.rstrip("."))
-        text = next(filter(None, wrapped.groups()), text) if wrapped else text
-        text = _FRACTION.sub(r"\1/\2", text).strip()
-    for _ in range(3 if any(mark in text for mark in "*`_<") else 0):  # marks within marks
-        text = _EMPHASIS.sub(lambda match: match[3].removeprefix("json "), text)
-    if "](" in text or "://" in text:
-        text = _LINK.sub(lambda match: match[1] or "", text).strip()
-    if "[" in text or not text.isascii():
-        text = _CITED.sub("", text)
-    return text
-
-
-def _without_hedges(text: str) -> str:
-    """Remove hedges and lead-ins such as "I think it is"."""
-    rest = _LAST_HEDGE.sub("", text)
-    for _ in range(4):
-        lead = _HEDGES.match(rest)
-        if lead is None:
-            break
-        rest = rest[lead.end() :]
-    return rest.strip("\"' ") or text
-
-
-def _bare(text: str) -> str:
-    """Fold the case and drop diacritics; replace a single Greek letter by its name."""
-    if text.isascii():
-        return text.lower()
-    if len(text) == 1 and "GREEK" in unicodedata.name(text, ""):
-        return unicodedata.name(text).split()[-1].lower()
-    return _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold())
-
-
-def _form(text: str) -> str:
-    text = _UNIT.sub(lambda match: f" {unit_symbol(match[1]) or match[1]}", text)
-    form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 6) - 1], _bare(text))
-    if "." in form:
-        form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
-    if "n" in form:
-        form = _NOT_OTHER.sub("", _NOT.sub(" not", form).replace("not only ", ""))
-    form = f"{form[:-2]}street" if form.endswith(" st") else form
-    return re.sub(r"(?<=[a-z])-(?=[a-z])", " ", form.replace("'s", " s"))
-
-
-def _without_titles(words: list[str]) -> list[str]:
-    start = 0
-    while start < len(words) - 1 and words[start] in _TITLES:
-        start += 1
-    return words[start:] if start and words[start] not in _FUNCTION and words[start].isalpha() else words
 
 
 # ---- Values and amounts
@@ -330,7 +83,7 @@ _UNSURE = [
 ]
 
 
-def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare two answers that are each one value: numbers, times, dates, amounts, ranges or scores."""
     values = s.value, t.value
     if values[0] and values[1] and values[0][0] != values[1][0]:  # "2 h" is a duration or a time of day
@@ -362,7 +115,7 @@ _COUNTS = re.compile(
 )
 
 
-def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_amount(_: str, s: Wording, t: Wording) -> bool | None:
     """Separate equal numbers with different units, and bounds in different directions."""
     if not (s.numeric and t.numeric):
         return None
@@ -376,14 +129,14 @@ def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
     return False if opposed and s.negated == t.negated else None
 
 
-def _by_count(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_count(question: str, s: Wording, t: Wording) -> bool | None:
     """Merge answers to "how many?" that state one equal number, and otherwise only words of the question."""
     if not _COUNTS.search(question) or s.negated != t.negated or s.bounds != t.bounds:
         return None
     numbers = [values_of(normal_form(answer.figures)).numbers for answer in (s, t)]
     if len(numbers[0]) != 1 or numbers[0] != numbers[1]:
         return None
-    asked = {stem[:4] for stem in _read(question).kept}
+    asked = {stem[:4] for stem in wording_of(question).kept}
     extra = {stem[:4] for stem in s.kept | t.kept if stem.isalpha() and len(stem) > 2 and stem != "about"}
     return True if extra <= asked else None
 
@@ -407,7 +160,7 @@ _OPTION = re.compile(r"(?:option |choice |answer )?\(?([A-Ha-h])(?:([).:])(?: +(
 _OPTIONS = re.compile(r"(?:^|[\s(])[Aa][).:] ?\S[^\0]*[\s(][Bb][).:] ?\S")
 
 
-def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_code(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare codes by case, dots and signs if the question asks for a code; separate unlike commands."""
     if asks_for_code(question, (s.code, t.code)):
         return code_form(s.code) == code_form(t.code)
@@ -415,7 +168,7 @@ def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
     return False if commands and not (s.kept <= t.kept or t.kept <= s.kept) else None
 
 
-def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare each sign in code and formulas, and the case in chemical symbols and units."""
     x, y = s.code, t.code
     if all(map(_CAMEL_CASE.fullmatch, (x, y))):
@@ -455,7 +208,7 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     return False if max(map(len, rest)) == 1 or x[0] == "[" == y[0] else None
 
 
-def _by_option(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_option(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare options by their letters: "A) Paris" is A."""
     first, second = _OPTION.fullmatch(s.raw), _OPTION.fullmatch(t.raw)
     if not first or not second:
@@ -483,29 +236,23 @@ _POLAR = re.compile(
 )
 _YES_OR_NO = re.compile(r"(?:(yes|oui|ja|sí)|no|non|nein)(?:[,.!;]|$)", re.I)
 _NEGATED = re.compile(rf"\b{any_listed('negators')}\b|n't", re.I)
-_REFUSAL = re.compile(
-    r"(?:(?:i'm |i am )?sorry,? (?:but )?)?(?:i|we) (?:can't|cannot|could not|couldn't|am unable to)"
-    r" (?:predict|(?:share|disclose|know|find|give out|tell|say|answer) (?:it|that|this|out)\b)"
-    r"|(?:perhaps |maybe )?nobody knows|(?:das )?weiß ich (?:leider )?nicht",
-    re.I,
-)
 
 
 @cache_texts(1 << 12)
-def _closed(question: str) -> _Answer | None:
+def _closed(question: str) -> Wording | None:
     """Return the question if it asks for yes or no and has no denial."""
     if not _CLOSED.search(question) or _CHOICE.search(question):
         return None
-    asked = _Answer(_OR_NOT.sub("", question[-LONGEST:]))
+    asked = Wording(_OR_NOT.sub("", question[-LONGEST:]))
     return None if asked.negated else asked
 
 
-def _by_polarity(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_polarity(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare yes and no as answers to a closed question."""
     asked = _closed(question)
     for one, other in ((s, t), (t, s)):  # "No, he was acquitted" and "He was acquitted"
         polar = _YES_OR_NO.match(one.raw)
-        if polar and polar[0][-1:] == "," and _read(one.raw[polar.end() :].strip()).words == other.words:
+        if polar and polar[0][-1:] == "," and wording_of(one.raw[polar.end() :].strip()).words == other.words:
             return True
     if asked is None:
         x, y = _YES_OR_NO.match(s.raw), _YES_OR_NO.match(t.raw)
@@ -517,19 +264,19 @@ def _by_polarity(question: str, s: _Answer, t: _Answer) -> bool | None:
     return False if said[0] != said[1] else True if x or y or s.kept <= t.kept or t.kept <= s.kept else None
 
 
-def _affirms(polar: re.Match[str] | None, answer: _Answer, asked: _Answer) -> bool | None:
+def _affirms(polar: re.Match[str] | None, answer: Wording, asked: Wording) -> bool | None:
     """Read yes, no or neither from the first word, or from a first clause in the words of the question."""
     if polar:
         return polar["yes"] is not None
-    clause = _read(re.split("[.,;:]", answer.raw, maxsplit=1)[0])
-    return not clause.negated if clause.words and clause.kept <= asked.kept | _FUNCTION else None
+    clause = wording_of(re.split("[.,;:]", answer.raw, maxsplit=1)[0])
+    return not clause.negated if clause.words and clause.kept <= asked.kept | FUNCTION else None
 
 
-def _by_refusal(_: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_refusal(_: str, s: Wording, t: Wording) -> bool | None:
     return True if s.refuses and t.refuses else None
 
 
-def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_negation(question: str, s: Wording, t: Wording) -> bool | None:
     """Separate an answer from its denial, except in long sentences, which may deny other things."""
     if _denies(s.code, t.code) or _denies(t.code, s.code):  # "Ada, not Bo" and "Bo"
         return False
@@ -540,7 +287,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
     if s.negated and t.negated:
         return (s.content == t.content != []) or None
     denial, other = (s, t) if s.negated else (t, s)
-    last = max((i for i, word in enumerate(denial.words) if word in _NEGATORS), default=0)
+    last = max((i for i, word in enumerate(denial.words) if word in NEGATORS), default=0)
     short = last < 4 and not _NEGATED.search(question)
     if short and denial.words[last + 1 :] == other.words:  # "found not guilty"
         return False
@@ -579,7 +326,7 @@ _PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|
 _JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b")  # "&" is tested before
 
 
-def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_list(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare lists by their members; separate a list from one of its members."""
     x, y = s.members, t.members
     if not (x or y) or _NO_LIST.search(s.raw) or _NO_LIST.search(t.raw):
@@ -604,7 +351,7 @@ def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
     return False if one.names in many else None
 
 
-def _one_member(x: Sequence[str], y: Sequence[str], answer: _Answer) -> bool:
+def _one_member(x: Sequence[str], y: Sequence[str], answer: Wording) -> bool:
     """Return whether two members of lists are the same, or one is the first or last part of the other."""
     if len(x) == len(y) and x[0][0] == y[0][0] and x[-1].isalpha() and ratio(" ".join(x), " ".join(y)) > 85:
         return True
@@ -613,7 +360,7 @@ def _one_member(x: Sequence[str], y: Sequence[str], answer: _Answer) -> bool:
     return stem_of(x[-1]) == stem_of(y[-1]) or (x[0] == y[0] and answer.is_name(x[0]))
 
 
-def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_roles(_: str, s: Wording, t: Wording) -> bool | None:
     """Separate sentences that swap two names around a verb; compare active and passive sentences."""
     if len(s.content) < 2 or s.kept != t.kept:
         return None
@@ -629,13 +376,13 @@ def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
                 verb = x[i:j]
                 named = all(any(word.startswith(name) for name in t.capitals) for word in verb)
                 start = next(place for place, (a, b) in enumerate(zip(s.stems, t.stems)) if a != b)
-                owned = s.stems[start + len(x) :][:1] == ["s"] and _BE.fullmatch(verb[0])  # "X is Y's mother"
+                owned = s.stems[start + len(x) :][:1] == ["s"] and BE.fullmatch(verb[0])  # "X is Y's mother"
                 symmetric = _SYMMETRIC.issuperset(verb) and verb != ["to"] and not owned
                 return None if named or symmetric else False
     return None
 
 
-def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_opposite(_: str, s: Wording, t: Wording) -> bool | None:
     """Separate answers that differ only in a word and its opposite."""
     if len(s.words) == len(t.words) < 3:
         x, y = _unlike(s.words, t.words)
@@ -651,16 +398,16 @@ def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
     if [word for word in s.content if word in t.kept] != [word for word in t.content if word in s.kept]:
         return None
     for one, other in ((one, other) for one in x for other in y):
-        if other in _rivals(one) or stem_of(other) in _rivals(one):
-            rest = [word for word in (*x, *y) if word not in _FUNCTION and word not in (one, other)]
-            rest = [word for word in rest if _rivals(word).isdisjoint(rest)]  # "speeds up", "slows down"
-            denied = s.negated != t.negated and one not in _NEGATORS and other not in _NEGATORS
+        if other in rivals_of(one) or stem_of(other) in rivals_of(one):
+            rest = [word for word in (*x, *y) if word not in FUNCTION and word not in (one, other)]
+            rest = [word for word in rest if rivals_of(word).isdisjoint(rest)]  # "speeds up", "slows down"
+            denied = s.negated != t.negated and one not in NEGATORS and other not in NEGATORS
             if len(rest) < (2 if s.kept & t.kept else 1) and not denied:
                 return False
     return None
 
 
-def _by_class(_: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_class(_: str, s: Wording, t: Wording) -> bool | None:
     """Separate answers that differ only in two members of a class ("the violin", "the viola").
 
     What is said of a person before the name, as in "Captain Ada Velis", is left to a model.
@@ -692,7 +439,7 @@ _WORK = re.compile(r"\b(?:film|movie|book|novel|game|song|album|series|episode|s
 _PARTS = ("part", "volume", "chapter", "episode", *map(str, range(2, 20)))
 
 
-def _by_name(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
     """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
     if not s.kept & t.kept:
         return None
@@ -712,7 +459,7 @@ def _by_name(question: str, s: _Answer, t: _Answer) -> bool | None:
         if word in ("flat", "sharp") and len(longer.names[0]) == 1:  # keys in music
             return False
         if word in _MODIFIERS and longer.names[0] == word:
-            return False if all(longer.is_name(name) or name in _FUNCTION for name in longer.names) else None
+            return False if all(longer.is_name(name) or name in FUNCTION for name in longer.names) else None
         middles = [[name for name in names[1:-1] if len(name) == 1] for names in (s.names, t.names)]
         full = longest < 6 and len(s.names[0]) > 1 and s.names[0] == t.names[0] and s.names[-1] == t.names[-1]
         return False if full and word.isalpha() and all(middles) and middles[0] != middles[1] else None
@@ -738,7 +485,7 @@ def _is_short(x: str, y: str) -> bool:
     return x[0] == y[0] if min(len(x), len(y)) == 1 else y in _NICKNAMES.get(x, ())
 
 
-def _by_aside(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_aside(question: str, s: Wording, t: Wording) -> bool | None:
     """Separate a name from a sentence that mentions it only beside its answer."""
     long, short = (s, t) if len(s.words) > len(t.words) else (t, s)
     if len(long.words) < len(short.words) + 3:
@@ -757,34 +504,33 @@ def _alternatives(question: str) -> tuple[frozenset[str], frozenset[str]] | None
     if not (found := _ALTERNATIVES.search(question[-LONGEST:])) or _OR_NOT.search(question):
         return None
     length = len(found[2].split())
-    one, other = (_read(" ".join(option.split()[-length:])).kept for option in found.groups())
+    one, other = (wording_of(" ".join(option.split()[-length:])).kept for option in found.groups())
     return one - other, other - one
 
 
-def _by_choice(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_choice(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare answers to "X or Y?" if each has words of only one alternative."""
     alternatives = _alternatives(question)
     if alternatives is None or s.negated or t.negated:
         return None
     first, second = alternatives
-    said = [_read(one.code.partition(" than ")[0]).kept for one in (s, t)]
+    said = [wording_of(one.code.partition(" than ")[0]).kept for one in (s, t)]
     if all(" than " in one.code for one in (s, t)) and (said[0] ^ said[1]) - first - second:
         return None  # "X is larger than Y", "Y is smaller than X"
     chosen = {(bool(kept & first), bool(kept & second)) for kept in said}
     if chosen < {(True, False), (False, True)}:
-        asked = _read(question)
+        asked = wording_of(question)
         echo = not chosen or asked.words[0] in s.words + t.words
         return True if not echo and s.kept | t.kept <= asked.kept else None
     return False if chosen == {(True, False), (False, True)} else None
 
 
-def _by_script(_: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_script(_: str, s: Wording, t: Wording) -> bool | None:
     """Compare short answers in other scripts by their spelling."""
     foreign = not (s.raw.isascii() or t.raw.isascii()) and max(len(s.words), len(t.words)) < 4
     return compare_spellings(s.raw, t.raw) if foreign else None
 
 
-_ORDINAL = re.compile(r"^(\d+)(?:st|nd|rd|th)$")
 _TITLED = re.compile(
     r"\b(?:who\w*|film|movie|book|novel|songs?|album|band|play|game|shows?|series|called|named?|titled?)\b",
     re.I,
@@ -808,7 +554,7 @@ _NAMING = re.compile(
 )
 
 
-def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
     """Merge equal forms, acronyms, transcriptions, and names with initials or nicknames."""
     joined = ["".join(answer.words) for answer in (s, t)]
     umlauts = (
@@ -825,7 +571,7 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
             and 1 < len(short[0]) < 7
             and short[0].upper() in one.raw.replace(".", "")
         ):
-            content = [word for word in long if word not in _FUNCTION]
+            content = [word for word in long if word not in FUNCTION]
             heads = "".join([word[0] for word in content])
             capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
             if short[0] in (heads, "".join([word[0] for word in long]), capitals):
@@ -845,23 +591,27 @@ def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
 
 
-def _adds(short: _Answer, long: _Answer) -> bool:
+def _adds(short: Wording, long: Wording) -> bool:
     """Return whether a longer answer only adds a remark in parentheses, a country or an apposition."""
     if long.names[: len(short.names)] != short.names:
         return False
     remark = _REMARK.search(long.code)
     if remark and not _CORRECTED.search(remark[1]):
-        core = _read(long.code[: remark.start()])
+        core = wording_of(long.code[: remark.start()])
         plain_remark = core.value is not None or re.fullmatch(r"\D+|[12]\d{3}", remark[1])
         return plain_remark is not None and core.names == short.names
     rest = long.names[len(short.names) :]
     if rest[:1] == ["of"] and (short.names[-1].isdigit() or roman_value(short.names[-1])):
         return len(short.names) == 2 and long.is_name(rest[-1])
     named = _APPOSED.fullmatch(long.code)
-    return named is not None and _read(named[1]).names == short.names and all(map(short.is_name, short.names))
+    return (
+        named is not None
+        and wording_of(named[1]).names == short.names
+        and all(map(short.is_name, short.names))
+    )
 
 
-def _sounds_alike(s: _Answer, t: _Answer) -> bool:
+def _sounds_alike(s: Wording, t: Wording) -> bool:
     """Return whether two answers differ only in the transcription of long words."""
     if len(s.names) != len(t.names):
         return False
@@ -870,7 +620,7 @@ def _sounds_alike(s: _Answer, t: _Answer) -> bool:
     return named and all(min(len(p), len(q)) > 4 and sound_of(p) == sound_of(q) for p, q in pairs)
 
 
-def _with_middle(short: _Answer, long: _Answer) -> bool:
+def _with_middle(short: Wording, long: Wording) -> bool:
     """Return whether a longer name only adds middle names: Bob Dylan, Robert Allen Dylan.
 
     Names of groups never match: the Liberal Party is not the Liberal Democratic Party.
@@ -883,7 +633,7 @@ def _with_middle(short: _Answer, long: _Answer) -> bool:
     return first and person and middle and long.is_name(long.names[0]) and short.is_name(short.names[1])
 
 
-_RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
+_RULES: tuple[Callable[[str, Wording, Wording], bool | None], ...] = (
     *(
         _by_code,
         _by_value,
@@ -913,10 +663,10 @@ def compare(question: str, first: str, second: str) -> bool | None:
     if first == second:
         return True
     first, second = with_counts(question, first), with_counts(question, second)
-    return _verdict(question, _read(min(first, second)), _read(max(first, second)))
+    return _verdict(question, wording_of(min(first, second)), wording_of(max(first, second)))
 
 
-def _verdict(question: str, s: _Answer, t: _Answer) -> bool | None:
+def _verdict(question: str, s: Wording, t: Wording) -> bool | None:
     if not (s.words and t.words):
         return _by_sign(question, s, t)
     if not (s.whole and t.whole):
@@ -933,7 +683,7 @@ _DENIAL = re.compile(
 )
 _ARTICLE = re.compile("^(?:the|an?) ", re.I)
 _FIRST_NAMES = r"\b(?:(?!No\b|Not\b|Never\b|Neither\b|Nor\b)[A-Z][\w.]{1,30} (?:da |de |van |von )?){1,2}"
-_DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$")
+_DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(FUNCTION | TITLES)}))*[ \"'(]*$")
 
 
 def contradicts(question: str, prediction: str, reference: str) -> bool:
@@ -946,7 +696,7 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
     >>> contradicts("Who?", "Not Bo but Ada", "Bo"), contradicts("Who?", "Not Bo but Ada", "Ada")
     (True, False)
     """
-    s, t = _read(with_counts(question, prediction)), _read(with_counts(question, reference))
+    s, t = wording_of(with_counts(question, prediction)), wording_of(with_counts(question, reference))
     verdict = _verdict(question, s, t)
     if verdict is not None and not (s.members or t.members):
         return not verdict
@@ -954,7 +704,7 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
         return True
     if len(prediction) <= LONGEST and is_aside(question, s.stated, t.figures):
         return True
-    text, core = _NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
+    text, core = NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
     if re.search(rf"(?:不是|并非|而非){core}|{core}(?:ではな|ではあ|じゃな)", text):
         return True
     return _denies(prediction, reference)
@@ -963,10 +713,10 @@ def contradicts(question: str, prediction: str, reference: str) -> bool:
 def _denies(text: str, name: str) -> bool:
     """Return whether a text denies a name wherever it holds the name."""
     name = _ARTICLE.sub("", name)
-    if name.casefold() not in text.casefold() or not _DENIAL.search(_NOT.sub(" not", text.casefold())):
+    if name.casefold() not in text.casefold() or not _DENIAL.search(NOT.sub(" not", text.casefold())):
         return False
     text = re.sub(rf"{_FIRST_NAMES}(?={re.escape(name)}\b)", "", text)
-    text = _NOT.sub(" not", text.casefold())
+    text = NOT.sub(" not", text.casefold())
     found = re.finditer(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text)
     before = [text[max(0, match.start() - 60) : match.start()] for match in found]
     if name[:1].isdigit() and any(start.endswith("no ") for start in before):  # "No 5"
