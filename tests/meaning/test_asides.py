@@ -40,6 +40,7 @@ ANSWERS = [
     ("Where was the pact signed?", "The pact, which was signed in Turin, ended the war.", "Turin"),
     ("When did the bridge open?", "The bridge, which had opened in 1911, collapsed in 1954.", "1911"),
     ("How many rowers are in the boat?", "There are 8 (two rowers a bench).", "8"),
+    (WHICH, "No lake is larger than Mirna, which lies in the north.", "Mirna"),
     ("When did it spread?", "The term spread in towns, particularly after the report of 1987.", "1987"),
 ]
 

@@ -127,6 +127,18 @@ SAME = [
     ("Can I buy it?", "sold out", "out of stock"),
     ("Who makes it?", "Velis Foods, Inc.", "Velis Foods"),
     ("Where is it described?", "Ch. 14", "chapter 14"),
+    # times and dates
+    ("When does it close?", "quarter past nine at night", "21:15"),
+    ("When does it close?", "12 noon", "12:00"),
+    ("When was it open?", "from 3 to 9 June", "3-9 June"),
+    ("How long did it take?", "a year and a half", "18 months"),
+    ("¿Cuándo nació?", "4/8/1907", "el 4 de agosto de 1907"),
+    ("Which month?", "Jan.", "January"),
+    ("What was the score?", "four to nil", "4-0"),
+    # other spellings
+    ("Which ship?", "SS Ada Velis", "Steam Ship Ada Velis"),
+    ("Who was it?", "Jan Velis", "John Velis"),
+    ("Which substance?", "C_2H_6", "C2H6"),
 ]
 
 DIFFERENT = [
@@ -212,6 +224,14 @@ DIFFERENT = [
     ("Which keyword is it?", "`ORDER BY`", "GROUP BY"),
     ("어느 도시입니까?", "대전", "광주"),
     ("Πού;", "Πάτρα", "Λάρισα"),
+    ("Which flag is it?", "-q", "-Q"),
+    ("Which type is it?", "float", "float[]"),
+    ("Which type is it?", "Set[int]", "Set[str]"),
+    ("Where is it stored?", "~/.mirna/log", "~/mirna/log"),
+    ("What is the solution?", "a = 4", "b = 4"),
+    ("In which order do they bloom?", "rose, lily, aster", "lily, rose, aster"),
+    ("When was it?", "4/8/1907", "4 April 1907"),
+    ("When does it open?", "9:30", "10 pm"),
 ]
 
 UNDECIDED = [

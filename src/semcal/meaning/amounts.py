@@ -33,7 +33,9 @@ for _list, _steps in (("scaled", _PLAIN + _STEPS), ("unscaled", _PLAIN)):
 
 _SMALL = WORD_LISTS["numbers"].split()
 _SMALL_WORD = re.compile(rf"(?<!\bno )\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
-_SCORE = re.compile(rf"\b({'|'.join(_SMALL)}|\d+)-({'|'.join(_SMALL)}|nil)\b", re.I)
+_SCORE = re.compile(rf"\b({'|'.join(_SMALL)}|\d+)(?:-({'|'.join(_SMALL)}|nil)| to (nil))\b", re.I)
+_AND_A_HALF = re.compile(r"\b(?:an?|one) (\w+) and a half\b", re.I)
+_FROM_TO = re.compile(r"\b(?:from (\d+) (?:to|until|till)|between (\d+) and) (\d+)(?= [^\W\d])", re.I)
 
 _TIMES_POWER = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)(?: ?[x*] ?10\^(?:\{(\d\d?)\}|(\d\d?)\b)|e(\d\d?)\b)")
 _DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
@@ -60,7 +62,7 @@ _NUMBER = re.compile(
 _NO_NUMBERS = {"none": 0, "nil": 0, "nought": 0, "noon": 720, "midday": 720, "midnight": 0}
 _CLOCK = re.compile(
     r"(?:at )?(\d{1,2})(?:([:.h])(\d\d))?(?: ?(?:o'clock|(uhr|h)))?"
-    r"(?: ?([ap])\.?m\.?| in the (?:(m)orning|(?:afternoon|evening)))?"
+    r"(?: ?([ap])\.?m\.?| in the (?:(m)orning|(?:afternoon|evening))| at (night))?"
 )
 AMOUNT = re.compile(
     r"([$€£¥])\s?(-?\d[\d.,]*\d|\d)\s?(thousand|million|trillion|billion|bn|k)?"
@@ -88,6 +90,7 @@ _RANGE = re.compile(
 ASKS_FOR_SHARE = re.compile(rf"\b{any_listed('share')}\b", re.I)
 _POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
 _ISO_DATE = re.compile(r"(?:(?:on|in|am|le|el|il|op|em) )?(\d{4}-\d\d(?:-\d\d)?)")
+_SLASHED = re.compile(r"(?:(?:on|le|el|il|am) )?(\d\d?)/(\d\d?)/([12]\d{3})")
 _BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o)[ -]?(?:rh ?)?(\+|-|positive|negative)")
 _DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
 _CENTURY = re.compile(r"(?:in )?(\d\d?)(?:(?:st|nd|rd|th) century|00s)")
@@ -104,11 +107,12 @@ def with_figures(text: str) -> str:
     text = _FOREIGN_SCALE.sub(
         lambda match: f"{match[1].replace(',', '.')} {'m' if match[2] else 'b'}illion", text
     )
-    text = _SCORE.sub(lambda match: f"{_digits(match[1])}-{_digits(match[2])}", text)
+    text = _SCORE.sub(lambda match: f"{_digits(match[1])}-{_digits(match[2] or match[3])}", text)
     text = _TIMES_POWER.sub(lambda match: _shifted(match[1], int(match[2] or match[3] or match[4])), text)
     text = re.sub(r"(?<=\d) ?[x*] ?(?=\d)", " x ", text)
-    text = _CURRENCY.sub(lambda match: _CURRENCIES[match[1]], text)
-    return _PAST_OR_TO.sub(_clock_time, _SMALL_WORD.sub(lambda match: _digits(match[0]), text))
+    text = _CURRENCY.sub(lambda match: _CURRENCIES[match[1]], text.replace("12 noon", "noon"))
+    text = _SMALL_WORD.sub(lambda match: _digits(match[0]), _AND_A_HALF.sub(r"1.5 \1", text))
+    return _FROM_TO.sub(r"\1\2-\3", _PAST_OR_TO.sub(_clock_time, text))
 
 
 @cache
@@ -204,6 +208,9 @@ def single_value(figures: str) -> tuple[str, Any] | None:
     form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))
     if date := _ISO_DATE.fullmatch(form):
         return "date" if len(date[1]) > 7 else "month", date[1]
+    if slashed := _SLASHED.fullmatch(form):  # in either order
+        first, second, year = slashed[1].zfill(2), slashed[2].zfill(2), slashed[3]
+        return "slashed", (f"{year}-{first}-{second}", f"{year}-{second}-{first}")
     if day := month_and_day(form):
         return "day", day
     century = _CENTURY.fullmatch(form)
@@ -227,8 +234,9 @@ def _time_of_day(text: str) -> tuple[str, int] | None:
         return None
     hour, minute = int(clock[1]), int(clock[3] or 0)
     kind = "clock"
-    if " in the " in text or clock[5]:
-        hour = hour % 12 + 12 * (not clock[6] and clock[5] != "a") if 0 < hour <= 12 else 24
+    if " in the " in text or clock[5] or clock[7]:
+        early = clock[6] or clock[5] == "a" or (clock[7] and not 5 < hour < 12)
+        hour = hour % 12 + 12 * (not early) if 0 < hour <= 12 else 24
     elif not (clock[4] or (clock[2] == ":" and (hour > 12 or text[0] == "0"))):
         kind = "half day" if clock[2] == ":" or "o'clock" in text else ""
     return (kind, hour * 60 + minute) if kind and hour < 24 and minute < 60 else None

@@ -95,7 +95,8 @@ def is_aside(question: str, text: str, name: str) -> bool:
     def is_beside(number: int, clause: str) -> bool:
         before, after = clause.split("\0", 1)
         won = _BEATEN.search(before)
-        if won and (won[0].startswith("than") or (name[0].isupper() and _content(clause) - asked)):
+        compared = won and won[0].startswith("than") and not _NEGATED.match(before)
+        if compared or (won and name[0].isupper() and _content(clause) - asked):
             return True
         here = strength(clause)
         if _BELIEF.search(clause) and any(other >= here for _, other, _ in rivals):

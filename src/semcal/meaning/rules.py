@@ -32,7 +32,7 @@ from semcal.meaning.wording import (
     rivals_of,
     wording_of,
 )
-from semcal.meaning.words import WORD_LISTS, any_listed, related_words, word_groups
+from semcal.meaning.words import WORD_LISTS, any_listed, related_words, word_groups, word_pairs
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.values import roman_value, values_differ, values_of, values_read
@@ -45,7 +45,7 @@ _MODIFIERS = frozenset(WORD_LISTS["modifiers"].split())
 _CONFUSED, _NICKNAMES = map(related_words, map(word_groups, ("confused", "nicknames")))
 #: Classes of names: two questions that any member may answer, and the members, with all their names.
 _CLASSES = Path(__file__).with_name("classes.txt")
-_SUBSTANCES = dict(" ".join(entry).split("=") for entry in word_groups("substances"))
+_SUBSTANCES = word_pairs("substances")
 
 
 def read_classes() -> Iterator[tuple[list[str], list[list[str]]]]:
@@ -86,11 +86,20 @@ _UNSURE = [
 def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
     """Compare two answers that are each one value: numbers, times, dates, amounts, ranges or scores."""
     values = s.value, t.value
-    if values[0] and values[1] and values[0][0] != values[1][0]:  # "2 h" is a duration or a time of day
-        values = amount_of(s.figures), amount_of(t.figures)
+    if values[0] and values[1] and values[0][0] != values[1][0]:
+        kinds = dict(filter(None, values))
+        if kinds.keys() == {"date", "slashed"}:
+            return kinds["date"] in kinds["slashed"]
+        if kinds.keys() == {"clock", "half day"}:
+            apart = kinds["clock"] - kinds["half day"]
+            return apart == 0 or (None if apart % 720 == 0 else False)
+        values = amount_of(s.figures), amount_of(t.figures)  # "2 h" is a duration or a time of day
     if values[0] is None or values[1] is None:
         return None
     (kind, x), (other_kind, y) = values[0], values[1]
+    unknowns = [_UNKNOWN.match(text) for text in (s.raw, t.raw)]
+    if unknowns[0] and unknowns[1] and unknowns[0][1] != unknowns[1][1]:  # x = 3, y = 3
+        return False
     if kind != other_kind:
         return True if {kind, other_kind} == {"pound", "sterling"} and x == y else None
     texts = s.raw, t.raw
@@ -109,6 +118,7 @@ def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
     return None if unsure or abs(x - y) <= NEAR * max(abs(x), abs(y)) else False
 
 
+_UNKNOWN = re.compile(r"([A-Za-z]) ?=")
 _COUNTS = re.compile(
     r"\b(?:how (?:many|much|often)|number|wie ?viele?|combien|cu[aá]nt[oa]s?|quant[aeio]s?|hoeveel|score)\b",
     re.I,
@@ -150,6 +160,7 @@ _CHEMICAL = re.compile(
 )
 _FORMULA = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){2,}")
 _CAMEL_CASE = re.compile(r"[a-z]+(?:[A-Z][a-z]+){1,6}(?:\(\))?")
+_OPTION_NAME = re.compile(r"--?[A-Za-z][\w-]*")
 _GENE = re.compile(r"[A-Z]{3,6}\d{0,2}")
 _MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
 _FLAG = re.compile(r"\b(?:flag|option|switch|argument|parameter)s?\b", re.I)
@@ -173,6 +184,8 @@ def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
     x, y = s.code, t.code
     if all(map(_CAMEL_CASE.fullmatch, (x, y))):
         return x.removesuffix("()") == y.removesuffix("()")
+    if all(map(_OPTION_NAME.fullmatch, (x, y))):
+        return x == y
     if x != y and all(map(_GENE.fullmatch, (x, y))) and x.rstrip("0123456789") == y.rstrip("0123456789"):
         return False  # CFTR, CFTR2
     if not (s.is_code or t.is_code):
@@ -323,6 +336,9 @@ def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence
 
 
 _PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|dove)\b", re.I)
+_IN_ORDER = re.compile(
+    r"\bin (?:what|which|the|correct|right|\w+ing|\w+ical) order\b|\b(?:sequence|sorted|ranked)\b", re.I
+)
 _JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b")  # "&" is tested before
 
 
@@ -341,6 +357,8 @@ def _by_list(question: str, s: Wording, t: Wording) -> bool | None:
             all(member in b for member in [*a[:-1], a[-1][:-1]]) for a, b in ((x, y), (y, x))
         )
         if len(x) == len(y) and (not rest or headless):
+            if _IN_ORDER.search(question) and not all(_one_member(a, b, t) for a, b in zip(x, y)):
+                return False
             return True if options[0] == options[1] else None
         return False if len(rest) < len(y) and not any(options) else None
     one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
@@ -475,7 +493,8 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
         if abbreviated and answer.is_name(given[0]) and given[0][0] not in letters:
             return False
     begin = min(4, len(x[0]), len(y[0]))
-    variants = _is_short(x[0], y[0]) or x[0][:begin] == y[0][:begin] or ratio(x[0], y[0]) > 72
+    variants = any(len(one) == 1 < len(two) and _abbreviates(one[0], two) for one, two in ((x, y), (y, x)))
+    variants = variants or _is_short(x[0], y[0]) or x[0][:begin] == y[0][:begin] or ratio(x[0], y[0]) > 72
     names = s.is_name(x[0]) and t.is_name(y[0]) and not variants
     return False if names and (person or len(x) == len(y) == 1) else None
 
@@ -571,12 +590,8 @@ def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
             and 1 < len(short[0]) < 7
             and short[0].upper() in one.raw.replace(".", "")
         ):
-            content = [word for word in long if word not in FUNCTION]
-            heads = "".join([word[0] for word in content])
             capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
-            if short[0] in (heads, "".join([word[0] for word in long]), capitals):
-                return True
-            if short[0].isalpha() and len(short[0]) > 2 and is_acronym(short[0], content):
+            if short[0] == capitals or _abbreviates(short[0], long):
                 return True
     plural = s.stems == t.stems and s.raw[-1:] != t.raw[-1:] and not _TITLED.search(question)
     if plural and any(answer.raw.islower() for answer in (s, t)):
@@ -589,6 +604,14 @@ def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
     pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
     named = all(min(len(p), len(q)) == 1 or (s.is_name(p) and t.is_name(q)) for p, q in pairs)
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
+
+
+def _abbreviates(letters: str, words: Sequence[str]) -> bool:
+    """Return whether letters are the initials of words, or an acronym of those that are no function words."""
+    content = [word for word in words if word not in FUNCTION]
+    if letters in ("".join([word[0] for word in content]), "".join([word[0] for word in words])):
+        return True
+    return letters.isalpha() and len(letters) > 2 and is_acronym(letters, content)
 
 
 def _adds(short: Wording, long: Wording) -> bool:

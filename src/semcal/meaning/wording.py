@@ -14,7 +14,7 @@ from typing import Any
 from semcal.meaning.amounts import AMOUNT, BOUND, amount_of, single_value, unit_symbol, with_figures
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.spelling import stem_of
-from semcal.meaning.words import WORD_LISTS, related_words, word_groups
+from semcal.meaning.words import WORD_LISTS, related_words, word_groups, word_pairs
 from semcal.text import cache_texts
 from semcal.text.normal_form import normal_form
 from semcal.text.values import is_code, roman_value
@@ -31,7 +31,7 @@ _PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")
 _PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
 _OPPOSITES = related_words(word_groups("opposites"))
 _ONE_NAME = {name: names[0] for names in word_groups("one name") for name in names}
-_EXPANDED = dict(" ".join(entry).split("=") for entry in word_groups("expanded"))
+_EXPANDED, _ALONE = word_pairs("expanded"), word_pairs("alone")
 _EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
 
 
@@ -65,6 +65,7 @@ _WRAPPED = re.compile(
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
 _INDEX = re.compile(r"(?<=[A-Za-z)])_\{?(\d+)\}?")
+_INDEXED = re.compile(r"(?:[A-Z][a-z]?(?:_\{?\d+\}?)?)+")
 _ITEM = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s+(\S.*)")
 _FRACTION = re.compile(r"\\[dt]?frac\{(\w+)\}\{(\w+)\}")
 _EMPHASIS = re.compile(r"(?<!\w)(\*\*?|`{1,3}|__?|<(\w{1,10})>)(?=\S)(.+?)(?<=\S)(?:\1|</\2>)(?!\w)")
@@ -134,7 +135,7 @@ class Wording:
         self.figures = with_figures(self.raw)
         form = _form(self.figures)
         spaced = " ".join(_SPLIT.sub(" ", form).split())
-        words = _expanded(spaced).split()
+        words = _expanded(_ALONE.get(spaced, spaced)).split()
         spelled = [(len(word) > 1 and roman_value(word)) or word for word in words]
         words = [_ONE_NAME.get(word, word) for word in spelled]
         self.renamed = words != spelled
@@ -216,9 +217,9 @@ def plain(text: str) -> str:
     items = [*map(_ITEM.fullmatch, filter(str.strip, text.splitlines()))] if "\n" in text.strip() else []
     listed = " and ".join(", ".join(item[1] for item in items if item).rsplit(", ", 1))
     text = " ".join((listed if items and all(items) else text).split())
-    if "{" in text or "$" in text or "\\" in text:
+    if any(mark in text for mark in "{$\\_"):
         text = _LATEX_TEXT.sub(r"\1", text)
-        text = _INDEX.sub(r"\1", text) if "$" in text else text
+        text = _INDEX.sub(r"\1", text) if "$" in text or _INDEXED.fullmatch(text) else text
         wrapped = _WRAPPED.fullmatch(text.rstrip("."))
         text = next(filter(None, wrapped.groups()), text) if wrapped else text
         text = _FRACTION.sub(r"\1/\2", text).strip()

@@ -19,6 +19,11 @@ def word_groups(name: str) -> list[list[str]]:
     return [entry.split() for entry in WORD_LISTS[name].strip().replace("\n", "|").split("|")]
 
 
+def word_pairs(name: str) -> dict[str, str]:
+    """Return the second words of the entries of a list by their first words: "first=second"."""
+    return dict(" ".join(entry).split("=") for entry in word_groups(name))
+
+
 def any_listed(name: str) -> str:
     """Return a pattern that matches any word of a list, the longest first."""
     words = sorted(WORD_LISTS[name].split(), key=len, reverse=True)
