@@ -45,6 +45,8 @@ _MODIFIERS = frozenset(WORD_LISTS["modifiers"].split())
 _CONFUSED, _NICKNAMES = map(related_words, map(word_groups, ("confused", "nicknames")))
 #: Classes of names: two questions that any member may answer, and the members, with all their names.
 _CLASSES = Path(__file__).with_name("classes.txt")
+_CONVERSES = related_words(word_groups("converses"))
+_ONE_VERB = {stem_of(verb): verbs[0] for verbs in word_groups("one verb") for verb in verbs}
 _SUBSTANCES = word_pairs("substances")
 
 
@@ -378,13 +380,39 @@ def _one_member(x: Sequence[str], y: Sequence[str], answer: Wording) -> bool:
     return stem_of(x[-1]) == stem_of(y[-1]) or (x[0] == y[0] and answer.is_name(x[0]))
 
 
+def _relation(answer: Wording) -> tuple[frozenset[str], str, frozenset[str], frozenset[str]] | None:
+    """Return A, R, B and other content of "A is R than B", "A is B's R", "B's R is A" or "B was R by A"."""
+    places = [place for place, stem in enumerate(answer.stems) if stem in _CONVERSES]
+    if len(places) != 1 or answer.negated or answer.numeric:
+        return None
+    before, after = answer.words[: places[0]], answer.words[places[0] + 1 :]
+    if before[-1:] == ["s"]:
+        be = next((place for place, word in enumerate(before) if BE.fullmatch(word)), 0)
+        before, after = (before[:be], before[be + 1 :]) if be else (after, before)
+    elif answer.passive:
+        before, after = after, before
+    sides = [[word for word in side if word not in FUNCTION] for side in (before, after)]
+    a, b = (frozenset(stem_of(w) for w in [*filter(answer.is_name, side)] or side) for side in sides)
+    relation = answer.stems[places[0]]
+    return (a, relation, b, answer.kept - a - b - {relation}) if a and b and a != b else None
+
+
 def _by_roles(_: str, s: Wording, t: Wording) -> bool | None:
-    """Separate sentences that swap two names around a verb; compare active and passive sentences."""
-    if len(s.content) < 2 or s.kept != t.kept:
+    """Compare the two sides of a relation, and of a verb in the active and the passive voice."""
+    first, second = _relation(s), _relation(t)
+    if first and second and first[3] == second[3]:
+        a, x, b, _ = first
+        c, y, d, _ = second
+        if {a, b} == {c, d} and (x == y or y in _CONVERSES[x]):
+            return (a == c) == (x == y)
+    if len(s.content) < 2:
         return None
     if s.passive != t.passive:
-        alike = len(s.content) > 2 and sorted(s.content) == sorted(t.content) and s.negated == t.negated
-        return s.content != t.content if alike else None
+        x, y = ([_ONE_VERB.get(stem, stem) for stem in answer.content] for answer in (s, t))
+        alike = len(x) > 2 and sorted(x) == sorted(y) and s.negated == t.negated
+        return x != y if alike else None
+    if s.kept != t.kept:
+        return None
     x, y = _unlike(s.stems, t.stems)
     if not 2 < len(x) == len(y) < 30 or sorted(x) != sorted(y):
         return None
