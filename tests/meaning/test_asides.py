@@ -20,6 +20,7 @@ ASIDES = [
     (WHICH, "The largest lake used to be Tolva, but today Mirna is the largest lake.", "Tolva"),
     ("Who won the match?", "In a long final Ada Velis defeated Bo Lenz to win the cup.", "Bo Lenz"),
     ("Who wrote the play?", "The play is by Ada Velis, a contemporary of Bo Lenz.", "Bo Lenz"),
+    ("Who found the tomb?", "Ada Velis, who had employed Bo Lenz", "Bo Lenz"),
     ("When did the bridge collapse?", "The bridge, which had opened in 1911, collapsed in 1954.", "1911"),
     ("How many rowers are in the boat?", "The boat has 8 rowers and up to 3 guests.", "3"),
     ("How many rowers are in it?", "This boat has 8 rowers, while dinghies have 2.", "2"),
@@ -41,6 +42,8 @@ ANSWERS = [
     ("When did the bridge open?", "The bridge, which had opened in 1911, collapsed in 1954.", "1911"),
     ("How many rowers are in the boat?", "There are 8 (two rowers a bench).", "8"),
     (WHICH, "No lake is larger than Mirna, which lies in the north.", "Mirna"),
+    ("Who employed Ada Velis?", "Ada Velis, who had worked for Bo Lenz", "Bo Lenz"),
+    ("Who found the tomb?", "Ada Velis, who found it with Bo Lenz", "Ada Velis"),
     ("When did it spread?", "The term spread in towns, particularly after the report of 1987.", "1987"),
 ]
 
@@ -70,6 +73,7 @@ def test_a_mentioned_name_and_the_answer_are_two_meanings() -> None:
     "answer",
     [
         "It was not Ada Velis.",
+        "I don't think that it was Velis.",
         "Many people think it was Velis, but it was Bo Lenz.",
         "Bo Lenz, as opposed to Velis",
         "I don't know whether it was Velis",

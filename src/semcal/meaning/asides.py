@@ -48,6 +48,8 @@ _ASKS_FOR_OTHER = re.compile(
     r"|opponent|rival|against|unlike|former\w*|previous\w*|used to)\b",
     re.I,
 )
+_PERSON = re.compile(r"\bwho(?:m|se)?\b", re.I)
+_BARE_NAME = re.compile(r"(?:[A-Z][\w.'-]* ?)+")
 _HOW_MANY = re.compile(r"\bhow many (?:\w+ )??(\w{3,}?)(?:s|es)?\b", re.I)
 _ARTICLE = re.compile("^(?:the|an?) ", re.I)
 _LETTERS = 4  # first letters of a word, which stand for all its forms
@@ -101,8 +103,11 @@ def is_aside(question: str, text: str, name: str) -> bool:
         here = strength(clause)
         if _BELIEF.search(clause) and any(other >= here for _, other, _ in rivals):
             return True
-        if name.isdigit() and re.match(r"(?:which|who|that)\b", clause) and not _content(clause) & asked:
-            return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
+        if re.match(r"(?:which|who|that)\b", clause) and not _content(clause) & asked:
+            if name.isdigit():
+                return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
+            if _PERSON.search(question) and _BARE_NAME.fullmatch(clauses[0][1]):  # "Ada, who married Bo"
+                return clauses[0] in [(other_number, other) for other_number, _, other in rivals]
         stronger = [other_number for other_number, other, _ in rivals if other > here]
         aside = _ASIDE.match(clause)
         if aside and aside[0].endswith(("before", "after")) and name[-1].isdigit():

@@ -734,7 +734,9 @@ _DENIAL = re.compile(
 )
 _ARTICLE = re.compile("^(?:the|an?) ", re.I)
 _FIRST_NAMES = r"\b(?:(?!No\b|Not\b|Never\b|Neither\b|Nor\b)[A-Z][\w.]{1,30} (?:da |de |van |von )?){1,2}"
-_DENIED = re.compile(rf"{_DENIAL.pattern}(?: (?:{'|'.join(FUNCTION | TITLES)}))*[ \"'(]*$")
+_DENIED = re.compile(
+    rf"{_DENIAL.pattern}(?: (?:{'|'.join(FUNCTION | TITLES)}|think|believe|sure|certain))*[ \"'(]*$"
+)
 
 
 def contradicts(question: str, prediction: str, reference: str) -> bool:
