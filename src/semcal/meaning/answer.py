@@ -93,7 +93,7 @@ _LEAD_IN = re.compile(
     rf"(?:{_SPECIAL.pattern}|\[/?INST\])(?:(?:assistant|model)(?=[:\s<]|$):?)?"
     rf"|(?:(?:{_AGREED})(?:\.|!+(?!\s[Mm]agazine)|,(?=\s(?:{_GOES_ON_SMALL})))|(?:{_EXCLAIMED})!+"
     rf"|(?:{_HAPPY})[^.!?:\n]{{0,80}}[.!:])(?:\s?[\U0001f300-\U0001faff☺]+)?(?=\s|$)"
-    r"|(?:答案|答え)(?:[是为は][:：]?|[:：])"
+    r"|(?:答案|答え)(?:[是为は][:：]?|[:：])|assistant(?=\n\s*\S)"
     rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_ANSWER_LABEL}{_TO})){_COLON}(?=\s|$)"
     rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_ANSWER_LABEL}){_CLOSED}(?=\n)"
 )
@@ -144,7 +144,7 @@ _TAGGED = re.compile(
 _CLOSING_MARKUP = re.compile(rf"(?:[\s\"'`~}}\])$*_.]|</\w+>|{_SPECIAL.pattern})*+")
 _ANSWER_KEYS = ("answer", "final_answer", "result", "output")
 _ASIDE_WORDS = "reasoning explanation rationale thought thoughts thinking analysis steps confidence"
-_SENTENCE = r"(?:^|(?<=[.!?;。]\s)|(?<=[.!?;]\s\s))"
+_SENTENCE = r"(?:^|(?<=[.!?:;。]\s)|(?<=[.!?;]\s\s))"
 _THUS = r"(?:(?:so|thus|therefore|hence|then|finally)[, ]{1,2})?"
 #: Marks of a final answer. Marks that are not `strong` also occur in sentences that are not reasoning.
 _MARKER = re.compile(
@@ -154,7 +154,10 @@ _MARKER = re.compile(
     rf"|{_SENTENCE}{_OPENED}{_THUS}{_ANSWER_LABEL}(?: to [^.:\n]{{1,80}}?)?(?: is)?{_COLON}"
     r"|(?:^|(?<=[.!?:;,]\s)|(?<=[.!?:;,]\s\s)|\b(?:so|thus|therefore|hence|then),?\s)(?:the|my|our) "
     r"(?:correct |right |best |short )?answer (?:to [^.:\n]{1,80}? )?(?:is|would be|must be)\b"
-    r"(?! (?:as follows|(?:not |un|well[ -])(?:provided|given|specified|known|clear)))(?:\s?:|\sthat\b)?",
+    r"(?! (?:as follows|(?:not |un|well[ -])(?:provided|given|specified|known|clear)))(?:\s?:|\sthat\b)?"
+    r"|\b(?:die (?:richtige |korrekte )?antwort (?:ist|lautet)|la (?:bonne )?réponse est|la respuesta"
+    r" (?:correcta )?es|la risposta (?:corretta )?è|a resposta (?:correta )?é)\b(?: also| donc)?(?:\s?:)?"
+    r"|(?:(?<=[。！？，\n])|所以|因此)(?:正确)?(?:答案|答え)[是为為は][:：]?",
     re.IGNORECASE | re.MULTILINE,
 )
 _BOX = re.compile(r"(?P<opens>\\(?:boxed|fbox)\s{0,3}\{)|\\[\\{}]|[{}]")
@@ -172,6 +175,7 @@ _ASKS_FOR_SEVERAL = re.compile(
 _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\s?[:：]", re.IGNORECASE)
 #: Minimum words before a weak marker: fewer words are the answer ("Paris. The answer is famous").
 _REASONED = 4
+_WORD_OR_SIGN = re.compile("[\u3005-\u30ff\u3400-\u9fff]|[^\\s\u3005-\u30ff\u3400-\u9fff]+")
 #: Maximum number of last markers that are tried, because no text may follow the last markers.
 _TRIES = 3
 
@@ -521,7 +525,7 @@ def _marked(part: _Part, question: str, *, reasoned: bool = False) -> AnswerSpan
     box = _last_box(text, part.start, end)
     marks += [(box.start, -1, True)] if box else []
     for start, behind, strong in sorted(marks)[: -_TRIES - 1 : -1]:
-        if reasoned and not strong and len(text[part.start : start].split()) < _REASONED:
+        if reasoned and not strong and len(_WORD_OR_SIGN.findall(text, part.start, start)) < _REASONED:
             continue
         if box and behind < 0:
             return box.whole()
