@@ -15,13 +15,14 @@ from semcal.text.values import STOP_WORDS
 _CLAUSE = re.compile(
     r"(?<=\w{4})\.\s+|\s[-–]+\s|—|,(?!\d)\s*|[()]"
     r"|\s(?=(?:although|though|while|whereas|unlike|but|even though|followed by)\b)"
-    r"|(?<!named)\s(?=after\b)",
+    r"|(?<!named)(?<!years)(?<!months)(?<!weeks)(?<!days)\s(?=after\b)",
     re.I,
 )
 _ASIDE = re.compile(
     r"(?:and |or )?(?:(?:even )?though|although|while(?! (?:\w+ing|it|he|she|they)\b)"
     r"|(?-i:where)|whereas|unlike|despite|as opposed to|contrary to|compared (?:to|with)|followed by"
-    r"|(?:just )?ahead of|a contemporary of"
+    r"|(?:just )?ahead of|a contemporary of|(?:who|which) also"
+    r"|and (?:so|therefore) (?!it\b|the answer)|\w+ (?:years|months|weeks|days) after"
     r"|(?:\w+ ){0,2}(?:before|after))\b",
     re.I,
 )
@@ -32,15 +33,23 @@ _BELIEF = re.compile(
 )
 _BEATEN = re.compile(
     r"\b(?:beat(?:s|ing)?|defeat(?:s|ed|ing)|overt(?:ook|aken|aking)|surpass(?:ed|es|ing)|edged out|than"
-    r"|lost to|a contemporary of)(?: (?:the|a|an))? [\"']?$",
+    r"|lost to|a contemporary of)(?: [\w' -]{1,40} (?:or|and)){0,5}"
+    r"(?: (?:the|an?|any|all|every|most|other|either))? [\"']?$",
     re.I,
 )
 _PLACED = re.compile(
     r"\s(?:is|was|\w+(?:e[sd]|me|ks))\b(?: \w+){0,3}? ?\b(?:second|third|next|later|behind|afterwards)\b"
+    r"|\s(?:is|was|are|were) (?:only|just|merely)\b"
+    r"|\s(?:losing|finishing|trailing|coming (?:second|third|last|next))\b"
     r"|\sas an? (?:backup|fallback|alternative|substitute|runner-up)\b",
     re.I,
 )
-_STATED = re.compile(r"(?:it|that|this|they|he|she)(?:'s| is| was| are| were)\b", re.I)
+_STATED = re.compile(
+    r"(?:it|that|this|they|he|she|the \w+)(?:'s| is| was| are| were)\b|but (?-i:[A-Z])", re.I
+)
+#: A list after "than", whose commas separate no clauses.
+_LISTED = re.compile(r"\bthan (?:[\w\0' -]{1,40}, ){1,5}[\w\0' -]{1,40}? (?:or|and) ")
+_RELATIVE = re.compile(r"(?:which|who|that)\b")
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.
 _ASKS_FOR_OTHER = re.compile(
@@ -49,7 +58,8 @@ _ASKS_FOR_OTHER = re.compile(
     re.I,
 )
 _PERSON = re.compile(r"\bwho(?:m|se)?\b", re.I)
-_BARE_NAME = re.compile(r"(?:[A-Z][\w.'-]* ?)+")
+_BARE_NAME = re.compile(r"(?:but )?(?:[A-Z][\w.'-]* ?)+")
+_NEAR = re.compile(r"near|close to|(?:north|south|east|west) of")
 _HOW_MANY = re.compile(r"\bhow many (?:\w+ )??(\w{3,}?)(?:s|es)?\b", re.I)
 _ARTICLE = re.compile("^(?:the|an?) ", re.I)
 _LETTERS = 4  # first letters of a word, which stand for all its forms
@@ -80,11 +90,13 @@ def is_aside(question: str, text: str, name: str) -> bool:
         sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
         return bool(numbers) and name not in numbers and not (stated or sentences)
     asked, text = _content(question) - _content(name), named.sub("\0", text)
+    text = _LISTED.sub(lambda match: match[0].replace(",", " or"), text)
     parts = [_CLAUSE.split(part) for part in text.split(";")]
     clauses = [(n, clause.strip()) for n, part in enumerate(parts) for clause in part if clause.strip()]
 
     def strength(clause: str) -> int:
-        return len(_content(clause) & asked) + 2 * (_STATED.match(clause) is not None)
+        stated = 4 if clause == clauses[0][1] else 2  # the first clause often is the answer
+        return len(_content(clause) & asked) + stated * (_STATED.match(clause) is not None)
 
     rivals = [
         (number, strength(clause), clause)
@@ -103,14 +115,18 @@ def is_aside(question: str, text: str, name: str) -> bool:
         here = strength(clause)
         if _BELIEF.search(clause) and any(other >= here for _, other, _ in rivals):
             return True
-        if re.match(r"(?:which|who|that)\b", clause) and not _content(clause) & asked:
-            if name.isdigit():
-                return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
-            if _PERSON.search(question) and _BARE_NAME.fullmatch(clauses[0][1]):  # "Ada, who married Bo"
-                return clauses[0] in [(other_number, other) for other_number, _, other in rivals]
+        relative = None if _content(clause) & asked else _RELATIVE.match(clause)
+        if relative and name.isdigit():
+            return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
+        beside = _NEAR.match(clause) or (relative and _PERSON.search(question))
+        named = [other for _, _, other in rivals if _BARE_NAME.fullmatch(other.removeprefix("but the "))]
+        if beside and clauses[0][1] in named:  # "Ada, who married Bo", "Turin, near Milan"
+            return True
+        if relative and any(other.startswith("but ") for other in named):  # "not Bo, but Ada, who left Cy"
+            return True
         stronger = [other_number for other_number, other, _ in rivals if other > here]
         aside = _ASIDE.match(clause)
-        if aside and aside[0].endswith(("before", "after")) and name[-1].isdigit():
+        if aside and re.search("(?<!years )(?<!months )(?:before|after)$", aside[0]) and name[-1].isdigit():
             aside = None
         return bool(stronger and (aside or _PLACED.match(after) or min(stronger) < number))
 

@@ -320,10 +320,16 @@ _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia 
 _SYMMETRIC = frozenset(map(stem_of, WORD_LISTS["symmetric"].split()))
 _BESIDE = (
     r"(?:(?:days?|weeks?|months?|years?) (?:after|before)|except|(?:all|every\w+|any\w+) but|next to"
-    r"|(?:miles|km|kilomet(?:re|er)s) from)"
+    r"|near|outside|close to|(?:miles|km|kilomet(?:re|er)s) from)"
 )
-_OF = re.compile(rf"\b(?:{any_listed('kin')} of|{_BESIDE}) (?:the )?(.+)")
-_WHOSE = re.compile(rf"(?:the |one of )?(.+?)'s? (?:\w+ )?{any_listed('kin')}\b.*")
+_OF = re.compile(
+    rf"(?:\b(?:{any_listed('kin')} of|{_BESIDE})|^(?:(?:the|an?) )?(?:\w+ )?{any_listed('things')} of)"
+    r" (?:the |an? )?(.+)"
+)
+_WHOSE = re.compile(
+    rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}|{any_listed('things')})\b.*"
+)
+_DEPICTED = re.compile(r"\b(?:draw|drew|paint|photo|pictur|show|depict|copied|model)", re.I)
 _DEMONYM = re.compile(r"\w+(?:ican|ish|ese|ian)|french|german|dutch|greek|late|young|old")
 
 
@@ -490,10 +496,12 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
     if not s.kept & t.kept:
         return None
     for one, other in ((s.raw.lower(), t.raw.lower()), (t.raw.lower(), s.raw.lower())):
-        core = one.removeprefix("the ")
-        if core in other and core in [
-            match[1] for match in (_OF.search(other), _WHOSE.match(other)) if match
-        ]:
+        core = _ARTICLE.sub("", one)
+        if (
+            not _DEPICTED.search(question)
+            and core in other
+            and core in [match[1] for match in (_OF.search(other), _WHOSE.match(other)) if match]
+        ):
             return False
     x, y = _unlike(s.names, t.names)
     number = [*x, *y] if not (x and y) and _WORK.search(question) else []

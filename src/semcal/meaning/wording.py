@@ -177,7 +177,7 @@ class Wording:
     def bounds(self) -> dict[str, bool]:
         """Bounded numbers: True for a lower bound, False for an upper bound."""
         found = BOUND.findall(" ".join(self.words))
-        return {number or after: bool(least or more or older) for least, more, number, after, older in found}
+        return {number: bool(least or more) for least, more, number in found}
 
     @cached_property
     def stated(self) -> str:
