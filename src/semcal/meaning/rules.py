@@ -11,6 +11,7 @@ names; aliases are last. For answers longer than `LONGEST` characters only the p
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -127,6 +128,9 @@ _COUNTS = re.compile(
 )
 
 
+_BY_OR_TO = re.compile(r"\b(by|to) [$€£]?(\d[\d.,]*)")
+
+
 def _by_amount(_: str, s: Wording, t: Wording) -> bool | None:
     """Separate equal numbers with different units, and bounds in different directions."""
     if not (s.numeric and t.numeric):
@@ -137,6 +141,9 @@ def _by_amount(_: str, s: Wording, t: Wording) -> bool | None:
         scale = both & {"K", "B"} and both.isdisjoint(("°C", "°F"))  # 50K people, 5B dollars
         if len(both) == 2 and not scale and both not in _UNSURE and {one[:-2], other[:-2]}.isdisjoint(both):
             return False
+    steps = [{number: word for word, number in _BY_OR_TO.findall(one.figures)} for one in (s, t)]
+    if any(steps[1].get(number, word) != word for number, word in steps[0].items()):
+        return False  # "fell by 5%", "fell to 5%"
     opposed = any(t.bounds.get(number, low) != low for number, low in s.bounds.items())
     return False if opposed and s.negated == t.negated else None
 
@@ -167,6 +174,7 @@ _GENE = re.compile(r"[A-Z]{3,6}\d{0,2}")
 _MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
 _FLAG = re.compile(r"\b(?:flag|option|switch|argument|parameter)s?\b", re.I)
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
+_ISOTOPE = re.compile(r"([⁰¹²³⁴-⁹]{1,3})([A-Z][a-z]?)|([A-Z][a-z]?)-?(\d{2,3})")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _SIGNS = re.compile(r"[#+]|-(?!\w)").findall
 _OPTION = re.compile(r"(?:option |choice |answer )?\(?([A-Ha-h])(?:([).:])(?: +(.+))?)?", re.S)
@@ -179,6 +187,14 @@ def _by_code(question: str, s: Wording, t: Wording) -> bool | None:
         return code_form(s.code) == code_form(t.code)
     commands = _COMMAND.search(question) and all(map(_COMMAND_LINE.fullmatch, (s.code, t.code)))
     return False if commands and not (s.kept <= t.kept or t.kept <= s.kept) else None
+
+
+def _substance(text: str) -> str:
+    """Return the name of a substance or an isotope given by its formula, "carbon-14" for C-14 and ¹⁴C."""
+    isotope = _ISOTOPE.fullmatch(text)
+    if isotope and (name := _SUBSTANCES.get(isotope[2] or isotope[3])):
+        return f"{name}-{unicodedata.normalize('NFKC', isotope[1] or isotope[4])}"
+    return _SUBSTANCES.get(text, text.lower())
 
 
 def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
@@ -194,9 +210,9 @@ def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
         negative = (_MINUS.match(x) is None) != (_MINUS.match(y) is None)
         if negative and x.lstrip("-") == y.lstrip("-") and not _FLAG.search(question):
             return False
-        named = [_SUBSTANCES.get(one, one.lower()) for one in (x, y)]
+        first, second = _substance(x), _substance(y)
         lettered = min(len(x), len(y)) == 1 and _OPTIONS.search(question)  # C) Nitrogen
-        if named[0] == named[1] and (x in _SUBSTANCES) != (y in _SUBSTANCES) and not lettered:
+        if first == second and (first == x.lower()) != (second == y.lower()) and not lettered:
             return True
         if len(x) < 5 and x != y and x.lower() == y.lower():
             units = x in UNIT_SYMBOLS and y in UNIT_SYMBOLS and UNIT_SYMBOLS[x] != UNIT_SYMBOLS[y]
@@ -368,7 +384,8 @@ def _by_list(question: str, s: Wording, t: Wording) -> bool | None:
             if _IN_ORDER.search(question) and not all(_one_member(a, b, t) for a, b in zip(x, y)):
                 return False
             return True if options[0] == options[1] else None
-        return False if len(rest) < len(y) and not any(options) else None
+        nouns = [sorted(stem_of(member[-1]) for member in members) for members in (x, y)]
+        return False if (len(rest) < len(y) or nouns[0] == nouns[1]) and not any(options) else None
     one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
     if any(options) or "&" in listed or one.names[0] in _SHORT_LISTS:
         return None
@@ -434,11 +451,18 @@ def _by_roles(_: str, s: Wording, t: Wording) -> bool | None:
     return None
 
 
+_SALT = re.compile(r"(\w{3,})(?:[aeiy]ne|ate|ide|ite|ic|ous)")  # sulfuric, sulfurous
+
+
 def _by_opposite(_: str, s: Wording, t: Wording) -> bool | None:
     """Separate answers that differ only in a word and its opposite."""
     if len(s.words) == len(t.words) < 3:
         x, y = _unlike(s.words, t.words)
+        salts = _SALT.fullmatch(x[0]) if len(x) == 1 else None
+        other_salt = _SALT.fullmatch(y[0]) if salts else None
         if len(x) == 1 and y[0] in _CONFUSED.get(x[0], ()):
+            return False
+        if salts and other_salt and salts[1] == other_salt[1]:
             return False
     acronyms = all(len(one.words) == 1 and one.raw.isalpha() and one.raw.isupper() for one in (s, t))
     if acronyms and 2 < len(s.raw) == len(t.raw) < 6 and s.words != t.words:
@@ -493,6 +517,10 @@ _PARTS = ("part", "volume", "chapter", "episode", *map(str, range(2, 20)))
 
 def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
     """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
+    if len(s.names) == len(t.names) == 1 and min(len(s.words), len(t.words)) == 2:  # "Mr. Velis", "Dr. Lenz"
+        (p,), (q,) = s.names, t.names
+        if s.is_name(p) and t.is_name(q) and max(ratio(p, q), ratio(sound_of(p), sound_of(q))) < 60:
+            return False
     if not s.kept & t.kept:
         return None
     for one, other in ((s.raw.lower(), t.raw.lower()), (t.raw.lower(), s.raw.lower())):
@@ -516,6 +544,8 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
             return False if all(longer.is_name(name) or name in FUNCTION for name in longer.names) else None
         middles = [[name for name in names[1:-1] if len(name) == 1] for names in (s.names, t.names)]
         full = longest < 6 and len(s.names[0]) > 1 and s.names[0] == t.names[0] and s.names[-1] == t.names[-1]
+        if full and longer.names[-1] in _SCHOOLS and longer.is_name(word):
+            return False
         return False if full and word.isalpha() and all(middles) and middles[0] != middles[1] else None
     if not x or not y or longest > 5 or "(" in s.raw or "(" in t.raw:
         return None
@@ -602,7 +632,15 @@ _PERSON = re.compile(
     r"|president|minister|secretary|composer|painter|scientist|voice)\b",
     re.I,
 )
-_NO_PERSON = frozenset(WORD_LISTS["groups"].split())
+_NO_PERSON, _SCHOOLS, _NEUTRAL = (
+    frozenset(WORD_LISTS[name].split()) for name in ("groups", "schools", "neutral")
+)
+#: Questions for a thing by its name: "Which city is called Saigon?"
+_NAMED_THING = re.compile(
+    r"(?:in |on |at )?which (?!name|word|term)\w+ (?:(?!renamed|former|previous).)+$", re.I | re.S
+)
+_PRONOUNS = frozenset(["it", "they", "he", "she"])
+_PLACED = frozenset(["in", "on", "at", "during"])
 _NAMING = re.compile(
     r"\b(?:words?|names?|called|call|say|spell|spelled|write|written|translat\w+|renamed|former(?:ly)?|previously)\b",
     re.I,
@@ -616,7 +654,7 @@ def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
         [re.sub("(?<=[aou])e", "", word) for word in joined] if _UMLAUT.search(s.raw + t.raw) else joined
     )
     if s.names == t.names or (umlauts[0] == umlauts[1] and joined[0].isalpha()):
-        if (s.renamed or t.renamed) and _NAMING.search(question):
+        if (s.renamed or t.renamed) and _asks_for_name(question):
             return None
         return _SIGNS(s.raw) == _SIGNS(t.raw) or None
     x, y = _unlike(s.words, t.words)
@@ -629,6 +667,8 @@ def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
             capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
             if short[0] == capitals or _abbreviates(short[0], long):
                 return True
+    if (_shortens(question, s, t) or _shortens(question, t, s)) and not _asks_for_name(question):
+        return True
     plural = s.stems == t.stems and s.raw[-1:] != t.raw[-1:] and not _TITLED.search(question)
     if plural and any(answer.raw.islower() for answer in (s, t)):
         return True
@@ -640,6 +680,43 @@ def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
     pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
     named = all(min(len(p), len(q)) == 1 or (s.is_name(p) and t.is_name(q)) for p, q in pairs)
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
+
+
+def _asks_for_name(question: str) -> bool:
+    return _NAMING.search(question) is not None and not _NAMED_THING.match(question)
+
+
+@cache
+def _pseudonyms() -> dict[str, str]:
+    pairs = word_pairs("pseudonyms").items()
+    return {" ".join(wording_of(other).names): " ".join(wording_of(name).names) for other, name in pairs}
+
+
+def _shortens(question: str, short: Wording, long: Wording) -> bool:
+    """Return whether an answer has the words of another one, without its subject, noun, preposition or names.
+
+    "It falls" shortens "Demand falls", "the upper one" "the upper lake", "June" "in June", "Dr. Velis" and
+    "Velis" "Ada Velis"; a pseudonym shortens the usual name.
+    """
+    first, *rest = short.words
+    head = long.words[: -len(rest)] if rest else []
+    if first in _PRONOUNS and rest and head and long.words[len(head) :] == rest:
+        subject = frozenset(map(stem_of, head)) - FUNCTION
+        return bool(subject) and subject <= wording_of(question).kept
+    if rest == ["1"] and short.code.lower().startswith("the ") and short.code.endswith("one"):
+        return len(long.words) == 2 and long.words[0] == first and not long.numeric
+    if long.words[0] in _PLACED and long.words[1:] == short.words:
+        return _TITLED.search(question) is None
+    if _pseudonyms().get(" ".join(short.names)) == " ".join(long.names):
+        return True
+    last = [name for name in long.names if name not in ("jr", "sr")][-1:]
+    if last != short.names or last[0] in _NO_PERSON or not all(map(long.is_name, long.names[:-1])):
+        return False
+    titled = short.words[0] in _NEUTRAL and short.words != short.names
+    bare = short.words == short.names and _PERSON.search(question) is not None
+    return (
+        (titled or bare) and 1 < len(long.names) < 5 and long.words == long.names and short.is_name(last[0])
+    )
 
 
 def _abbreviates(letters: str, words: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from semcal.meaning.spelling import stem_of
 from semcal.meaning.words import WORD_LISTS, related_words, word_groups, word_pairs
 from semcal.text import cache_texts
 from semcal.text.normal_form import normal_form
-from semcal.text.values import is_code, roman_value
+from semcal.text.values import is_code, one_era, roman_value
 
 LONGEST = 400
 """Maximum characters of an answer that the rules read."""
@@ -105,6 +105,11 @@ _BEFORE_NUMBER = re.compile(
     r"|#(?=\d)"
 )
 _READ_AS = ("more than ", "less than ", "about ", "at most ", "at least ", "number ")
+_CERTAIN = re.compile(r" without (?:a |any )?(?:doubt|hesitation|delay|exception|difficulty|problems?)\b")
+_IN_YEAR = re.compile(r"\bin the year (?=\d)")
+_AD = re.compile(r"(?:(?<=\d)|(?<=century)) ad\b")
+_FALL = re.compile(r"\bfall(?= (?:of )?[12]\d{3}\b)")
+_SAME_YEAR = re.compile(r"(?:from )?([a-z]+) ([12]\d{3})( (?:to|until|and) [a-z]+ \2)$")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
 _SHARP = re.compile(r"\b([A-G])[- ]sharp\b")
@@ -258,8 +263,11 @@ def _form(text: str) -> str:
     if "." in form:
         form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
     if "n" in form:
-        form = _NOT_OTHER.sub("", NOT.sub(" not", form).replace("not only ", ""))
+        form = _NOT_OTHER.sub("", NOT.sub(" not", _CERTAIN.sub("", form)).replace("not only ", ""))
     form = f"{form[:-2]}street" if form.endswith(" st") else form
+    if any(map(str.isdigit, form)):
+        form = _FALL.sub("autumn", _AD.sub("", one_era(_IN_YEAR.sub("", form))))
+        form = _SAME_YEAR.sub(r"\1\3", form)
     return re.sub(r"(?<=[a-z])-(?=[a-z])", " ", form.replace("'s", " s"))
 
 
