@@ -345,7 +345,9 @@ _OF = re.compile(
 _WHOSE = re.compile(
     rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}|{any_listed('things')})\b.*"
 )
-_DEPICTED = re.compile(r"\b(?:draw|drew|paint|photo|pictur|show|depict|copied|model)", re.I)
+_DEPICTED = re.compile(
+    r"\b(?:drawn?|drew|drawing|paint\w*|photo\w*|pictured?|shown?|depict\w*|copied)\b", re.I
+)
 _DEMONYM = re.compile(r"\w+(?:ican|ish|ese|ian)|french|german|dutch|greek|late|young|old")
 
 

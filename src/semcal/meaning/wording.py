@@ -108,7 +108,7 @@ _READ_AS = ("more than ", "less than ", "about ", "at most ", "at least ", "numb
 _CERTAIN = re.compile(r" without (?:a |any )?(?:doubt|hesitation|delay|exception|difficulty|problems?)\b")
 _IN_YEAR = re.compile(r"\bin the year (?=\d)")
 _AD = re.compile(r"(?:(?<=\d)|(?<=century)) ad\b")
-_FALL = re.compile(r"\bfall(?= (?:of )?[12]\d{3}\b)")
+_SEASON = re.compile(r"\b(?:(spring|summer|winter)|fall|autumn)(?: of)?(?= [12]\d{3}\b)")
 _SAME_YEAR = re.compile(r"(?:from )?([a-z]+) ([12]\d{3})( (?:to|until|and) [a-z]+ \2)$")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
@@ -266,7 +266,7 @@ def _form(text: str) -> str:
         form = _NOT_OTHER.sub("", NOT.sub(" not", _CERTAIN.sub("", form)).replace("not only ", ""))
     form = f"{form[:-2]}street" if form.endswith(" st") else form
     if any(map(str.isdigit, form)):
-        form = _FALL.sub("autumn", _AD.sub("", one_era(_IN_YEAR.sub("", form))))
+        form = _SEASON.sub(lambda match: match[1] or "autumn", _AD.sub("", one_era(_IN_YEAR.sub("", form))))
         form = _SAME_YEAR.sub(r"\1\3", form)
     return re.sub(r"(?<=[a-z])-(?=[a-z])", " ", form.replace("'s", " s"))
 
