@@ -48,7 +48,8 @@ _STATED = re.compile(
     r"(?:it|that|this|they|he|she|the \w+)(?:'s| is| was| are| were)\b|but (?-i:[A-Z])", re.I
 )
 #: A list after "than", whose commas separate no clauses.
-_LISTED = re.compile(r"\bthan (?:[\w\0' -]{1,40}, ){1,5}[\w\0' -]{1,40}? (?:or|and) ")
+_NOUN = r"(?:(?:the|an?) )?[\w\0'-]+(?: [A-Z\0][\w'-]*){0,3}"
+_LISTED = re.compile(rf"\bthan (?:{_NOUN}, ){{1,5}}{_NOUN},? (?:or|and) ")
 _RELATIVE = re.compile(r"(?:which|who|that)\b")
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.

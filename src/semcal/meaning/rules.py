@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rapidfuzz.fuzz import ratio
 
-from semcal.meaning.amounts import ASKS_FOR_SHARE, NEAR, UNIT_SYMBOLS, amount_of, with_counts
+from semcal.meaning.amounts import ASKS_FOR_SHARE, NEAR, UNIT_SYMBOLS, amount_of, unit_symbol, with_counts
 from semcal.meaning.asides import is_aside
 from semcal.meaning.spelling import compare_spellings, is_acronym, sound_of, stem_of, symbols_of
 from semcal.meaning.wording import (
@@ -167,9 +167,10 @@ _COMMAND_LINE = re.compile(r"[a-z][\w.-]*(?: [\w./~:=-]+){1,4}")
 _CHEMICAL = re.compile(
     r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
 )
-_FORMULA = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){2,}")
+_FORMULA = re.compile(r"(?:[A-Z][a-z]?\d{0,2})+(?:\^?\d?[+-])?")
 _CAMEL_CASE = re.compile(r"[a-z]+(?:[A-Z][a-z]+){1,6}(?:\(\))?")
 _OPTION_NAME = re.compile(r"--?[A-Za-z][\w-]*")
+_EXTENSION = re.compile(r"\.[a-z]\w{0,5}")
 _GENE = re.compile(r"[A-Z]{3,6}\d{0,2}")
 _MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
 _FLAG = re.compile(r"\b(?:flag|option|switch|argument|parameter)s?\b", re.I)
@@ -202,7 +203,7 @@ def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
     x, y = s.code, t.code
     if all(map(_CAMEL_CASE.fullmatch, (x, y))):
         return x.removesuffix("()") == y.removesuffix("()")
-    if all(map(_OPTION_NAME.fullmatch, (x, y))):
+    if all(map(_OPTION_NAME.fullmatch, (x, y))) or all(map(_EXTENSION.fullmatch, (x, y))):
         return x == y
     if x != y and all(map(_GENE.fullmatch, (x, y))) and x.rstrip("0123456789") == y.rstrip("0123456789"):
         return False  # CFTR, CFTR2
@@ -217,13 +218,12 @@ def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
         if len(x) < 5 and x != y and x.lower() == y.lower():
             units = x in UNIT_SYMBOLS and y in UNIT_SYMBOLS and UNIT_SYMBOLS[x] != UNIT_SYMBOLS[y]
             return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
-        if (
-            x.lower() != y.lower()
-            and _FORMULA.fullmatch(x)
-            and _FORMULA.fullmatch(y)
-            and _CHEMICAL.search(question)
-        ):
-            return False
+        if _CHEMICAL.search(question):
+            if x != y and unit_symbol(x) == unit_symbol(y) != "":
+                return True
+            formulas = symbols_of(x), symbols_of(y)
+            if formulas[0].lower() != formulas[1].lower() and all(map(_FORMULA.fullmatch, formulas)):
+                return False
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
     x, y = symbols_of(x), symbols_of(y)
@@ -322,6 +322,8 @@ def _by_negation(question: str, s: Wording, t: Wording) -> bool | None:
     short = last < 4 and not _NEGATED.search(question)
     if short and denial.words[last + 1 :] == other.words:  # "found not guilty"
         return False
+    if len(other.words) > 2 and [word for word in denial.words if word not in NEGATORS] == other.words:
+        return False
     shared = s.kept & t.kept
     if not shared or len(shared) < 0.75 * max(len(s.kept), len(t.kept)) or _NEGATED.search(question):
         return None
@@ -343,7 +345,7 @@ _OF = re.compile(
     r" (?:the |an? )?(.+)"
 )
 _WHOSE = re.compile(
-    rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}|{any_listed('things')})\b.*"
+    rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}\b.*|(?!{any_listed('eponyms')}\b)\w+)"
 )
 _DEPICTED = re.compile(
     r"\b(?:drawn?|drew|drawing|paint\w*|photo\w*|pictured?|shown?|depict\w*|copied)\b", re.I
@@ -466,9 +468,10 @@ def _by_opposite(_: str, s: Wording, t: Wording) -> bool | None:
             return False
         if salts and other_salt and salts[1] == other_salt[1]:
             return False
-    acronyms = all(len(one.words) == 1 and one.raw.isalpha() and one.raw.isupper() for one in (s, t))
-    if acronyms and 2 < len(s.raw) == len(t.raw) < 6 and s.words != t.words:
-        return None if sorted(s.raw) == sorted(t.raw) else False  # NATO, OTAN
+    x, y = (_ARTICLE.sub("", answer.raw) for answer in (s, t))
+    acronyms = x.isalpha() and y.isalpha() and x.isupper() and y.isupper() and s.words != t.words
+    if acronyms and 2 < len(x) == len(y) < 6:
+        return None if sorted(x) == sorted(y) else False  # NATO, OTAN
     if s.rivals.isdisjoint(t.forms):
         return None
     x = [word for word in s.words if word not in t.words]
@@ -480,6 +483,8 @@ def _by_opposite(_: str, s: Wording, t: Wording) -> bool | None:
             rest = [word for word in (*x, *y) if word not in FUNCTION and word not in (one, other)]
             rest = [word for word in rest if rivals_of(word).isdisjoint(rest)]  # "speeds up", "slows down"
             denied = s.negated != t.negated and one not in NEGATORS and other not in NEGATORS
+            if denied and one[-4:] == other[-4:] and NEGATORS.issuperset(rest):  # "not stable", "unstable"
+                return True
             if len(rest) < (2 if s.kept & t.kept else 1) and not denied:
                 return False
     return None
@@ -517,6 +522,9 @@ _WORK = re.compile(r"\b(?:film|movie|book|novel|game|song|album|series|episode|s
 _PARTS = ("part", "volume", "chapter", "episode", *map(str, range(2, 20)))
 
 
+_KIND = re.compile(r"\b(?:kind|type|sort|breed|species|form) of (?:an? )?(\w+)", re.I)
+
+
 def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
     """Separate answers that share only part of a name ("North Korea"), or name a relative ("X's brother")."""
     if len(s.names) == len(t.names) == 1 and min(len(s.words), len(t.words)) == 2:  # "Mr. Velis", "Dr. Lenz"
@@ -525,6 +533,9 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
             return False
     if not s.kept & t.kept:
         return None
+    kind = _KIND.search(question)
+    if kind and (s.content == [stem_of(kind[1].lower())]) != (t.content == [stem_of(kind[1].lower())]):
+        return False  # "What kind of cloud is it?", "a cloud"
     for one, other in ((s.raw.lower(), t.raw.lower()), (t.raw.lower(), s.raw.lower())):
         core = _ARTICLE.sub("", one)
         if (
@@ -711,13 +722,14 @@ def _shortens(question: str, short: Wording, long: Wording) -> bool:
         return _TITLED.search(question) is None
     if _pseudonyms().get(" ".join(short.names)) == " ".join(long.names):
         return True
-    last = [name for name in long.names if name not in ("jr", "sr")][-1:]
-    if last != short.names or last[0] in _NO_PERSON or not all(map(long.is_name, long.names[:-1])):
+    names = [name for name in long.names if name not in ("jr", "sr")]
+    last = names[-2:] if names[-2:-1] == ["de"] else names[-1:]
+    if last != short.names or last[-1] in _NO_PERSON or not all(map(long.is_name, names[: -len(last)])):
         return False
     titled = short.words[0] in _NEUTRAL and short.words != short.names
     bare = short.words == short.names and _PERSON.search(question) is not None
     return (
-        (titled or bare) and 1 < len(long.names) < 5 and long.words == long.names and short.is_name(last[0])
+        (titled or bare) and 1 < len(long.names) < 5 and long.words == long.names and short.is_name(last[-1])
     )
 
 

@@ -26,6 +26,7 @@ FUNCTION, _ARTICLES, NEGATORS, TITLES, _UNOPPOSED = (
     frozenset(WORD_LISTS[name].split())
     for name in ("function", "articles", "negators", "titles", "unopposed")
 )
+_PARTICLES = frozenset(["de", "von", "van"])
 _CONTENTLESS = FUNCTION | NEGATORS
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")
 _PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
@@ -106,6 +107,7 @@ _BEFORE_NUMBER = re.compile(
 )
 _READ_AS = ("more than ", "less than ", "about ", "at most ", "at least ", "number ")
 _CERTAIN = re.compile(r" without (?:a |any )?(?:doubt|hesitation|delay|exception|difficulty|problems?)\b")
+_FREE = re.compile(r"\b([a-z]{3,})-free\b")
 _IN_YEAR = re.compile(r"\bin the year (?=\d)")
 _AD = re.compile(r"(?:(?<=\d)|(?<=century)) ad\b")
 _SEASON = re.compile(r"\b(?:(spring|summer|winter)|fall|autumn)(?: of)?(?= [12]\d{3}\b)")
@@ -262,6 +264,7 @@ def _form(text: str) -> str:
     form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 6) - 1], _bare(text))
     if "." in form:
         form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
+    form = _FREE.sub(r"without \1", form) if "-free" in form else form
     if "n" in form:
         form = _NOT_OTHER.sub("", NOT.sub(" not", _CERTAIN.sub("", form)).replace("not only ", ""))
     form = f"{form[:-2]}street" if form.endswith(" st") else form
@@ -275,4 +278,5 @@ def _without_titles(words: list[str]) -> list[str]:
     start = 0
     while start < len(words) - 1 and words[start] in TITLES:
         start += 1
-    return words[start:] if start and words[start] not in FUNCTION and words[start].isalpha() else words
+    first = words[start] if start else ""
+    return words[start:] if start and first.isalpha() and first not in FUNCTION - _PARTICLES else words
