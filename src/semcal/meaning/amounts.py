@@ -52,7 +52,9 @@ _MEASURED = re.compile(
 _AND_A_HALF = re.compile(r"\b(?:an?|one) (\w+) and a half\b", re.I)
 _FROM_TO = re.compile(r"\b(?:from (\d+) (?:to|until|till)|between (\d+) and) (\d+)(?= [^\W\d])", re.I)
 
-_TIMES_POWER = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)(?: ?[x*] ?10\^(?:\{(\d\d?)\}|(\d\d?)\b)|e(\d\d?)\b)")
+_TIMES_POWER = re.compile(
+    r"(?<![\d.,])(\d+(?:\.\d+)?)(?: ?[x*] ?10\^(?:\{(-?\d\d?)\}|(-?\d\d?)\b)|e(-?\d\d?)\b)"
+)
 _DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
 _POINTED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])")
 _FOREIGN_SCALE = re.compile(
@@ -73,13 +75,15 @@ _SCALES |= dict.fromkeys(("M", "mn", "million"), 6) | dict.fromkeys(("B", "bn", 
 _ABOUT = re.compile(r"^(?:[a-z] ?= ?|on |about |approximately |around |roughly |circa )|(?: off)$")
 _SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" means meters
 _POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^\{?|e)([+-]?\d{1,2})\}?")
+_PLAIN_POWER = re.compile(r"(\d{1,3})(?:\^|\*\*)\{?(\d\d?)\}?")
 _NUMBER = re.compile(
     r"(?:(\d+) (?=\d+/))?(-?\d{1,60}(?:\.\d{1,60})?)(?:/([1-9]\d{0,9}))?(%?)|(\d+) (?:in|out of) (\d+)"
 )
 _NO_NUMBERS = {"none": 0, "nil": 0, "nought": 0, "noon": 720, "midday": 720, "midnight": 0}
 _CLOCK = re.compile(
-    r"(?:at )?(\d{1,2})(?:([:.h])(\d\d))?(?: ?(?:o'clock|(uhr|h)))?"
-    r"(?: ?([ap])\.?m\.?| in the (?:(m)orning|(?:afternoon|evening))| at (night))?"
+    r"(?:(?:at|um) )?(\d{1,2})(?:([:.h])(\d\d))?(?: ?(?:o'clock|(uhr|h)))?"
+    r"(?: ?(?:([ap])\.?m\.?|(?:in the |du |de la )?(?:(mor\w+|matin|mañana)"
+    r"|(afternoon|evening|nachmittags|abends|soir|tarde)|(?:at )?(night|nachts))))?"
 )
 AMOUNT = re.compile(
     r"([$€£¥])\s?(-?\d[\d.,]*\d|\d)\s?(thousand|million|trillion|billion|bn|k)?"
@@ -178,6 +182,8 @@ def _clock_time(match: re.Match[str]) -> str:
 
 def _shifted(number: str, places: int) -> str:
     whole, _, rest = number.partition(".")
+    if places < 0:
+        return f"0.{(whole + rest).zfill(len(rest) - places)}"
     moved = f"{whole}{(rest + '0' * places)[:places]}".lstrip("0").rjust(1, "0")
     return f"{moved}.{rest[places:]}" if rest[places:] else moved
 
@@ -219,9 +225,11 @@ def single_value(figures: str) -> tuple[str, Any] | None:
         return "month", f"{month[2]}-{month[1].zfill(2)}"
     if power := _SCALED.fullmatch(figures) or _POWER_OF_TEN.fullmatch(text):
         return "number", Fraction(power[1]) * Fraction(10) ** (_SCALES.get(power[2]) or int(power[2]))
-    if spread := _RANGE.fullmatch(text):
-        return "range", tuple(number.replace(",", "") for number in spread.groups())
+    if power := _PLAIN_POWER.fullmatch(text):
+        return "number", Fraction(int(power[1]) ** int(power[2]))
     form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))
+    if spread := _RANGE.fullmatch(form if " to " in form else text):  # "sixteen to nine"
+        return "range", tuple(number.replace(",", "") for number in spread.groups())
     if date := _ISO_DATE.fullmatch(form):
         return "date" if len(date[1]) > 7 else "month", date[1]
     if slashed := _SLASHED.fullmatch(form):  # in either order
@@ -250,8 +258,8 @@ def _time_of_day(text: str) -> tuple[str, int] | None:
         return None
     hour, minute = int(clock[1]), int(clock[3] or 0)
     kind = "clock"
-    if " in the " in text or clock[5] or clock[7]:
-        early = clock[6] or clock[5] == "a" or (clock[7] and not 5 < hour < 12)
+    if any(clock.groups()[4:]):
+        early = clock[6] or clock[5] == "a" or (clock[8] and not 5 < hour < 12)
         hour = hour % 12 + 12 * (not early) if 0 < hour <= 12 else 24
     elif not (clock[4] or (clock[2] == ":" and (hour > 12 or text[0] == "0"))):
         kind = "half day" if clock[2] == ":" or "o'clock" in text else ""

@@ -33,7 +33,8 @@ _BELIEF = re.compile(
 )
 _BEATEN = re.compile(
     r"\b(?:beat(?:s|ing)?|defeat(?:s|ed|ing)|overt(?:ook|aken|aking)|surpass(?:ed|es|ing)|edged out|than"
-    r"|lost to|a contemporary of)(?: [\w' -]{1,40} (?:or|and)){0,5}"
+    r"|lost to|a contemporary of|(?:won|win|victory)\b[^,;]{0,40} (?:against|over))"
+    r"(?: [\w' -]{1,40} (?:or|and)){0,5}"
     r"(?: (?:the|an?|any|all|every|most|other|either))? [\"']?$",
     re.I,
 )
@@ -51,6 +52,9 @@ _STATED = re.compile(
 _NOUN = r"(?:(?:the|an?) )?[\w\0'-]+(?: [A-Z\0][\w'-]*){0,3}"
 _LISTED = re.compile(rf"\bthan (?:{_NOUN}, ){{1,5}}{_NOUN},? (?:or|and) ")
 _RELATIVE = re.compile(r"(?:which|who|that)\b")
+_NAMES_IT = re.compile(r"\b(?:play|portray|name|known|call|alias|pseudonym|renam|becam)")
+_NEXT = re.compile(r"(?:and )?the (?:next|second|following|previous|runner-up)\b")
+_WHEN = re.compile(r"\b(?:when|which year|what year) (?:was|were)\b.* (\w{3,})\W*$", re.I)
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.
 _ASKS_FOR_OTHER = re.compile(
@@ -119,6 +123,16 @@ def is_aside(question: str, text: str, name: str) -> bool:
         relative = None if _content(clause) & asked else _RELATIVE.match(clause)
         if relative and name.isdigit():
             return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
+        if _NEXT.match(clause) and rivals:
+            return True
+        dated = _WHEN.search(question) if name.isdigit() else None
+        if dated and not re.search(rf"\b{dated[1][:4]}", clause, re.I):  # "begun in 1887, finished in 1889"
+            done = re.compile(rf"\b{dated[1][:4]}\w*\b.* \d{{{len(name)}}}\b", re.I)
+            if any(done.search(other) for _, _, other in rivals):
+                return True
+        personal = relative and _PERSON.search(question) and not _NAMES_IT.search(clause)
+        if personal and any(other > 1 for _, other, _ in rivals):
+            return True
         beside = _NEAR.match(clause) or (relative and _PERSON.search(question))
         named = [other for _, _, other in rivals if _BARE_NAME.fullmatch(other.removeprefix("but the "))]
         if beside and clauses[0][1] in named:  # "Ada, who married Bo", "Turin, near Milan"
@@ -129,6 +143,11 @@ def is_aside(question: str, text: str, name: str) -> bool:
         aside = _ASIDE.match(clause)
         if aside and re.search("(?<!years )(?<!months )(?:before|after)$", aside[0]) and name[-1].isdigit():
             aside = None
-        return bool(stronger and (aside or _PLACED.match(after) or min(stronger) < number))
+        contrasted = (
+            here == 0
+            and clause == clauses[0][1]
+            and any(other > 1 and text.startswith("but ") for _, other, text in rivals)
+        )
+        return contrasted or bool(stronger and (aside or _PLACED.match(after) or min(stronger) < number))
 
     return all(is_beside(number, clause) for number, clause in clauses if "\0" in clause)

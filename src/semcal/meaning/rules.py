@@ -300,7 +300,9 @@ def _affirms(polar: re.Match[str] | None, answer: Wording, asked: Wording) -> bo
     if polar:
         return polar["yes"] is not None
     clause = wording_of(re.split("[.,;:]", answer.raw, maxsplit=1)[0])
-    return not clause.negated if clause.words and clause.kept <= asked.kept | FUNCTION else None
+    added = [w for w in clause.words if stem_of(w) in clause.kept - asked.kept - FUNCTION]
+    opposed = all(not asked.forms.isdisjoint(rivals_of(word)) for word in added)  # "It is unstable"
+    return (len(added) % 2 == 1) == clause.negated if clause.words and opposed else None
 
 
 def _by_refusal(_: str, s: Wording, t: Wording) -> bool | None:
@@ -345,7 +347,7 @@ _OF = re.compile(
     r" (?:the |an? )?(.+)"
 )
 _WHOSE = re.compile(
-    rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}\b.*|(?!{any_listed('eponyms')}\b)\w+)"
+    rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}\b.*|(?!{any_listed('eponyms')}\b)\w+$)"
 )
 _DEPICTED = re.compile(
     r"\b(?:drawn?|drew|drawing|paint\w*|photo\w*|pictured?|shown?|depict\w*|copied)\b", re.I
@@ -653,7 +655,7 @@ _NAMED_THING = re.compile(
     r"(?:in |on |at )?which (?!name|word|term)\w+ (?:(?!renamed|former|previous).)+$", re.I | re.S
 )
 _PRONOUNS = frozenset(["it", "they", "he", "she"])
-_PLACED = frozenset(["in", "on", "at", "during"])
+_PLACED = frozenset(["in", "on", "at", "during", "im", "am", "um", "en"])
 _NAMING = re.compile(
     r"\b(?:words?|names?|called|call|say|spell|spelled|write|written|translat\w+|renamed|former(?:ly)?|previously)\b",
     re.I,
@@ -713,9 +715,8 @@ def _shortens(question: str, short: Wording, long: Wording) -> bool:
     """
     first, *rest = short.words
     head = long.words[: -len(rest)] if rest else []
-    if first in _PRONOUNS and rest and head and long.words[len(head) :] == rest:
-        subject = frozenset(map(stem_of, head)) - FUNCTION
-        return bool(subject) and subject <= wording_of(question).kept
+    if first in _PRONOUNS and rest and long.words[len(head) :] == rest:
+        return frozenset(map(stem_of, head)) <= wording_of(question).kept
     if rest == ["1"] and short.code.lower().startswith("the ") and short.code.endswith("one"):
         return len(long.words) == 2 and long.words[0] == first and not long.numeric
     if long.words[0] in _PLACED and long.words[1:] == short.words:

@@ -148,6 +148,7 @@ class Wording:
         self.renamed = words != spelled
         letters = {*_LETTER.findall(self.raw)}  # "from A to B"
         articles = _ARTICLES - {"a"} if "A" in letters and len(letters) > 1 else _ARTICLES
+        articles = articles - {"un"} if "UN" in self.raw else articles
         self.words = [word for word in words if word not in articles] or words
         self.stems = [*map(stem_of, self.words)]
         self.names = _without_titles(self.words)
