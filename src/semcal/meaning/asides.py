@@ -53,7 +53,7 @@ _NOUN = r"(?:(?:the|an?) )?[\w\0'-]+(?: [A-Z\0][\w'-]*){0,3}"
 _LISTED = re.compile(rf"\bthan (?:{_NOUN}, ){{1,5}}{_NOUN},? (?:or|and) ")
 _RELATIVE = re.compile(r"(?:which|who|that)\b")
 _NAMES_IT = re.compile(r"\b(?:play|portray|name|known|call|alias|pseudonym|renam|becam)")
-_NEXT = re.compile(r"(?:and )?the (?:next|second|following|previous|runner-up)\b")
+_NEXT = re.compile(r"(?:and )?the (?:next|second|previous|runner-up)\b")
 _WHEN = re.compile(r"\b(?:when|which year|what year) (?:was|were)\b.* (\w{3,})\W*$", re.I)
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.

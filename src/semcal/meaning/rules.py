@@ -93,6 +93,8 @@ def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
         kinds = dict(filter(None, values))
         if kinds.keys() == {"date", "slashed"}:
             return kinds["date"] in kinds["slashed"]
+        if {"month", "date"} & kinds.keys() and kinds.get("number", 0) > 999:
+            return False  # 1990, May 1990
         if kinds.keys() == {"clock", "half day"}:
             apart = kinds["clock"] - kinds["half day"]
             return apart == 0 or (None if apart % 720 == 0 else False)
@@ -340,10 +342,11 @@ _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia 
 _SYMMETRIC = frozenset(map(stem_of, WORD_LISTS["symmetric"].split()))
 _BESIDE = (
     r"(?:(?:days?|weeks?|months?|years?) (?:after|before)|except|(?:all|every\w+|any\w+) but|next to"
-    r"|near|outside|close to|(?:miles|km|kilomet(?:re|er)s) from)"
+    r"|(?:miles|km|kilomet(?:re|er)s) from)"
 )
 _OF = re.compile(
-    rf"(?:\b(?:{any_listed('kin')} of|{_BESIDE})|^(?:(?:the|an?) )?(?:\w+ )?{any_listed('things')} of)"
+    rf"(?:\b(?:{any_listed('kin')} of|{_BESIDE})|^(?:(?:the|an?) )?(?:\w+ )?{any_listed('things')} of"
+    r"|^(?:the|an?) (?:\w+ ){1,3}(?:near|outside|close to))"
     r" (?:the |an? )?(.+)"
 )
 _WHOSE = re.compile(
@@ -543,7 +546,7 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
         if (
             not _DEPICTED.search(question)
             and core in other
-            and core in [match[1] for match in (_OF.search(other), _WHOSE.match(other)) if match]
+            and any(f" {m[1]}".endswith(f" {core}") for m in (_OF.search(other), _WHOSE.match(other)) if m)
         ):
             return False
     x, y = _unlike(s.names, t.names)
@@ -551,12 +554,13 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
     if number and number[0] in _PARTS and number[-1:] == (s if x else t).names[-1:] and number[-1].isdigit():
         return False  # "The Mill", "The Mill 2"
     longest = max(len(s.names), len(t.names))
-    if len(x) + len(y) == 1:
-        (word,), longer = (*x, *y), s if x else t
+    added, longer = [*x, *y], s if x else t
+    if not (x and y) and added == longer.names[:2][: len(added)] and not _MODIFIERS.isdisjoint(added):
+        return False if all(longer.is_name(name) or name in FUNCTION for name in longer.names) else None
+    if len(added) == 1:
+        word = added[0]
         if word in ("flat", "sharp") and len(longer.names[0]) == 1:  # keys in music
             return False
-        if word in _MODIFIERS and longer.names[0] == word:
-            return False if all(longer.is_name(name) or name in FUNCTION for name in longer.names) else None
         middles = [[name for name in names[1:-1] if len(name) == 1] for names in (s.names, t.names)]
         full = longest < 6 and len(s.names[0]) > 1 and s.names[0] == t.names[0] and s.names[-1] == t.names[-1]
         if full and longer.names[-1] in _SCHOOLS and longer.is_name(word):
@@ -564,7 +568,8 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
         return False if full and word.isalpha() and all(middles) and middles[0] != middles[1] else None
     if not x or not y or longest > 5 or "(" in s.raw or "(" in t.raw:
         return None
-    if not any(s.is_name(word) and t.is_name(word) for word in s.names if word in t.names):
+    reigns = len(s.names) == len(t.names) == 2 and s.names[1] == t.names[1] and s.names[1].isdigit()
+    if not reigns and not any(s.is_name(word) and t.is_name(word) for word in s.names if word in t.names):
         return None
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
@@ -588,7 +593,7 @@ def _is_short(x: str, y: str) -> bool:
 def _by_aside(question: str, s: Wording, t: Wording) -> bool | None:
     """Separate a name from a sentence that mentions it only beside its answer."""
     long, short = (s, t) if len(s.words) > len(t.words) else (t, s)
-    if len(long.words) < len(short.words) + 3:
+    if len(long.words) < len(short.words) + 2:
         return None
     return False if is_aside(question, long.stated, short.figures) else None
 

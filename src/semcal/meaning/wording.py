@@ -26,6 +26,7 @@ FUNCTION, _ARTICLES, NEGATORS, TITLES, _UNOPPOSED = (
     frozenset(WORD_LISTS[name].split())
     for name in ("function", "articles", "negators", "titles", "unopposed")
 )
+_AUXILIARIES = frozenset(["did", "does", "do", "has", "have", "had", "is", "was", "were", "can", "will"])
 _PARTICLES = frozenset(["de", "von", "van"])
 _CONTENTLESS = FUNCTION | NEGATORS
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")
@@ -151,7 +152,8 @@ class Wording:
         articles = articles - {"un"} if "UN" in self.raw else articles
         self.words = [word for word in words if word not in articles] or words
         self.stems = [*map(stem_of, self.words)]
-        self.names = _without_titles(self.words)
+        ended = len(self.words) > 1 and self.words[-1] in _AUXILIARIES  # "Nobody did."
+        self.names = _without_titles(self.words[:-1] if ended else self.words)
         content = [stem for word, stem in zip(self.words, self.stems) if word not in _CONTENTLESS]
         self.content = content or [word for word in self.words if word not in NEGATORS]
         self.kept = frozenset(self.content)
