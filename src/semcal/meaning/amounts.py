@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from semcal.meaning.words import WORD_LISTS, any_listed, word_groups
+from semcal.meaning.words import WORD_LISTS, any_listed, word_groups, word_pairs
 from semcal.text import cache_texts
 from semcal.text.normal_form import normal_form
 from semcal.text.numbers import NUMBER_WORDS
@@ -41,8 +41,7 @@ _OR_MORE = re.compile(
     r"(?:(more|older|over|above|up)|less|younger|fewer|under|below)\b",
     re.I,
 )
-_HOLIDAYS = {"christmas eve": "24 December", "christmas day": "25 December", "boxing day": "26 December"}
-_HOLIDAYS |= {"new year's eve": "31 December", "new year's day": "1 January", "halloween": "31 October"}
+_HOLIDAYS = word_pairs("holidays")
 _HOLIDAY = re.compile(rf"\b(?:{'|'.join(_HOLIDAYS)})\b", re.I)
 _MEASURED = re.compile(
     r"(?<=\w) (?:long|tall|high|wide|deep|thick|old|away|of age|above sea level"

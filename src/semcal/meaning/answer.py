@@ -21,31 +21,13 @@ from itertools import islice
 from typing import Any
 
 from semcal.errors import UsageError, shown
+from semcal.meaning.words import listed_words, word_pairs
 
-_TITLE_WORDS = (
-    "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
-    " messrs mme mlle fr vs cf"
+_TITLES, _BEFORE_NUMBERS, _ENDINGS, _OPENERS, _SMALL_WORDS = map(
+    listed_words, ("abbreviated titles", "before numbers", "endings", "openers", "small words")
 )
-_NUMBERED_WORDS = (
-    "no nos vol op art fig ch pt pp sec ca approx jan feb mar apr jun jul aug sep sept oct nov dec"
-)
-_ENDING_WORDS = "jr sr inc ltd co corp bros etc esq al dept univ assn intl"
-_OPENING_WORDS = (
-    "the a an he she it they this that these those there his her its their we you in on at as when while"
-    " after before although because if for but however also question answer context"
-)
+_BEHIND_NUMBERS = _OPENERS | listed_words("openers behind numbers")
 _ARTICLES = " der die das den dem des im am zum vom beim ein eine einer"  # before an ordinal; the first is ""
-_SMALL_WORDS = "with from into onto over upon than that this your when have does were been they them"
-_REASONING_WORDS = (  # open a sentence after a number
-    "i so thus hence therefore then here now let since note hope please thank thanks explanation reason step"
-    " yes no not each every all both some many most is are was were who what which where why how next first"
-    " finally by from to of with and or given using according my our"
-)
-_TITLES = frozenset(_TITLE_WORDS.split())  # do not end a sentence, unless they are names ("Amartya Sen.")
-_BEFORE_NUMBERS = frozenset(_NUMBERED_WORDS.split())  # "No. 5"; but "No." is an answer
-_ENDINGS = frozenset(_ENDING_WORDS.split())  # keep their full stop at the end of a sentence
-_OPENERS = frozenset(_OPENING_WORDS.split())  # open a sentence if capitalized after an abbreviation
-_BEHIND_NUMBERS = _OPENERS.union(_REASONING_WORDS.split())
 _ORDINAL_NUMBER = re.compile(
     r"(?<![^\s(])(?:\d{1,2}(?:st|nd|rd|th)?|(?=[IVXLC]{2})C{0,3}(?:X[LC]|L?X{0,3})(?:I[VX]|V?I{0,3})|X|V)"
 )
@@ -654,8 +636,7 @@ def _end_of_answered(text: str, at: int) -> int:
         return at
     words = asked[0].split()
     is_title = not any(word[:1].islower() for word in words[1:2]) and not any(
-        len(word) > 3 and word[:1].islower() and word.rstrip(",?") not in _SMALL_WORDS.split()
-        for word in words[1:]
+        len(word) > 3 and word[:1].islower() and word.rstrip(",?") not in _SMALL_WORDS for word in words[1:]
     )
     return at if is_title and "?" in asked[0] else asked.end()
 
@@ -742,19 +723,7 @@ PHRASES = (
     rf"((it|this|that|question|answer) )?(is )?not ({_STATED})",
 )
 
-_WORDS = {
-    "dont": "do not",
-    "doesnt": "does not",
-    "cant": "can not",
-    "cannot": "can not",
-    "couldnt": "could not",
-    "isnt": "is not",
-    "havent": "have not",
-    "im": "i am",
-    "a": "",
-    "an": "",
-    "the": "",
-}
+_WORDS = word_pairs("contractions")
 _COURTESY = (
     "(well|hmm|oh|but|however|unfortunately|honestly|sorry|apologies|i apologi[sz]e|i am (sorry|afraid)"
     "|as ai( language)?( model)?)"

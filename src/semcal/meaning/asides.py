@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from semcal.meaning.words import word_pattern
 from semcal.text.values import STOP_WORDS
 
 _CLAUSE = re.compile(
@@ -57,11 +58,7 @@ _NEXT = re.compile(r"(?:and )?the (?:next|second|previous|runner-up)\b")
 _WHEN = re.compile(r"\b(?:when|which year|what year) (?:was|were)\b.* (\w{3,})\W*$", re.I)
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.
-_ASKS_FOR_OTHER = re.compile(
-    r"\b(?:los\w+|lost|beat\w*|defeat\w*|overt\w+|surpass\w*|second|third|than|before|after|next|follow\w*"
-    r"|opponent|rival|against|unlike|former\w*|previous\w*|used to)\b",
-    re.I,
-)
+_ASKS_FOR_OTHER = word_pattern("other asked")
 _PERSON = re.compile(r"\bwho(?:m|se)?\b", re.I)
 _BARE_NAME = re.compile(r"(?:but )?(?:[A-Z][\w.'-]* ?)+")
 _NEAR = re.compile(r"near|close to|(?:north|south|east|west) of")

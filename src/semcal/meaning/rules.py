@@ -33,7 +33,14 @@ from semcal.meaning.wording import (
     rivals_of,
     wording_of,
 )
-from semcal.meaning.words import WORD_LISTS, any_listed, related_words, word_groups, word_pairs
+from semcal.meaning.words import (
+    any_listed,
+    listed_words,
+    related_words,
+    word_groups,
+    word_pairs,
+    word_pattern,
+)
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.values import roman_value, values_differ, values_of, values_read
@@ -42,7 +49,7 @@ _SENTENCE = 16  # maximum words of a sentence that is searched for a denial
 
 # ---- Word lists
 
-_MODIFIERS = frozenset(WORD_LISTS["modifiers"].split())
+_MODIFIERS = listed_words("modifiers")
 _CONFUSED, _NICKNAMES = map(related_words, map(word_groups, ("confused", "nicknames")))
 #: Classes of names: two questions that any member may answer, and the members, with all their names.
 _CLASSES = Path(__file__).with_name("classes.txt")
@@ -75,15 +82,7 @@ def _members() -> dict[str, dict[int, int]]:
 
 # ---- Values and amounts
 
-_UNSURE = [
-    {"calorie", "kcal"},
-    {"ton", "t"},
-    {"pound", "£"},
-    {"pound", "lb"},
-    {"deg", "°C"},
-    {"deg", "°F"},
-    {"deg", "°"},
-]
+_UNSURE = [set(units) for units in word_groups("unsure")]
 
 
 def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
@@ -124,10 +123,7 @@ def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
 
 
 _UNKNOWN = re.compile(r"([A-Za-z]) ?=")
-_COUNTS = re.compile(
-    r"\b(?:how (?:many|much|often)|number|wie ?viele?|combien|cu[aá]nt[oa]s?|quant[aeio]s?|hoeveel|score)\b",
-    re.I,
-)
+_COUNTS = word_pattern("how many")
 
 
 _BY_OR_TO = re.compile(r"\b(by|to) [$€£]?(\d[\d.,]*)")
@@ -166,9 +162,7 @@ def _by_count(question: str, s: Wording, t: Wording) -> bool | None:
 
 _COMMAND = re.compile(r"\bcommands?\b", re.I)
 _COMMAND_LINE = re.compile(r"[a-z][\w.-]*(?: [\w./~:=-]+){1,4}")
-_CHEMICAL = re.compile(
-    r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
-)
+_CHEMICAL = word_pattern("chemistry")
 _FORMULA = re.compile(r"(?:[A-Z][a-z]?\d{0,2})+(?:\^?\d?[+-])?")
 _CAMEL_CASE = re.compile(r"[a-z]+(?:[A-Z][a-z]+){1,6}(?:\(\))?")
 _OPTION_NAME = re.compile(r"--?[A-Za-z][\w-]*")
@@ -339,7 +333,7 @@ def _by_negation(question: str, s: Wording, t: Wording) -> bool | None:
 _NO_LIST = re.compile(r'"|\b(?:[Ii]l y a|it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
 _UMLAUT = re.compile("[äöüÄÖÜ]")
 _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia and Herzegovina"
-_SYMMETRIC = frozenset(map(stem_of, WORD_LISTS["symmetric"].split()))
+_SYMMETRIC = frozenset(map(stem_of, listed_words("symmetric")))
 _BESIDE = (
     r"(?:(?:days?|weeks?|months?|years?) (?:after|before)|except|(?:all|every\w+|any\w+) but|next to"
     r"|(?:miles|km|kilomet(?:re|er)s) from)"
@@ -352,9 +346,7 @@ _OF = re.compile(
 _WHOSE = re.compile(
     rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}\b.*|(?!{any_listed('eponyms')}\b)\w+$)"
 )
-_DEPICTED = re.compile(
-    r"\b(?:drawn?|drew|drawing|paint\w*|photo\w*|pictured?|shown?|depict\w*|copied)\b", re.I
-)
+_DEPICTED = word_pattern("depicted")
 _DEMONYM = re.compile(r"\w+(?:ican|ish|ese|ian)|french|german|dutch|greek|late|young|old")
 
 
@@ -369,9 +361,7 @@ def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence
 
 
 _PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|dove)\b", re.I)
-_IN_ORDER = re.compile(
-    r"\bin (?:what|which|the|correct|right|\w+ing|\w+ical) order\b|\b(?:sequence|sorted|ranked)\b", re.I
-)
+_IN_ORDER = word_pattern("in order")
 _JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b")  # "&" is tested before
 
 
@@ -523,7 +513,7 @@ def _places() -> frozenset[int]:
     )
 
 
-_WORK = re.compile(r"\b(?:film|movie|book|novel|game|song|album|series|episode|sequel)s?\b", re.I)
+_WORK = word_pattern("works")
 _PARTS = ("part", "volume", "chapter", "episode", *map(str, range(2, 20)))
 
 
@@ -546,7 +536,7 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
         if (
             not _DEPICTED.search(question)
             and core in other
-            and any(f" {m[1]}".endswith(f" {core}") for m in (_OF.search(other), _WHOSE.match(other)) if m)
+            and core in [match[1] for match in (_OF.search(other), _WHOSE.match(other)) if match]
         ):
             return False
     x, y = _unlike(s.names, t.names)
@@ -568,7 +558,7 @@ def _by_name(question: str, s: Wording, t: Wording) -> bool | None:
         return False if full and word.isalpha() and all(middles) and middles[0] != middles[1] else None
     if not x or not y or longest > 5 or "(" in s.raw or "(" in t.raw:
         return None
-    reigns = len(s.names) == len(t.names) == 2 and s.names[1] == t.names[1] and s.names[1].isdigit()
+    reigns = len(s.names) == len(t.names) == 2 and s.names[1] == t.names[1] and roman_value(s.names[1])
     if not reigns and not any(s.is_name(word) and t.is_name(word) for word in s.names if word in t.names):
         return None
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
@@ -636,35 +626,23 @@ def _by_script(_: str, s: Wording, t: Wording) -> bool | None:
     return compare_spellings(s.raw, t.raw) if foreign else None
 
 
-_TITLED = re.compile(
-    r"\b(?:who\w*|film|movie|book|novel|songs?|album|band|play|game|shows?|series|called|named?|titled?)\b",
-    re.I,
-)
+_TITLED = word_pattern("titled")
 _REMARK = re.compile(r"\s\(([^()]+)\)$")
-_CORRECTED = re.compile(r"\b(?:not?|or|but|however|although|this|(?:in)?correct\w*|wrong)\b", re.I)
+_CORRECTED = word_pattern("corrected")
 _APPOSED = re.compile(
     r"([^,]+), (?:(?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
     r"|(?:at|with) (?:about |around |over )?[$€£]?\d.*)"
 )
 
-_PERSON = re.compile(
-    r"\b(?:who(?:m|se)?|wer|wen|wem|wessen|qui|chi|quién|actor|actress|singer|author|writer|director|player"
-    r"|president|minister|secretary|composer|painter|scientist|voice)\b",
-    re.I,
-)
-_NO_PERSON, _SCHOOLS, _NEUTRAL = (
-    frozenset(WORD_LISTS[name].split()) for name in ("groups", "schools", "neutral")
-)
+_PERSON = word_pattern("persons")
+_NO_PERSON, _SCHOOLS, _NEUTRAL = map(listed_words, ("groups", "schools", "neutral"))
 #: Questions for a thing by its name: "Which city is called Saigon?"
 _NAMED_THING = re.compile(
     r"(?:in |on |at )?which (?!name|word|term)\w+ (?:(?!renamed|former|previous).)+$", re.I | re.S
 )
 _PRONOUNS = frozenset(["it", "they", "he", "she"])
 _PLACED = frozenset(["in", "on", "at", "during", "im", "am", "um", "en"])
-_NAMING = re.compile(
-    r"\b(?:words?|names?|called|call|say|spell|spelled|write|written|translat\w+|renamed|former(?:ly)?|previously)\b",
-    re.I,
-)
+_NAMING = word_pattern("naming")
 
 
 def _by_alias(question: str, s: Wording, t: Wording) -> bool | None:
@@ -790,19 +768,9 @@ def _with_middle(short: Wording, long: Wording) -> bool:
 
 
 _RULES: tuple[Callable[[str, Wording, Wording], bool | None], ...] = (
-    *(
-        _by_code,
-        _by_value,
-        _by_sign,
-        _by_option,
-        _by_refusal,
-        _by_polarity,
-        _by_amount,
-        _by_list,
-        _by_roles,
-        _by_count,
-    ),
-    *(_by_negation, _by_choice, _by_opposite, _by_class, _by_name, _by_aside, _by_script, _by_alias),
+    *(_by_code, _by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
+    *(_by_count, _by_negation, _by_choice, _by_opposite, _by_class, _by_name, _by_aside, _by_script),
+    _by_alias,
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from semcal.meaning.amounts import AMOUNT, BOUND, amount_of, single_value, unit_symbol, with_figures
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.spelling import stem_of
-from semcal.meaning.words import WORD_LISTS, related_words, word_groups, word_pairs
+from semcal.meaning.words import listed_words, related_words, word_groups, word_pairs
 from semcal.text import cache_texts
 from semcal.text.normal_form import normal_form
 from semcal.text.values import is_code, one_era, roman_value
@@ -22,11 +22,9 @@ from semcal.text.values import is_code, one_era, roman_value
 LONGEST = 400
 """Maximum characters of an answer that the rules read."""
 
-FUNCTION, _ARTICLES, NEGATORS, TITLES, _UNOPPOSED = (
-    frozenset(WORD_LISTS[name].split())
-    for name in ("function", "articles", "negators", "titles", "unopposed")
+FUNCTION, _ARTICLES, NEGATORS, TITLES, _UNOPPOSED, _AUXILIARIES = map(
+    listed_words, ("function", "articles", "negators", "titles", "unopposed", "auxiliaries")
 )
-_AUXILIARIES = frozenset(["did", "does", "do", "has", "have", "had", "is", "was", "were", "can", "will"])
 _PARTICLES = frozenset(["de", "von", "van"])
 _CONTENTLESS = FUNCTION | NEGATORS
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")

@@ -24,6 +24,11 @@ def word_pairs(name: str) -> dict[str, str]:
     return dict(" ".join(entry).split("=") for entry in word_groups(name))
 
 
+def listed_words(name: str) -> frozenset[str]:
+    """Return the words of a list."""
+    return frozenset(WORD_LISTS[name].split())
+
+
 def any_listed(name: str) -> str:
     """Return a pattern that matches any word of a list, the longest first."""
     words = sorted(WORD_LISTS[name].split(), key=len, reverse=True)
@@ -38,3 +43,8 @@ def related_words(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
             for word in words:
                 related[word] = related.get(word, frozenset()) | (frozenset(words) - {word})
     return related
+
+
+def word_pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern for any word of a list, in any case."""
+    return re.compile(rf"\b{any_listed(name)}\b", re.I)
