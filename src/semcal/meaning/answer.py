@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from semcal.errors import UsageError, shown
-from semcal.meaning.words import listed_words, word_pairs
+from semcal.meaning.words import any_listed, listed_words, word_pairs, word_pattern
 
 _TITLES, _BEFORE_NUMBERS, _ENDINGS, _OPENERS, _SMALL_WORDS = map(
     listed_words, ("abbreviated titles", "before numbers", "endings", "openers", "small words")
@@ -54,15 +54,8 @@ _SPECIAL = re.compile(
     r"|<(?:bos|eos|pad|unk|(?:start|end)_of_turn|end_of_utterance|\|?turn\|?)>"
 )
 _HAPPY = r"I(?:['’]d| would) be (?:happy|glad) to (?:help|assist|answer)|I can (?:help|answer)"
-_AGREED = (
-    r"[Ss]ure(?: thing)?|[Cc]ertainly|[Oo]f course|[Aa]bsolutely|[Dd]efinitely|[Oo]kay|O[Kk]|ok|[Aa]lright"
-    r"|[Nn]o problem|[Gg]ot it|[Uu]nderstood|[Tt]hank(?:s| you) for asking"
-    r"|(?:(?:[Tt]hat['’]s|[Tt]hat is|[Ww]hat) an? )?(?:[Gg]reat|[Gg]ood|[Ee]xcellent|[Ii]nteresting) question"
-)
-_EXCLAIMED = (  # may be an answer without an exclamation mark
-    r"[Gg]reat|[Gg]ood|[Ee]xcellent|[Pp]erfect|[Ww]onderful|[Aa]wesome|[Ff]antastic|[Nn]ice|[Cc]orrect|[Rr]ight"
-    r"|[Ee]xactly|[Ii]ndeed|[Tt]hank(?:s| you)|[Tt]hat['’]s (?:right|correct)|[Yy]ou['’]re (?:right|correct)"
-)
+_AGREED = any_listed("agreed")
+_EXCLAIMED = any_listed("exclaimed")  # may be an answer without an exclamation mark
 _ANSWER_LABEL = (
     r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply|antwort|réponse"
     r"|respuesta|risposta|resposta)(?: is)?)"
@@ -88,10 +81,8 @@ _ANY_QUESTION = re.compile(r"[^\n?]*(?:\?(?=\s)|\n)")
 #: A question before its answer in one line, and the words that a question has.
 _ASKED = re.compile(r"[^\n?？。！\"“]{6,300}?(?:\?[\"”’*_]*[ \t]+(?=[^\sa-z]|\d)|？[」』]?\s*(?=\S))")
 _ASKS = re.compile(
-    r"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b(?:who|whom|whose|what"
-    r"|which|where|when|why|how|wer|wen|wem|was|wo|wann|wie|welche[rsnm]?|quel(?:le)?s?|qui|où|quand|comment"
-    r"|combien|qu[eé]|qui[eé]n|cu[aá]l|d[oó]nde|cu[aá]ndo|c[oó]mo|chi|dove|quale?|quem|onde|kdo|kde|kdy)\b",
-    re.IGNORECASE,
+    rf"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b{any_listed('asking')}\b",
+    re.I,
 )
 _BLANKS, _WORD, _BEHIND = re.compile(r"\s*"), re.compile(r"\w+"), re.compile(r"[^\w\s]*")
 
@@ -148,12 +139,7 @@ _BOXED_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
 _INTRODUCTION = re.compile(r"(?P<line>\w+[,']? [^\n]{4,200}[:：][*_]{0,2})[ \t]*\n\s*(?=\S)")
 _ITEMS = re.compile(r"(?:(?:[-*•]|\d{1,2}[.)])[ \t]+\S[^\n]*(?:\n\s*(?=[-*•\d])|(?=\n|\Z))){2,}")
 _FENCED_TEXT = re.compile(r"(?:(?!\n\s*[`~]{3})[\s\S])+")
-_ASKS_FOR_SEVERAL = re.compile(
-    r"\b(?:(?:list|name|give|mention) (?:\w+ ){0,3}?(?:two|three|four|five|six|seven|ten|\d|all|some)"
-    r"|(?:what|which|who)(?: \w+){0,3}? (?:are|were)|(?:what|which) (?:two|three|four|five|\d)"
-    r"|ingredients|steps)\b",
-    re.IGNORECASE,
-)
+_ASKS_FOR_SEVERAL = word_pattern("asking for several")
 _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\s?[:：]", re.IGNORECASE)
 #: Minimum words before a weak marker: fewer words are the answer ("Paris. The answer is famous").
 _REASONED = 4
@@ -724,22 +710,7 @@ PHRASES = (
 )
 
 _WORDS = word_pairs("contractions")
-_COURTESY = (
-    "(well|hmm|oh|but|however|unfortunately|honestly|sorry|apologies|i apologi[sz]e|i am (sorry|afraid)"
-    "|as ai( language)?( model)?)"
-)
-_GOES_ON = (
-    "who|whom|whose|what|when|where|which|whether|if|how (many|much|old|long|far|tall|big|often|exactly)"
-    "|about|of|for|that|this|to|as|based|from|in|on|at|with|without|off|your|his|her|their|answer|question"
-    "|enough|any|anything|much|exactly|specific|additional|definitive|accurate|exact|further|current"
-)
-_HEDGE = (
-    "but|however|although|though|maybe|perhaps|probably|possibly"
-    "|i think|i believe|i guess|i would (say|guess)|my (best )?guess"
-)
-_FILLER = (
-    "i|think|believe|guess|would|say|it|is|was|be|may|might|could|that|answer|maybe|perhaps|probably|possibly"
-)
+_COURTESY, _GOES_ON, _HEDGE, _FILLER = map(any_listed, ("courtesies", "going on", "hedges", "fillers"))
 
 _REFUSAL = re.compile(rf"({_COURTESY} )*({'|'.join(PHRASES)}) (?=$|({_GOES_ON}|{_HEDGE}) )")
 _HEDGED = re.compile(rf"\b({_HEDGE}) (({_FILLER}) )*")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from semcal.meaning.words import word_pattern
+from semcal.meaning.words import any_listed, word_pattern
 from semcal.text.values import STOP_WORDS
 
 _CLAUSE = re.compile(
@@ -19,19 +19,8 @@ _CLAUSE = re.compile(
     r"|(?<!named)(?<!years)(?<!months)(?<!weeks)(?<!days)\s(?=after\b)",
     re.I,
 )
-_ASIDE = re.compile(
-    r"(?:and |or )?(?:(?:even )?though|although|while(?! (?:\w+ing|it|he|she|they)\b)"
-    r"|(?-i:where)|whereas|unlike|despite|as opposed to|contrary to|compared (?:to|with)|followed by"
-    r"|(?:just )?ahead of|a contemporary of|(?:who|which) also"
-    r"|and (?:so|therefore) (?!it\b|the answer)|\w+ (?:years|months|weeks|days) after"
-    r"|(?:\w+ ){0,2}(?:before|after))\b",
-    re.I,
-)
-_BELIEF = re.compile(
-    r"\b(?:(?:many|most|some|people|often|commonly|widely|sometimes) (?:\w+ )?"
-    r"(?:think|thought|believed?|assumed?|say|mistaken|confused)|used to be)\b",
-    re.I,
-)
+_ASIDE = re.compile(rf"(?:and |or )?{any_listed('aside')}\b", re.I)
+_BELIEF = word_pattern("beliefs")
 _BEATEN = re.compile(
     r"\b(?:beat(?:s|ing)?|defeat(?:s|ed|ing)|overt(?:ook|aken|aking)|surpass(?:ed|es|ing)|edged out|than"
     r"|lost to|a contemporary of|(?:won|win|victory)\b[^,;]{0,40} (?:against|over))"

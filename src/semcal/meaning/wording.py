@@ -14,7 +14,7 @@ from typing import Any
 from semcal.meaning.amounts import AMOUNT, BOUND, amount_of, single_value, unit_symbol, with_figures
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.spelling import stem_of
-from semcal.meaning.words import listed_words, related_words, word_groups, word_pairs
+from semcal.meaning.words import any_listed, listed_words, related_words, word_groups, word_pairs
 from semcal.text import cache_texts
 from semcal.text.normal_form import normal_form
 from semcal.text.values import is_code, one_era, roman_value
@@ -72,22 +72,7 @@ _EMPHASIS = re.compile(r"(?<!\w)(\*\*?|`{1,3}|__?|<(\w{1,10})>)(?=\S)(.+?)(?<=\S
 _LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\S{1,300}\)|(?<=\S) ?\(?https?://\S+")
 _CITED = re.compile(r"(?<=\w)\s*\[\d{1,2}\](?=[\s.,;]|$)|(?:(?<=\b[12]\d{3})|(?<=[^\W\d_]{4}))[¹²³](?!\w)")
 _EDGES = re.compile(r"^[\"'(<\s]+(?=[\w$€£-])|(?<=[\w)%°$€£])[\"'.!>;\s]+$|(?<=^\w)[).]+$")
-_HEDGES = re.compile(
-    r"""[-•]\s+(?![$€£]?\d) | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
-    | (?:i|we)\ (?:think|believe|guess|suppose)\ (?!so\b|not\b)(?:that\ )?
-    | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?|i(?:'d|\ would)\ (?:say|guess)\ (?:that\ )?
-    | (?:if\ (?:i\ remember\ correctly|(?:i'm|i\ am)\ not\ mistaken)|as\ (?:far\ as\ i\ know|i\ recall)
-      |to\ the\ best\ of\ my\ knowledge|my\ guess\ (?:would\ be|is)),?\ +
-    | (?:(?:it|this|that)(?:'s|\ (?:is|was))\ )?(?:directed|written|painted|composed|sung|invented
-      |discovered|founded|designed|created|developed|produced|published|built|voiced|portrayed
-      |played)\ by\ (?-i:(?=[A-Z]))
-    | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
-    | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein|la\ vie\b|einmal\b)
-    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b)
-      (?:(?=(?:red|seven|ten|eleven|\w*green|golden|wooden|open|\w+gen|\w*men|(?-i:[A-Z])\w*en)\b)
-      |(?!\w+e[dn]\b))""",
-    re.I | re.X,
-)
+_HEDGES = re.compile(any_listed("leading hedges"), re.I)
 _LAST_HEDGE = re.compile(
     r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly|inc|ltd|llc|plc|gmbh|corp)$",
     re.I,
@@ -121,12 +106,7 @@ _NO_NAME = re.compile(r"[ivxl]+|\w*(?:four|fif|six|seven|eigh|nin|ten|teen|tie)t
 _LIST = re.compile(r",\s*(?:(?:and|or|&)\s+)?|;\s*|(\s+(?:and|&|or|und|et|y)\s+)")
 
 _ORDINAL = re.compile(r"^(\d+)(?:st|nd|rd|th)$")
-_REFUSAL = re.compile(
-    r"(?:(?:i'm |i am )?sorry,? (?:but )?)?(?:i|we) (?:can't|cannot|could not|couldn't|am unable to)"
-    r" (?:predict|(?:share|disclose|know|find|give out|tell|say|answer) (?:it|that|this|out)\b)"
-    r"|(?:perhaps |maybe )?nobody knows|(?:das )?weiß ich (?:leider )?nicht",
-    re.I,
-)
+_REFUSAL = re.compile(any_listed("other refusals"), re.I)
 
 
 class Wording:
