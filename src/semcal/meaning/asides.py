@@ -44,7 +44,6 @@ _LISTED = re.compile(rf"\bthan (?:{_NOUN}, ){{1,5}}{_NOUN},? (?:or|and) ")
 _RELATIVE = re.compile(r"(?:which|who|that)\b")
 _NAMES_IT = re.compile(r"\b(?:play|portray|name|known|call|alias|pseudonym|renam|becam)")
 _NEXT = re.compile(r"(?:and )?the (?:next|second|previous|runner-up)\b")
-_WHEN = re.compile(r"\b(?:when|which year|what year) (?:was|were)\b.* (\w{3,})\W*$", re.I)
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.
 _ASKS_FOR_OTHER = word_pattern("other asked")
@@ -111,11 +110,6 @@ def is_aside(question: str, text: str, name: str) -> bool:
             return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
         if _NEXT.match(clause) and rivals:
             return True
-        dated = _WHEN.search(question) if name.isdigit() else None
-        if dated and not re.search(rf"\b{dated[1][:4]}", clause, re.I):  # "begun in 1887, finished in 1889"
-            done = re.compile(rf"\b{dated[1][:4]}\w*\b.* \d{{{len(name)}}}\b", re.I)
-            if any(done.search(other) for _, _, other in rivals):
-                return True
         personal = relative and _PERSON.search(question) and not _NAMES_IT.search(clause)
         if personal and any(other > 1 for _, other, _ in rivals):
             return True

@@ -123,6 +123,7 @@ class Wording:
         spaced = " ".join(_SPLIT.sub(" ", form).split())
         words = _expanded(_ALONE.get(spaced, spaced)).split()
         spelled = [(len(word) > 1 and roman_value(word)) or word for word in words]
+        spelled[-1:] = ["1"] if self.raw.endswith(" I") else spelled[-1:]  # "Henry I"
         words = [_ONE_NAME.get(word, word) for word in spelled]
         self.renamed = words != spelled
         letters = {*_LETTER.findall(self.raw)}  # "from A to B"

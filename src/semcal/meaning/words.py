@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from semcal.meaning.spelling import stem_of
+from semcal.text import read_lists
 
-_HEADED = Path(__file__).with_name("words.txt").read_text("utf-8")
-_, *_LISTS = re.split(r"^# ([\w ]+).*\n", _HEADED, flags=re.M)
 #: The text of each list by its name.
-WORD_LISTS = dict(zip(_LISTS[::2], _LISTS[1::2]))
+WORD_LISTS = read_lists(Path(__file__).with_name("words.txt"))
 
 
 def word_groups(name: str) -> list[list[str]]:
