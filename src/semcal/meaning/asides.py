@@ -47,8 +47,8 @@ _NEXT = re.compile(r"(?:and )?the (?:next|second|previous|runner-up)\b")
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.
 _ASKS_FOR_OTHER = word_pattern("other asked")
-_PERSON = re.compile(r"\bwho(?:m|se)?\b", re.I)
-_BARE_NAME = re.compile(r"(?:but )?(?:[A-Z][\w.'-]* ?)+")
+_PERSON = word_pattern("persons")
+_BARE_NAME = re.compile(r"(?:but )?(?:(?:[A-Z][\w.'-]*|da|de|van|von|of) ?)+")
 _NEAR = re.compile(r"near|close to|(?:north|south|east|west) of")
 _HOW_MANY = re.compile(r"\bhow many (?:\w+ )??(\w{3,}?)(?:s|es)?\b", re.I)
 _ARTICLE = re.compile("^(?:the|an?) ", re.I)
@@ -126,7 +126,7 @@ def is_aside(question: str, text: str, name: str) -> bool:
         contrasted = (
             here == 0
             and clause == clauses[0][1]
-            and any(other > 1 and text.startswith("but ") for _, other, text in rivals)
+            and any(other and text.startswith("but ") for _, other, text in rivals)
         )
         return contrasted or bool(stronger and (aside or _PLACED.match(after) or min(stronger) < number))
 

@@ -332,9 +332,8 @@ _BESIDE = (
     r"|(?:miles|km|kilomet(?:re|er)s) from)"
 )
 _OF = re.compile(
-    rf"(?:\b(?:{any_listed('kin')} of|{_BESIDE})|^(?:(?:the|an?) )?(?:\w+ )?{any_listed('things')} of"
-    r"|^(?:the|an?) (?:\w+ ){1,3}(?:near|outside|close to))"
-    r" (?:the |an? )?(.+)"
+    rf"(?:\b(?:{any_listed('kin')} of|{_BESIDE})|^(?:the |an? )?(?:\w+ )?{any_listed('things')} (?:of|on)"
+    r"|^(?:the|an?) (?:\w+ ){1,3}(?:near|outside|close to)) (?:the |an? )?(.+)"
 )
 _WHOSE = re.compile(
     rf"(?:the |an? |one of )?(.+?)'s? (?:\w+ )?(?:{any_listed('kin')}\b.*|(?!{any_listed('eponyms')}\b)\w+$)"
@@ -624,7 +623,7 @@ _REMARK = re.compile(r"\s\(([^()]+)\)$")
 _CORRECTED = word_pattern("corrected")
 _APPOSED = re.compile(
     r"([^,]+), (?:(?:an?|the|who|which|also known as|born) (?!.*\b(?:and|or|not)\b)\w.*\b[a-z]{3}.*"
-    r"|(?:at|with) (?:about |around |over )?[$€£]?\d.*)"
+    r"|an? [A-Z]\w+|(?:at|with) (?:about |around |over )?[$€£]?\d.*)"
 )
 
 _PERSON = word_pattern("persons")
