@@ -27,7 +27,6 @@ ASIDES = [
     ("Which team won?", "Mirna won 3-0 against Tolva.", "Tolva"),
     ("Who built it?", "It was built by Ada Velis, who had worked for Bo Lenz.", "Bo Lenz"),
     (WHICH, "Tolva is famous, but the largest lake is Mirna.", "Tolva"),
-    (WHICH, "They lie in the north; the next was Tolva.", "Tolva"),
     ("Who won the match?", "In a long final Ada Velis defeated Bo Lenz to win the cup.", "Bo Lenz"),
     ("Who wrote the play?", "The play is by Ada Velis, a contemporary of Bo Lenz.", "Bo Lenz"),
     ("Who found the tomb?", "Ada Velis, who had employed Bo Lenz", "Bo Lenz"),

@@ -224,6 +224,8 @@ def single_value(figures: str) -> tuple[str, Any] | None:
         return "month", f"{month[2]}-{month[1].zfill(2)}"
     if power := _SCALED.fullmatch(figures) or _POWER_OF_TEN.fullmatch(text):
         return "number", Fraction(power[1]) * Fraction(10) ** (_SCALES.get(power[2]) or int(power[2]))
+    if charge := re.fullmatch(r"(\d)([+-])", text):  # of an ion
+        return "number", Fraction(charge[2] + charge[1])
     if power := _PLAIN_POWER.fullmatch(text):
         return "number", Fraction(int(power[1]) ** int(power[2]))
     form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))

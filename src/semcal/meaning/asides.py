@@ -43,7 +43,6 @@ _NOUN = r"(?:(?:the|an?) )?[\w\0'-]+(?: [A-Z\0][\w'-]*){0,3}"
 _LISTED = re.compile(rf"\bthan (?:{_NOUN}, ){{1,5}}{_NOUN},? (?:or|and) ")
 _RELATIVE = re.compile(r"(?:which|who|that)\b")
 _NAMES_IT = re.compile(r"\b(?:play|portray|name|known|call|alias|pseudonym|renam|becam)")
-_NEXT = re.compile(r"(?:and )?the (?:next|second|previous|runner-up)\b")
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|none)\b|n't\b", re.I)
 #: Words of questions for the loser, the second or the former one.
 _ASKS_FOR_OTHER = word_pattern("other asked")
@@ -108,8 +107,6 @@ def is_aside(question: str, text: str, name: str) -> bool:
         relative = None if _content(clause) & asked else _RELATIVE.match(clause)
         if relative and name.isdigit():
             return any(re.search(rf"\b\d{{{len(name)}}}\b", other) for _, _, other in rivals)
-        if _NEXT.match(clause) and rivals:
-            return True
         personal = relative and _PERSON.search(question) and not _NAMES_IT.search(clause)
         if personal and any(other > 1 for _, other, _ in rivals):
             return True

@@ -101,8 +101,7 @@ def _by_value(question: str, s: Wording, t: Wording) -> bool | None:
     if values[0] is None or values[1] is None:
         return None
     (kind, x), (other_kind, y) = values[0], values[1]
-    unknowns = [_UNKNOWN.match(text) for text in (s.raw, t.raw)]
-    if unknowns[0] and unknowns[1] and unknowns[0][1] != unknowns[1][1]:  # x = 3, y = 3
+    if len({match[1] for match in map(_UNKNOWN.match, (s.raw, t.raw)) if match}) == 2:  # x = 3, y = 3
         return False
     if kind != other_kind:
         return True if {kind, other_kind} == {"pound", "sterling"} and x == y else None
@@ -225,7 +224,8 @@ def _by_sign(question: str, s: Wording, t: Wording) -> bool | None:
     if not (s.is_code and t.is_code):
         return None
     rest = _unlike(_TOKEN.findall(x), _TOKEN.findall(y))
-    return False if max(map(len, rest)) == 1 or x[0] == "[" == y[0] else None
+    added = not all(rest) and "=" not in (*rest[0], *rest[1])  # O(n), O(n^2)
+    return False if added or max(map(len, rest)) == 1 or x[0] == "[" == y[0] else None
 
 
 def _by_option(question: str, s: Wording, t: Wording) -> bool | None:

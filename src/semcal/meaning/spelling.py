@@ -94,5 +94,6 @@ def symbols_of(code: str) -> str:
     text = re.sub(r"(?<=[A-Za-z)])_(?=\{?\d)", "", re.sub(r"\^(?=\{?\d?[+-]\}?$)", "", text))  # H_2O, Ca^2+
     text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
     text = re.sub(r"\\(?=[A-Za-z]{2})|^\.(?=[a-z]\w*\(\)$)", "", text)  # \sqrt, .add()
-    text = re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
+    products = r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])|(?<![A-Za-z].)(?<=[A-Za-z])\*(?=[A-Za-z](?![a-z]))"
+    text = re.sub(products, "", re.sub(r"[\s{}]", "", text))
     return re.sub(r"(?<=[a-z]{2})\((\w)\)", r"\1", text)  # sin(x)
