@@ -175,7 +175,6 @@ SAME = [
     ("Which law is it?", "F = ma", "F = m·a"),
     ("What is the charge?", "3+", "+3"),
     ("In which quarter was it?", "Q3 2019", "the third quarter of 2019"),
-    ("Which firm?", "Velis & Co.", "Velis and Company"),
     ("Where did they live?", "Elm Rd.", "Elm Road"),
     ("Which metal?", "Kalium", "potassium"),
     ("Who led them?", "Velischev", "Velischov"),
