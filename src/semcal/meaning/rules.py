@@ -415,16 +415,17 @@ def _by_roles(_: str, s: Wording, t: Wording) -> bool | None:
     """Compare the two sides of a relation, and of a verb in the active and the passive voice."""
     first, second = _relation(s), _relation(t)
     if first and second and first[3] == second[3]:
-        a, x, b, _ = first
-        c, y, d, _ = second
-        if {a, b} == {c, d} and (x == y or y in _CONVERSES[x]):
-            return (a == c) == (x == y)
+        left, relation, right, _ = first
+        other_left, other, other_right, _ = second
+        converse = relation == other or other in _CONVERSES[relation]
+        if converse and {left, right} == {other_left, other_right}:
+            return (left == other_left) == (relation == other)
     if len(s.content) < 2:
         return None
     if s.passive != t.passive:
-        x, y = ([_ONE_VERB.get(stem, stem) for stem in answer.content] for answer in (s, t))
-        alike = len(x) > 2 and sorted(x) == sorted(y) and s.negated == t.negated
-        return x != y if alike else None
+        said, done = ([_ONE_VERB.get(stem, stem) for stem in answer.content] for answer in (s, t))
+        alike = len(said) > 2 and sorted(said) == sorted(done) and s.negated == t.negated
+        return said != done if alike else None
     if s.kept != t.kept:
         return None
     x, y = _unlike(s.stems, t.stems)
