@@ -415,8 +415,7 @@ def _by_roles(_: str, s: Wording, t: Wording) -> bool | None:
     """Compare the two sides of a relation, and of a verb in the active and the passive voice."""
     first, second = _relation(s), _relation(t)
     if first and second and first[3] == second[3]:
-        left, relation, right, _ = first
-        other_left, other, other_right, _ = second
+        (left, relation, right), (other_left, other, other_right) = first[:3], second[:3]
         converse = relation == other or other in _CONVERSES[relation]
         if converse and {left, right} == {other_left, other_right}:
             return (left == other_left) == (relation == other)
