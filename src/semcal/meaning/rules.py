@@ -743,7 +743,7 @@ def _sounds_alike(s: Wording, t: Wording) -> bool:
         return False
     pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
     named = all((s.is_name(p) and t.is_name(q)) or min(len(p), len(q)) > 7 for p, q in pairs)
-    return named and all(min(len(p), len(q)) > 4 and sound_of(p) == sound_of(q) for p, q in pairs)
+    return named and all(min(len(p), len(q)) > 3 and sound_of(p) == sound_of(q) for p, q in pairs)
 
 
 def _with_middle(short: Wording, long: Wording) -> bool:

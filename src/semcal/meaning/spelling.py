@@ -26,7 +26,13 @@ _SPELLINGS = [
     (re.compile(pattern), letters)
     for pattern, letters in (
         *(("tsch|tch|ch", "C"), ("sch|sh", "S"), ("kh", "h"), ("ph", "f"), ("w", "v"), ("[yj]", "i")),
-        *(("ck|c(?=[aouklrt]|$)|q", "k"), ("ou", "u"), ("e[vf]$|of$", "ov"), (r"(.)\1", r"\1")),
+        *(
+            ("ck|c(?=[aouklrt]|$)|q", "k"),
+            ("ou", "u"),
+            ("i(?=e)", ""),
+            ("e[vf]$|of$", "ov"),
+            (r"(.)\1", r"\1"),
+        ),
     )
 ]
 
