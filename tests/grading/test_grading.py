@@ -47,6 +47,8 @@ def is_right(prediction: str, *references: str) -> bool:
         ("7 May 1821", "May 7, 1821", "equality"),
         ("It was built by Ada Marsh in Kent", "Ada Marsh", "containment"),
         ("there were four mills", "4", "containment"),
+        ("the mill is 40 kilometres away", "40 km", "containment"),
+        ("it was about 21 degrees Celsius warm", "21 °C", "containment"),
         ("7 May 1821", "1821", "date"),
         ("on 7 May 1821 in Kent", "May 1821", "date"),
         ("Ada Marshe", "Ada Marsh", "fuzzy"),

@@ -106,7 +106,12 @@ MARKED = [
     ("She has 3 and gets 9 more. Therefore, the answer is $12$.", "12"),
     ("We count them all. The answer is 1. That is all.", "1"),
     ("We count them all. The answer is 5. No, wait. The answer is 6.", "6"),
+    ("She gets 9 more.\nFinal Answer: The final answer is $12$. I hope it is correct.", "12"),
+    ("Sie bekommt neun dazu. Die Antwort lautet 12.", "12"),
+    ("Elle en reçoit neuf. La réponse est donc 12.", "12"),
+    ("她又得到九个。所以答案是十二。", "十二"),
     # no mark, or no reasoning before it
+    ("Die Antwort ist Mirna", "Die Antwort ist Mirna"),
     ("The answer is Mirna", "The answer is Mirna"),
     ("Mirna. The answer is well known.", "Mirna"),
     ("Mirna. Many believe the answer is Orlin, which is false.", "Mirna"),

@@ -67,6 +67,7 @@ LED = [
     ("Answer： Paris", "Paris"),
     # markdown
     ("**Answer:** Paris", "Paris"),
+    ("assistant\n\nParis", "Paris"),
     ("**Answer**: Paris", "Paris"),
     ("__Answer:__ Paris", "Paris"),
     ("*Answer:* Paris", "Paris"),

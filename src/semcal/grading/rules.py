@@ -19,7 +19,8 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.fuzz import ratio
 
 from semcal.errors import InputError, shown
-from semcal.meaning.rules import compare, contradicts, plain
+from semcal.meaning.rules import compare, contradicts
+from semcal.meaning.wording import plain, wording_of
 from semcal.registry import check_name
 from semcal.text import cache_texts
 from semcal.text.normal_form import asks_for_code, code_form, letter_form
@@ -84,7 +85,8 @@ class RuleGrader:
     The rules, in this order; each rule tries every reference:
 
     - *equality*: the normal forms are equal, eras in either spelling ("753 BCE", "753 BC"; "AD 70", "70 CE");
-    - *containment*: the prediction contains the reference as whole words, and no value is wrong;
+    - *containment*: the prediction contains the reference as whole words, with its unit in any spelling, and
+      no value is wrong;
     - *date*: containment after the dates of the prediction are cut to the granularity of the reference: the
       reference "1988" accepts any date in 1988, "April 30" accepts that day in any year;
     - *fuzzy*: rapidfuzz's ratio of the texts is at least 90, neither text has a digit, no value is wrong;
@@ -266,6 +268,9 @@ def _equality(_question: str, prediction: _Text, reference: _Text, _: Thresholds
 def _containment(_question: str, prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     if reference.padded in prediction.padded:
         return True
+    if reference.has_digit and wording_of(reference.raw).units:
+        words = [" ".join(wording_of(text.raw).words) for text in (reference, prediction)]
+        return f" {words[0]} " in f" {words[1]} "
     return reference.form in prediction.form and _WIDE.fullmatch(reference.form) is not None
 
 

@@ -21,31 +21,13 @@ from itertools import islice
 from typing import Any
 
 from semcal.errors import UsageError, shown
+from semcal.meaning.words import any_listed, listed_words, word_pairs, word_pattern
 
-_TITLE_WORDS = (
-    "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
-    " messrs mme mlle fr vs cf"
+_TITLES, _BEFORE_NUMBERS, _ENDINGS, _OPENERS, _SMALL_WORDS = map(
+    listed_words, ("abbreviated titles", "before numbers", "endings", "openers", "small words")
 )
-_NUMBERED_WORDS = (
-    "no nos vol op art fig ch pt pp sec ca approx jan feb mar apr jun jul aug sep sept oct nov dec"
-)
-_ENDING_WORDS = "jr sr inc ltd co corp bros etc esq al dept univ assn intl"
-_OPENING_WORDS = (
-    "the a an he she it they this that these those there his her its their we you in on at as when while"
-    " after before although because if for but however also question answer context"
-)
+_BEHIND_NUMBERS = _OPENERS | listed_words("openers behind numbers")
 _ARTICLES = " der die das den dem des im am zum vom beim ein eine einer"  # before an ordinal; the first is ""
-_SMALL_WORDS = "with from into onto over upon than that this your when have does were been they them"
-_REASONING_WORDS = (  # open a sentence after a number
-    "i so thus hence therefore then here now let since note hope please thank thanks explanation reason step"
-    " yes no not each every all both some many most is are was were who what which where why how next first"
-    " finally by from to of with and or given using according my our"
-)
-_TITLES = frozenset(_TITLE_WORDS.split())  # do not end a sentence, unless they are names ("Amartya Sen.")
-_BEFORE_NUMBERS = frozenset(_NUMBERED_WORDS.split())  # "No. 5"; but "No." is an answer
-_ENDINGS = frozenset(_ENDING_WORDS.split())  # keep their full stop at the end of a sentence
-_OPENERS = frozenset(_OPENING_WORDS.split())  # open a sentence if capitalized after an abbreviation
-_BEHIND_NUMBERS = _OPENERS.union(_REASONING_WORDS.split())
 _ORDINAL_NUMBER = re.compile(
     r"(?<![^\s(])(?:\d{1,2}(?:st|nd|rd|th)?|(?=[IVXLC]{2})C{0,3}(?:X[LC]|L?X{0,3})(?:I[VX]|V?I{0,3})|X|V)"
 )
@@ -72,15 +54,8 @@ _SPECIAL = re.compile(
     r"|<(?:bos|eos|pad|unk|(?:start|end)_of_turn|end_of_utterance|\|?turn\|?)>"
 )
 _HAPPY = r"I(?:['’]d| would) be (?:happy|glad) to (?:help|assist|answer)|I can (?:help|answer)"
-_AGREED = (
-    r"[Ss]ure(?: thing)?|[Cc]ertainly|[Oo]f course|[Aa]bsolutely|[Dd]efinitely|[Oo]kay|O[Kk]|ok|[Aa]lright"
-    r"|[Nn]o problem|[Gg]ot it|[Uu]nderstood|[Tt]hank(?:s| you) for asking"
-    r"|(?:(?:[Tt]hat['’]s|[Tt]hat is|[Ww]hat) an? )?(?:[Gg]reat|[Gg]ood|[Ee]xcellent|[Ii]nteresting) question"
-)
-_EXCLAIMED = (  # may be an answer without an exclamation mark
-    r"[Gg]reat|[Gg]ood|[Ee]xcellent|[Pp]erfect|[Ww]onderful|[Aa]wesome|[Ff]antastic|[Nn]ice|[Cc]orrect|[Rr]ight"
-    r"|[Ee]xactly|[Ii]ndeed|[Tt]hank(?:s| you)|[Tt]hat['’]s (?:right|correct)|[Yy]ou['’]re (?:right|correct)"
-)
+_AGREED = any_listed("agreed")
+_EXCLAIMED = any_listed("exclaimed")  # may be an answer without an exclamation mark
 _ANSWER_LABEL = (
     r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply|antwort|réponse"
     r"|respuesta|risposta|resposta)(?: is)?)"
@@ -93,7 +68,7 @@ _LEAD_IN = re.compile(
     rf"(?:{_SPECIAL.pattern}|\[/?INST\])(?:(?:assistant|model)(?=[:\s<]|$):?)?"
     rf"|(?:(?:{_AGREED})(?:\.|!+(?!\s[Mm]agazine)|,(?=\s(?:{_GOES_ON_SMALL})))|(?:{_EXCLAIMED})!+"
     rf"|(?:{_HAPPY})[^.!?:\n]{{0,80}}[.!:])(?:\s?[\U0001f300-\U0001faff☺]+)?(?=\s|$)"
-    r"|(?:答案|答え)(?:[是为は][:：]?|[:：])"
+    r"|(?:答案|答え)(?:[是为は][:：]?|[:：])|assistant(?=\n\s*\S)"
     rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_ANSWER_LABEL}{_TO})){_COLON}(?=\s|$)"
     rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_ANSWER_LABEL}){_CLOSED}(?=\n)"
 )
@@ -106,10 +81,8 @@ _ANY_QUESTION = re.compile(r"[^\n?]*(?:\?(?=\s)|\n)")
 #: A question before its answer in one line, and the words that a question has.
 _ASKED = re.compile(r"[^\n?？。！\"“]{6,300}?(?:\?[\"”’*_]*[ \t]+(?=[^\sa-z]|\d)|？[」』]?\s*(?=\S))")
 _ASKS = re.compile(
-    r"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b(?:who|whom|whose|what"
-    r"|which|where|when|why|how|wer|wen|wem|was|wo|wann|wie|welche[rsnm]?|quel(?:le)?s?|qui|où|quand|comment"
-    r"|combien|qu[eé]|qui[eé]n|cu[aá]l|d[oó]nde|cu[aá]ndo|c[oó]mo|chi|dove|quale?|quem|onde|kdo|kde|kdy)\b",
-    re.IGNORECASE,
+    rf"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b{any_listed('asking')}\b",
+    re.I,
 )
 _BLANKS, _WORD, _BEHIND = re.compile(r"\s*"), re.compile(r"\w+"), re.compile(r"[^\w\s]*")
 
@@ -144,7 +117,7 @@ _TAGGED = re.compile(
 _CLOSING_MARKUP = re.compile(rf"(?:[\s\"'`~}}\])$*_.]|</\w+>|{_SPECIAL.pattern})*+")
 _ANSWER_KEYS = ("answer", "final_answer", "result", "output")
 _ASIDE_WORDS = "reasoning explanation rationale thought thoughts thinking analysis steps confidence"
-_SENTENCE = r"(?:^|(?<=[.!?;。]\s)|(?<=[.!?;]\s\s))"
+_SENTENCE = r"(?:^|(?<=[.!?:;。]\s)|(?<=[.!?;]\s\s))"
 _THUS = r"(?:(?:so|thus|therefore|hence|then|finally)[, ]{1,2})?"
 #: Marks of a final answer. Marks that are not `strong` also occur in sentences that are not reasoning.
 _MARKER = re.compile(
@@ -154,7 +127,10 @@ _MARKER = re.compile(
     rf"|{_SENTENCE}{_OPENED}{_THUS}{_ANSWER_LABEL}(?: to [^.:\n]{{1,80}}?)?(?: is)?{_COLON}"
     r"|(?:^|(?<=[.!?:;,]\s)|(?<=[.!?:;,]\s\s)|\b(?:so|thus|therefore|hence|then),?\s)(?:the|my|our) "
     r"(?:correct |right |best |short )?answer (?:to [^.:\n]{1,80}? )?(?:is|would be|must be)\b"
-    r"(?! (?:as follows|(?:not |un|well[ -])(?:provided|given|specified|known|clear)))(?:\s?:|\sthat\b)?",
+    r"(?! (?:as follows|(?:not |un|well[ -])(?:provided|given|specified|known|clear)))(?:\s?:|\sthat\b)?"
+    r"|\b(?:die (?:richtige |korrekte )?antwort (?:ist|lautet)|la (?:bonne )?réponse est|la respuesta"
+    r" (?:correcta )?es|la risposta (?:corretta )?è|a resposta (?:correta )?é)\b(?: also| donc)?(?:\s?:)?"
+    r"|(?:(?<=[。！？，\n])|所以|因此)(?:正确)?(?:答案|答え)[是为為は][:：]?",
     re.IGNORECASE | re.MULTILINE,
 )
 _BOX = re.compile(r"(?P<opens>\\(?:boxed|fbox)\s{0,3}\{)|\\[\\{}]|[{}]")
@@ -163,15 +139,11 @@ _BOXED_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
 _INTRODUCTION = re.compile(r"(?P<line>\w+[,']? [^\n]{4,200}[:：][*_]{0,2})[ \t]*\n\s*(?=\S)")
 _ITEMS = re.compile(r"(?:(?:[-*•]|\d{1,2}[.)])[ \t]+\S[^\n]*(?:\n\s*(?=[-*•\d])|(?=\n|\Z))){2,}")
 _FENCED_TEXT = re.compile(r"(?:(?!\n\s*[`~]{3})[\s\S])+")
-_ASKS_FOR_SEVERAL = re.compile(
-    r"\b(?:(?:list|name|give|mention) (?:\w+ ){0,3}?(?:two|three|four|five|six|seven|ten|\d|all|some)"
-    r"|(?:what|which|who)(?: \w+){0,3}? (?:are|were)|(?:what|which) (?:two|three|four|five|\d)"
-    r"|ingredients|steps)\b",
-    re.IGNORECASE,
-)
+_ASKS_FOR_SEVERAL = word_pattern("asking for several")
 _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\s?[:：]", re.IGNORECASE)
 #: Minimum words before a weak marker: fewer words are the answer ("Paris. The answer is famous").
 _REASONED = 4
+_WORD_OR_SIGN = re.compile("[\u3005-\u30ff\u3400-\u9fff]|[^\\s\u3005-\u30ff\u3400-\u9fff]+")
 #: Maximum number of last markers that are tried, because no text may follow the last markers.
 _TRIES = 3
 
@@ -521,7 +493,7 @@ def _marked(part: _Part, question: str, *, reasoned: bool = False) -> AnswerSpan
     box = _last_box(text, part.start, end)
     marks += [(box.start, -1, True)] if box else []
     for start, behind, strong in sorted(marks)[: -_TRIES - 1 : -1]:
-        if reasoned and not strong and len(text[part.start : start].split()) < _REASONED:
+        if reasoned and not strong and len(_WORD_OR_SIGN.findall(text, part.start, start)) < _REASONED:
             continue
         if box and behind < 0:
             return box.whole()
@@ -650,8 +622,7 @@ def _end_of_answered(text: str, at: int) -> int:
         return at
     words = asked[0].split()
     is_title = not any(word[:1].islower() for word in words[1:2]) and not any(
-        len(word) > 3 and word[:1].islower() and word.rstrip(",?") not in _SMALL_WORDS.split()
-        for word in words[1:]
+        len(word) > 3 and word[:1].islower() and word.rstrip(",?") not in _SMALL_WORDS for word in words[1:]
     )
     return at if is_title and "?" in asked[0] else asked.end()
 
@@ -738,35 +709,8 @@ PHRASES = (
     rf"((it|this|that|question|answer) )?(is )?not ({_STATED})",
 )
 
-_WORDS = {
-    "dont": "do not",
-    "doesnt": "does not",
-    "cant": "can not",
-    "cannot": "can not",
-    "couldnt": "could not",
-    "isnt": "is not",
-    "havent": "have not",
-    "im": "i am",
-    "a": "",
-    "an": "",
-    "the": "",
-}
-_COURTESY = (
-    "(well|hmm|oh|but|however|unfortunately|honestly|sorry|apologies|i apologi[sz]e|i am (sorry|afraid)"
-    "|as ai( language)?( model)?)"
-)
-_GOES_ON = (
-    "who|whom|whose|what|when|where|which|whether|if|how (many|much|old|long|far|tall|big|often|exactly)"
-    "|about|of|for|that|this|to|as|based|from|in|on|at|with|without|off|your|his|her|their|answer|question"
-    "|enough|any|anything|much|exactly|specific|additional|definitive|accurate|exact|further|current"
-)
-_HEDGE = (
-    "but|however|although|though|maybe|perhaps|probably|possibly"
-    "|i think|i believe|i guess|i would (say|guess)|my (best )?guess"
-)
-_FILLER = (
-    "i|think|believe|guess|would|say|it|is|was|be|may|might|could|that|answer|maybe|perhaps|probably|possibly"
-)
+_WORDS = word_pairs("contractions")
+_COURTESY, _GOES_ON, _HEDGE, _FILLER = map(any_listed, ("courtesies", "going on", "hedges", "fillers"))
 
 _REFUSAL = re.compile(rf"({_COURTESY} )*({'|'.join(PHRASES)}) (?=$|({_GOES_ON}|{_HEDGE}) )")
 _HEDGED = re.compile(rf"\b({_HEDGE}) (({_FILLER}) )*")

@@ -26,7 +26,13 @@ _SPELLINGS = [
     (re.compile(pattern), letters)
     for pattern, letters in (
         *(("tsch|tch|ch", "C"), ("sch|sh", "S"), ("kh", "h"), ("ph", "f"), ("w", "v"), ("[yj]", "i")),
-        *(("ck|c(?=[aouklrt]|$)|q", "k"), ("ou", "u"), (r"(.)\1", r"\1")),
+        *(
+            ("ck|c(?=[aouklrt]|$)|q", "k"),
+            ("ou", "u"),
+            ("i(?=e)", ""),
+            ("e[vf]$|of$", "ov"),
+            (r"(.)\1", r"\1"),
+        ),
     )
 ]
 
@@ -82,14 +88,18 @@ def is_acronym(letters: str, words: Sequence[str]) -> bool:
     return spelled and 1 < len(heads) >= len(letters) - 1 and heads[0] == letters[0]
 
 
+_GREEK = re.compile("[α-ωΑ-Ω]")
 _POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁰¹²³⁴-⁹⁺⁻])")
 
 
 def symbols_of(code: str) -> str:
     """Return a formula in one notation: powers with "^", no blanks, indices and braces."""
     text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
-    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
+    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("√", "sqrt")
+    text = _GREEK.sub(lambda match: unicodedata.name(match[0]).split()[-1].lower(), text)
     text = re.sub(r"(?<=[A-Za-z)])_(?=\{?\d)", "", re.sub(r"\^(?=\{?\d?[+-]\}?$)", "", text))  # H_2O, Ca^2+
     text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
-    text = re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
+    text = re.sub(r"\\(?=[A-Za-z]{2})|^\.(?=[a-z]\w*\(\)$)", "", text)  # \sqrt, .add()
+    products = r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])|(?<![A-Za-z].)(?<=[A-Za-z])\*(?=[A-Za-z](?![a-z]))"
+    text = re.sub(products, "", re.sub(r"[\s{}]", "", text))
     return re.sub(r"(?<=[a-z]{2})\((\w)\)", r"\1", text)  # sin(x)

@@ -7,16 +7,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from semcal.meaning.spelling import stem_of
+from semcal.text import read_lists
 
-_HEADED = Path(__file__).with_name("words.txt").read_text("utf-8")
-_, *_LISTS = re.split(r"^# ([\w ]+).*\n", _HEADED, flags=re.M)
 #: The text of each list by its name.
-WORD_LISTS = dict(zip(_LISTS[::2], _LISTS[1::2]))
+WORD_LISTS = read_lists(Path(__file__).with_name("words.txt"))
 
 
 def word_groups(name: str) -> list[list[str]]:
     """Return the words of each group of a list."""
     return [entry.split() for entry in WORD_LISTS[name].strip().replace("\n", "|").split("|")]
+
+
+def word_pairs(name: str) -> dict[str, str]:
+    """Return the second words of the entries of a list by their first words: "first=second"."""
+    return dict(" ".join(entry).split("=") for entry in word_groups(name))
+
+
+def listed_words(name: str) -> frozenset[str]:
+    """Return the words of a list."""
+    return frozenset(WORD_LISTS[name].split())
 
 
 def any_listed(name: str) -> str:
@@ -33,3 +42,8 @@ def related_words(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
             for word in words:
                 related[word] = related.get(word, frozenset()) | (frozenset(words) - {word})
     return related
+
+
+def word_pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern for any word of a list, in any case."""
+    return re.compile(rf"\b{any_listed(name)}\b", re.I)

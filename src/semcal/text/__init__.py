@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, update_wrapper
+from pathlib import Path
 from typing import Any, TypeVar, cast
 from unicodedata import combining, east_asian_width
+
+
+def read_lists(path: Path) -> dict[str, str]:
+    """Return the texts of the word lists in a file by their names; a list begins with "# name"."""
+    _, *lists = re.split(r"^# ([\w ]+).*\n", path.read_text("utf-8"), flags=re.M)
+    return dict(zip(lists[::2], lists[1::2]))
 
 
 def width_of(text: str) -> int:

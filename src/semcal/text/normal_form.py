@@ -22,6 +22,7 @@ from semcal.text.numbers import (
     MONTHS,
     NUMBER_WORDS,
     OTHER_MONTHS,
+    WORD_LISTS,
     any_word,
     are_groups,
     one_form,
@@ -67,13 +68,7 @@ _DAY_BEFORE = re.compile(rf"{_A_DAY}(?: of)?{_JOINT}")
 
 # Without a day, the name of a month counts only at the beginning or after one of these words: neither
 # "Theresa May (2016)" nor "Red October (1990)" is a date. "of" counts only after words such as "as" or "end".
-_LEADS = frozenset(
-    [
-        *("in", "on", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for"),
-        *("around", "about", "circa", "ca", "between", "beyond", "and", "or", "through", "at", "as"),
-        *("early", "mid", "late", "beginning", "middle", "end", "start"),
-    ]
-)
+_LEADS = frozenset(WORD_LISTS["leads"].split())
 _OF_LEADS = frozenset({"as", "beginning", "start", "middle", "end", "month", "part", "half"})
 _NEARBY = 60  # characters before a date that are searched
 _WORD = re.compile(r"[^\W_]+")

@@ -11,31 +11,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from semcal.text import read_lists
 
 CURRENCIES = "$£€¥₹₩₽₺₦₱"
 """Signs of currencies."""
 
-_MONTH_NAMES = (
-    "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep"
-    "|october oct|november nov|december dec"
+WORD_LISTS = read_lists(Path(__file__).with_name("words.txt"))
+_MONTH_NAMES, _OTHER_MONTHS, _UNITS = (
+    WORD_LISTS[name].strip().replace("\n", "|").split("|") for name in ("months", "other months", "units")
 )
 
-MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
+MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES, start=1) for name in names.split()}
 """Number of a month by its name in lower case."""
 
-_OTHER_MONTHS = (
-    "januar janner januari janvier enero gennaio janeiro|februar februari fevrier febrero febbraio fevereiro"
-    "|marz mars marzo marco maart|april avril abril aprile|mai mayo maggio maio mei"
-    "|juni juin junio giugno junho|juli juillet julio luglio julho|august aout agosto augustus"
-    "|september septembre septiembre setiembre settembre setembro"
-    "|oktober octobre octubre ottobre outubro|november novembre noviembre novembro"
-    "|dezember decembre diciembre dicembre dezembro december"
-)
 OTHER_MONTHS = {
-    name: english.split()[0]
-    for names, english in zip(_OTHER_MONTHS.split("|"), _MONTH_NAMES.split("|"))
-    for name in names.split()
+    name: english.split()[0] for names, english in zip(_OTHER_MONTHS, _MONTH_NAMES) for name in names.split()
 }
 """English name of a month by its German, French, Spanish, Italian, Portuguese or Dutch name."""
 
@@ -52,23 +45,7 @@ SCALES = {
 """Number of zeros that a scale word adds to the number before the word."""
 LARGEST_SCALE = 36
 
-_UNITS = """
-mm millimetre millimetres millimeter millimeters|cm centimetre centimetres centimeter centimeters
-m metre meters meter meters|km kilometre kilometres kilometer kilometers|inch inches|ft foot feet
-yd yard yards|mi mile miles|mg milligram milligrams|g gram grams|kg kilo kilos kilogram kilograms
-ton tons tonne tonnes|lb lbs|oz ounce ounces|ml millilitre millilitres milliliter milliliters
-l litre litres liter liters|pint pints|gallon gallons|acre acres|ha hectare hectares|square sq|cubic
-ms millisecond milliseconds|s sec secs second seconds|min mins minute minutes|h hr hrs hour hours|day days
-week weeks|month months|year years|decade decades|degree degrees|hz hertz|khz kilohertz|mhz megahertz
-ghz gigahertz|v volt volts|w watt watts|kw kilowatt kilowatts|mw megawatt megawatts|j joule joules
-calorie calories|kcal|pa pascal pascals|mph|kmh|knot knots|bit bits|byte bytes|kb|mb|gb|tb
-cent cents|dollar dollars|euro euros|pound pounds|yen|rupee rupees|franc francs
-"""
-UNITS = {
-    spelling: names.split()[0]
-    for names in _UNITS.replace("\n", "|").strip("|").split("|")
-    for spelling in names.split()
-}
+UNITS = {spelling: names.split()[0] for names in _UNITS for spelling in names.split()}
 """Representative spelling of a unit by each of its spellings."""
 
 

@@ -13,46 +13,23 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from semcal.text import cache_texts
-from semcal.text.numbers import CURRENCIES, MONTHS, UNITS
+from semcal.text.numbers import CURRENCIES, MONTHS, UNITS, WORD_LISTS
 
 # ---- Letters, signs and Roman numerals that distinguish names: "Vitamin A", "C#", "O+", "Henry VIII" -------
 # A normal form has neither case nor most punctuation, and its normal form must be the same text. Therefore
 # the words around an "a" decide between article and letter.
 
-_CLOSED_CLASSES = """
-a an the this that these those
-i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
-myself yourself himself herself itself ourselves themselves who whom whose which what
-and or nor but if than then so as because while although though unless until
-of in on at by for with from to into onto upon about against between through during before after
-above below under over within without along across behind beyond among around near per via
-not no there here when where why how both each either neither some any all such only also too very
-just again ever never
-"""
-
-_AUXILIARIES = """
-am is are was were be been being do does did done has have had having
-can could may might must shall should will would
-"""
-_AUXILIARY_VERBS = frozenset(_AUXILIARIES.split())
+_AUXILIARY_VERBS = frozenset(WORD_LISTS["auxiliary verbs"].split())
 #: Function words without auxiliary verbs.
-FUNCTION_WORDS = frozenset(_CLOSED_CLASSES.split()) - _AUXILIARY_VERBS
+FUNCTION_WORDS = frozenset(WORD_LISTS["closed classes"].split()) - _AUXILIARY_VERBS
 STOP_WORDS = FUNCTION_WORDS | _AUXILIARY_VERBS
 """Function words: the closed classes of grammar."""
 
 # Letters
 
-_WITH_LETTER = """
-hepatitis influenza flu vitamin provitamin type subtype group grade class category schedule section
-appendix annex plan serie league coenzyme protein toxin haemophilia hemophilia strep streptococcus
-"""
-_LETTERED = frozenset(_WITH_LETTER.split())
+_LETTERED = frozenset(WORD_LISTS["lettered"].split())
 """Words before a letter that is a name."""
-_CONNECTIVES = """
-of in to for from by with at on and or nor is was are were has had does as than that which who when if
-versus vs + - * / ^ && || < > =
-"""
-_NEVER_AFTER_ARTICLE = frozenset(_CONNECTIVES.split())
+_NEVER_AFTER_ARTICLE = frozenset(WORD_LISTS["connectives"].split())
 _KEYS = frozenset(["major", "minor", "flat", "sharp", "positive", "negative"])
 
 
@@ -137,8 +114,9 @@ def _compared(match: re.Match[str]) -> str:
 
 
 _CODE = re.compile(
-    r"""[\\^] | \w@\w | \w_\w | [<>=] | && | \|\| | \(\) | ^!\w | ^(?:/[\w.-]+){2,}/?$ | ^\[.*\]$
-    | ^[a-z]\w*\(\w[\w,\ ]*\)$ | ^[a-z]{1,12}\ --?[a-zA-Z]\w*$
+    r"""[\\^] | \w@\w | \w_\w | [<>=] | && | \|\| | \(\) | ^!\w | ^~?(?:/[\w.-]+){2,}/?$ | ^\[.*\]$
+    | \w\[[\w:,\ ]*\] | ^-?\d*(?:sin|cos|tan|ln|log|exp|sqrt)\b | ^[a-zO]\w*\(\w[\w,\ ]*\)$
+    | ^[a-z]{1,12}\ --?[a-zA-Z]\w*$
     | (?<![\w/])(?:[a-z0-9]{1,3}[*+]|\w{1,3}\ [*+]\ )\w{1,3}(?![\w/])
     | (?<!\w)\w{1,3}\ [-/]\ \w{1,3}(?!\w) | \d/[a-z](?!\w) | \)\ ?[-*/+]""",
     re.X,
@@ -160,16 +138,7 @@ _ROMAN = re.compile(r"(?!l$)(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")  # up to lxxxix;
 _LETTER_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50}
 _TENS = ("", "x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx")
 _ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
-_NO_NAMES = frozenset(
-    [
-        *(*MONTHS, *STOP_WORDS, "no", "day", "days"),
-        *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-        *("won", "win", "wins", "took", "take", "takes", "made", "make", "became", "become", "becomes"),
-        *("got", "get", "gets", "came", "come", "comes", "said", "saw", "wrote", "read", "left", "lost"),
-        *("gave", "began", "plead", "pleads", "include", "includes", "finish", "like", "called", "named"),
-        *("one", "late", "once", "even", "still", "until", "till", "since", "unlike", "behind", "minus"),
-    ]
-)
+_NO_NAMES = STOP_WORDS.union(MONTHS, WORD_LISTS["no names"].split())
 _ORDINAL = re.compile(
     r" the (second|[1-9][0-9]?(?:st|nd|rd|th))"
     r"(?=[^\w '-]|$| of\b(?! (?:his|her|its|their|these|those|them)\b))"
