@@ -146,7 +146,7 @@ def _iso(year: int, month: int, day: int) -> str | None:
     return f"{year}-{month:02d}-{day:02d}" if valid else None
 
 
-TEXT_RULES = 5
+TEXT_RULES = 6
 """Version of the rules for normal forms, values and grades: part of the names of stored blocks."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
