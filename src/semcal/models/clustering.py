@@ -110,13 +110,13 @@ def cluster_answers(
     >>> from semcal.models.fakes import FakeEquivalence
     >>> clustering = cluster_answers(
     ...     ["Who wrote Hamlet?"],
-    ...     [["Shakespeare", "marlowe", "William Shakespeare", "shakespeare"]],
-    ...     FakeEquivalence([{"shakespeare", "william shakespeare"}]),
+    ...     [["Shakespeare", "marlowe", "the bard of Avon", "shakespeare"]],
+    ...     FakeEquivalence([{"shakespeare", "bard of avon"}]),
     ... )
     >>> clustering.clusters
     [[[0, 2, 3], [1]]]
     >>> clustering.calls, clustering.plain_calls
-    (2, 12)
+    (3, 12)
     """
     check_name(linkage, LINKAGES, what="linkage")
     if len(questions) != len(answers):
