@@ -74,10 +74,7 @@ def is_aside(question: str, text: str, name: str) -> bool:
     if not named.search(text) or _ASKS_FOR_OTHER.search(question):
         return False
     if name.isdigit() and (counted := _HOW_MANY.search(question)):
-        numbers = re.findall(rf"(\d+) (?:\w+ )?{counted[1]}", text, re.I)
-        stated = re.match(rf"\D*{name}\b", text)  # the first number
-        sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
-        return bool(numbers) and name not in numbers and not (stated or sentences)
+        return _counts_others(counted[1], text, name)
     asked, text = _content(question) - _content(name), named.sub("\0", text)
     text = _LISTED.sub(lambda match: match[0].replace(",", " or"), text)
     parts = [_CLAUSE.split(part) for part in text.split(";")]
@@ -128,3 +125,11 @@ def is_aside(question: str, text: str, name: str) -> bool:
         return contrasted or bool(stronger and (aside or _PLACED.match(after) or min(stronger) < number))
 
     return all(is_beside(number, clause) for number, clause in clauses if "\0" in clause)
+
+
+def _counts_others(noun: str, text: str, number: str) -> bool:
+    """Return whether a sentence counts the things that were asked for, with other numbers."""
+    numbers = re.findall(rf"(\d+) (?:\w+ )?{noun}", text, re.I)
+    stated = re.match(rf"\D*{number}\b", text)  # the first number
+    sentences = re.search(r"\w[.!?]\s+[A-Z]", text)
+    return bool(numbers) and number not in numbers and not (stated or sentences)

@@ -385,19 +385,21 @@ def label_free_threshold(
     ranks = np.linspace(0, 1, min(len(finite), MOST_SCORES))
     scores = np.unique(np.quantile(finite, ranks, method="nearest"))
 
+    ranked = np.sort(values)
+
     def start(share: float) -> float:
         rank = min(math.ceil(max(promise.fewest, share * n)), n)
-        return max(float(np.sort(values)[-rank]), float(scores[0]))
+        return max(float(ranked[-rank]), float(scores[0]))
 
     def test(level: float, scores: Floats, start: float) -> RiskControlledThreshold:
         return risk_controlled_threshold(
             values, outcomes, risk_limit=risk_limit, delta=level, thresholds=scores, start=start
         )
 
-    first, level = start(FIRST), delta
+    first, earlier, level = start(FIRST), start(STRICT), delta
     strict, stricter = None, scores[scores > first]
-    if STRICT * n >= _least_answered(risk_limit, STRICT_DELTA * delta)[1] and start(STRICT) > first:
-        strict = test(STRICT_DELTA * delta, stricter, max(start(STRICT), float(stricter[0])))
+    if STRICT * n >= _least_answered(risk_limit, STRICT_DELTA * delta)[1] and earlier > first:
+        strict = test(STRICT_DELTA * delta, stricter, max(earlier, float(stricter[0])))
         level = delta if strict.threshold == stricter[0] else (1 - STRICT_DELTA) * delta
     found = test(level, scores, first)
     if found.threshold is None and strict is not None and strict.threshold is not None:
