@@ -22,9 +22,8 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from semcal import files as jsonl
 from semcal.errors import InputError, MissingExtraError, RowError, SemcalWarning, UsageError, shown
-from semcal.files import JsonLine, check_ending, check_start, parse, read_rows, row_of
+from semcal.files import LONGEST, JsonLine, check_ending, check_start, parse, read_rows, row_of
 from semcal.registry import Registry, check_name
 
 Notify = Callable[[str], None]
@@ -120,13 +119,13 @@ def read_source_rows(
         raise UsageError(f"standard input must be JSON Lines, not {form}. Name a file instead.")
     try:
         if form == "parquet":
-            yield from read_parquet(path)
+            yield from _parquet(path)
         elif form == "json":
             yield from _json(path)
         else:
             with _text(path) as handle:
                 usual = "\t" if form == "tsv" else ","
-                yield from read_delimited(handle, path, usual=usual, names=names, notify=notify)
+                yield from _delimited(handle, path, usual=usual, names=names, notify=notify)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is damaged ({error}). Make or fetch it again.") from error
 
@@ -148,32 +147,6 @@ def _text(path: Path) -> Iterator[TextIO]:
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 #: Maximum number of characters of the header that determine the delimiter.
 WIDEST = 100_000
-#: A line before the header that states the delimiter, as Excel reads and writes it.
-_STATED = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
-
-
-class _Lines:
-    """Counted lines of a file for csv.reader; a record that grows too long is an error."""
-
-    def __init__(self, handle: TextIO) -> None:
-        self._handle = handle
-        self.number = 0
-        self.size = 0
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._handle.readline(jsonl.LONGEST + 1)
-        if not line:
-            raise StopIteration
-        self.number += 1
-        self.size += len(line)
-        if self.size > jsonl.LONGEST:
-            while line and not line.endswith("\n"):
-                line = self._handle.readline(jsonl.LONGEST)
-            raise csv.Error(f"longer than {jsonl.LONGEST:,} characters")
-        return line
 
 
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
@@ -192,25 +165,22 @@ def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()
     return max(DELIMITERS, key=score)
 
 
-def read_delimited(
-    handle: TextIO, path: Path, *, usual: str, names: Collection[str], notify: Notify | None = None
+def _delimited(
+    handle: TextIO, path: Path, *, usual: str, names: Collection[str], notify: Notify | None
 ) -> Iterator[JsonLine | RowError]:
     """Yield the rows of a file, opened with newline="", whose first line names the columns.
 
     `usual` and `names` are those of `find_delimiter`. `notify` is called if the delimiter is not the usual
-    one. A line "sep=;" before the first line states the delimiter. InputError if the first line cannot be
-    read, or two columns have one name.
+    one. InputError if the first line cannot be read, or two columns have one name.
     """
     first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
-    stated = _STATED.fullmatch(first)
-    delimiter = stated[1] if stated else find_delimiter(first, usual=usual, names=names)
+    delimiter = find_delimiter(first, usual=usual, names=names)
     if delimiter != usual and notify:
-        notify(f"{path}: cells are separated by {DELIMITERS.get(delimiter, shown(delimiter))}")
+        notify(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
     handle.seek(0)
-    lines = _Lines(handle)
-    if stated:
-        next(filter(str.strip, lines))
-    records = _records(lines, delimiter)
+    lines = iter(partial(handle.readline, LONGEST + 1), "")  # parts of a line that is too long are bad rows
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    records = _records(reader)
     header = next(records, None)
     if header is None:
         return
@@ -221,7 +191,19 @@ def read_delimited(
     columns = [cell.strip() or f"column {place}" for place, cell in enumerate(header[1], start=1)]
     check_different(columns, path)
     for record in records:
-        yield record if isinstance(record, RowError) else _delimited_row(columns, *record, lines.number)
+        if isinstance(record, RowError):
+            yield record
+            continue
+        line, cells = record
+        row = JsonLine(line, dict(zip(columns, cells)))
+        bad = next((name for name, cell in row.data.items() if encoding_fault(cell)), None)
+        if len(cells) != len(columns):
+            reason = f"expected {len(columns)} cells ({', '.join(columns)[:200]}), got {len(cells)}"
+            yield _bad(line, reason, reader.line_num)
+        elif bad is not None:
+            yield row.error(f"{shown(bad)} is {encoding_fault(row.data[bad])}")
+        else:
+            yield row
 
 
 def encoding_fault(text: str) -> str:
@@ -230,17 +212,16 @@ def encoding_fault(text: str) -> str:
     return f"not UTF-8 (byte 0x{ord(half[0]) - 0xDC00:x}): save the file as UTF-8" if half else ""
 
 
-def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | RowError]:
+def _records(reader: Any) -> Iterator[tuple[int, list[str]] | RowError]:
     """Yield the cells of every record that is not blank, with its first line."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        line, lines.size = lines.number + 1, 0
-        limit = csv.field_size_limit(2**31 - 1)  # a cell may hold a whole book
+        line = reader.line_num + 1
+        limit = csv.field_size_limit(LONGEST)  # a cell may hold a whole book
         try:
             cells = next(reader, None)
         except csv.Error as error:
             reason = f'not CSV ({error}): cells with quotes are written "like ""this"""'
-            yield _bad(line, reason, lines.number)
+            yield _bad(line, reason, reader.line_num)
             continue
         finally:
             csv.field_size_limit(limit)
@@ -257,18 +238,7 @@ def _bad(first: int, reason: str, last: int) -> RowError:
     return RowError(first, reason, last=last)
 
 
-def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> JsonLine | RowError:
-    if len(cells) != len(names):
-        reason = f"expected {len(names)} cells ({', '.join(names)[:200]}), got {len(cells)}"
-        return _bad(line, reason, last)
-    row = JsonLine(line, dict(zip(names, cells)))
-    for name, cell in row.data.items():
-        if fault := encoding_fault(cell):
-            return row.error(f"{shown(name)} is {fault}")
-    return row
-
-
-def read_parquet(path: Path) -> Iterator[JsonLine | RowError]:
+def _parquet(path: Path) -> Iterator[JsonLine | RowError]:
     """Yield the rows of a Parquet file, numbered from 1.
 
     InputError if the file is not Parquet or has two columns of one name, MissingExtraError without pyarrow.
@@ -506,29 +476,7 @@ def peek(
         notify(f"columns: {', '.join(understood)}")
     if "answers" in fields:
         _warn_of_several([cells.get(names.get("answers", "answers")) for cells in objects])
-    missing = {
-        name: ours for ours, aliases in fields.items() if ours not in names for name in (ours, *aliases)
-    }
-    return names, chain(first, _without_late(rows, frozenset(keys), missing))
-
-
-def _without_late(
-    rows: Iterable[JsonLine | RowError], keys: frozenset[str], missing: Mapping[str, str]
-) -> Iterator[JsonLine | RowError]:
-    """Turn rows into errors if a column that appears only now would be lost."""
-    for row in rows:
-        if isinstance(row, RowError) or row.data.keys() <= keys:
-            yield row
-            continue
-        names = {key: missing.get(key.strip().lower(), key) for key in row.data if key not in keys}
-        late = next(((key, ours) for key, ours in names.items() if key != ours), None)
-        if late is None:
-            yield row
-        else:
-            yield row.error(
-                f"its column {shown(late[0])} is missing in the first {FIRST} rows, which determine the "
-                f"columns. Rename it to {late[1]!r}, or pass --columns {late[1]}={late[0][:40]}."
-            )
+    return names, chain(first, rows)
 
 
 def _warn_of_several(cells: Sequence[Any]) -> None:
