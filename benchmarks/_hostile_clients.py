@@ -114,8 +114,7 @@ def _faults(server: Running, confidence: float, lines: list[str]) -> list[str]:
 
 
 def _log(server: Running) -> ReplyLog:
-    assert server.service.log is not None
-    return server.service.log
+    return server.service.logs[0]
 
 
 def _sum(name: str, metrics: str) -> int:

@@ -208,8 +208,8 @@ class Row(Mapping[str, Any]):
     Examples
     --------
     >>> row = Row({"id": 7, "question": "Who?", "samples": ["Ana", "Bo"], "note": "kept"})
-    >>> row.id, row.samples, row.log_likelihoods, row.measures
-    ('7', ['Ana', 'Bo'], None, None)
+    >>> row.id, row.samples, row.log_likelihoods
+    ('7', ['Ana', 'Bo'], None)
     >>> row.add(Clusters(["ana", "bo"], [[0], [1]])).to_json()
     {'id': 7, ..., 'note': 'kept', 'normal_forms': ['ana', 'bo'], 'clusters': [[0], [1]]}
     """
@@ -393,18 +393,10 @@ class Row(Mapping[str, Any]):
         """The samples, None if there are none."""
         if "samples" not in self.json:
             return None
-        likelihood = self.json.get("likelihood")
-        return Draws(
-            self.samples,
-            self.log_likelihoods,
-            likelihood,
-            self._finished,
-            self.temperatures,
-            token_scores=self.token_scores,
-            answer_format=self.json.get("answer_format"),
-            refusals=self.json.get("refusals"),
-            prompt_variants=self.json.get("prompt_variants"),
-        )
+        names = ("log_likelihoods", "temperatures", "token_scores")
+        checked = {name: getattr(self, name) for name in names} | {"finished": self._finished}
+        stored = {item.name: self.json.get(item.name) for item in fields(Draws)}
+        return Draws(**{**stored, **checked, "samples": self.samples})
 
     @property
     def answer_format(self) -> str:
@@ -643,21 +635,14 @@ class Row(Mapping[str, Any]):
         return value
 
     @property
-    def measures(self) -> Measures | None:
-        """The measures of `semcal measure`, None if there are none."""
+    def measured(self) -> Measures:
+        """The measures of `semcal measure`; InputError if there are none."""
         keys = ("confidences", "confidence", "top_cluster", "semantic_entropy")
         confidences, confidence, top, entropy = (self.json.get(key, {}) for key in keys)
         if not any(isinstance(value, Mapping) and value for value in (confidences, confidence, top)):
-            return None
-        return Measures(confidences, confidence, top, entropy, self.json.get("tied"))
-
-    @property
-    def measured(self) -> Measures:
-        """The measures of the row; InputError if there are none."""
-        if (measures := self.measures) is None:
             name = f"question {self.id!r}"
             raise InputError(f"{name} has no 'confidence' by measure; run `semcal measure` first")
-        return measures
+        return Measures(confidences, confidence, top, entropy, self.json.get("tied"))
 
     @property
     def top_clusters(self) -> dict[str, int | None]:
@@ -715,24 +700,11 @@ class Row(Mapping[str, Any]):
         raise InputError(f"'human' must be true or false (1 or 0), or null if undecided, got {shown(value)}")
 
     @property
-    def grades(self) -> Grades | None:
-        """The grades of the answers, None if there are none."""
-        if "correct" not in self.json:
-            return None
-        json = self.json
-        return Grades(
-            answer_correct=json.get("answer_correct"),
-            correct=json["correct"],
-            rule=json.get("rule"),
-            cluster_correct=json.get("cluster_correct"),
-        )
-
-    @property
     def graded(self) -> Grades:
         """The grades of the row; InputError if there are none."""
-        if (grades := self.grades) is None:
+        if "correct" not in self.json:
             raise InputError(f"question {self.id!r} has no 'correct'; run `semcal grade` first")
-        return grades
+        return Grades(**{item.name: self.json.get(item.name) for item in fields(Grades)})
 
 
 def stated_answers(rows: Iterable[Row], kind: AnswerKind) -> list[StatedAnswer]:

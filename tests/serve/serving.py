@@ -118,8 +118,8 @@ def running(
     """Serve while the block runs."""
     chosen = ServeSettings(**{"port": 0, "grace": 10.0, **settings})
     with listening(chosen) as bound:
-        logs = {"log": log, "label_log": label_log, "watch": watch}
-        service = Service(uq or uq_of(), chosen, fallback=fallback, **logs)
+        logs = [one for one in (log, label_log) if one is not None]
+        service = Service(uq or uq_of(), chosen, fallback=fallback, logs=logs, watch=watch)
         host, port = bound.getsockname()[:2]
         server = HttpServer(service)
         thread = threading.Thread(target=server.answer, args=(bound,))

@@ -252,7 +252,7 @@ def test_a_client_that_goes_while_it_is_streamed_to_has_its_reply_in_the_log(tmp
 
 def fill(server: Running, *, full: bool) -> None:
     """Let the file of the log grow no more, or again."""
-    database = server.service.log._database
+    database = server.service.logs[0]._database
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute(f"PRAGMA max_page_count = {pages if full else 10**6}")
 

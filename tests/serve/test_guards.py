@@ -563,7 +563,7 @@ def test_an_error_of_ours_shows_no_trace_and_logs_no_text(
             raise ZeroDivisionError("the secret question")
 
         monkeypatch.setattr(server.service, "_logged", broken)
-        monkeypatch.setattr(server.service, "log", object())
+        monkeypatch.setattr(server.service, "logs", [object()])
         reply = server.chat(WROTE)
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal_error")
         assert "Traceback" not in reply.text

@@ -98,7 +98,7 @@ def test_texts_are_logged_only_where_that_is_asked_for_and_answers_unless_it_is_
     assert WROTE.encode() not in stored
     with running(log=ReplyLog(tmp_path / "b.sqlite"), log_texts=True) as server:
         reply = server.chat(WROTE).json()
-        texts = server.service.log.reply(reply["id"]).texts
+        texts = server.service.logs[0].reply(reply["id"]).texts
     assert (texts["question"], texts["answer"]) == (WROTE, "Ana Velis")
     assert len(texts["meanings"][0]["samples"]) > 5
 

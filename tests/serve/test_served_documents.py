@@ -335,7 +335,7 @@ def test_texts_and_samples_are_logged_only_on_demand(tmp_path: Path) -> None:
     assert b"Mirna" not in (tmp_path / "a.sqlite").read_bytes()
     with running(source(), log=ReplyLog(tmp_path / "b.sqlite"), log_texts=True) as server:
         reply = server.chat(SURE, response_format=RESPONSE_FORMAT).json()
-        texts = server.service.log.reply(reply["id"]).texts
+        texts = server.service.logs[0].reply(reply["id"]).texts
     assert texts["samples"] == [RIGHT] * 6
 
 

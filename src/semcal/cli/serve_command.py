@@ -184,8 +184,8 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
         sys.stderr.flush()
         os._exit(0)  # without the questions in work
-    if as_read is not None and service.label_log is not None:
-        store_watch(as_read, service.calibration, service.label_log.path)
+    if as_read is not None:
+        store_watch(as_read, service.calibration, service.logs[-1].path)
     info("serve: stopped; all requests are answered")
     return 0
 
@@ -224,7 +224,7 @@ def _service(
             "--model and --calibration require each other, since a calibration holds for one model. Run "
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
-    log, label_log, watch = _logs(options, calibration)
+    logs, watch = _logs(options, calibration)
     own = ("few_shot", "system", "template", "max_new_tokens")
     prompt = {name: getattr(options, name) for name in own}
     uq: AnswerSource
@@ -246,8 +246,7 @@ def _service(
         *(uq, settings),
         names=names,
         fallback=fallback,
-        log=log,
-        label_log=label_log,
+        logs=logs,
         watch=watch,
         examples=examples,
     )
@@ -256,7 +255,7 @@ def _service(
 
 def _logs(
     options: ServeOptions, calibration: Calibration | FieldCalibration
-) -> tuple[ReplyLog | None, ReplyLog | None, PromiseWatch | None]:
+) -> tuple[list[ReplyLog], PromiseWatch | None]:
     """Return the open logs, and the watch with the labels of the calibration's own replies."""
     from semcal.serve.watch_file import load_watch
 
@@ -264,22 +263,21 @@ def _logs(
         if options.audit or options.label_log:
             option = "--audit" if options.audit else "--label-log"
             raise UsageError(f"{option} requires a log of replies; pass --log FILE")
-        return None, None, None
+        return [], None
     if options.label_log and options.log.resolve() == options.label_log.resolve():
         raise UsageError(
             f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
         )
     watch = load_watch(calibration, options.label_log or options.log)
-    log = ReplyLog(options.log)
-    label_log = None if options.label_log is None else ReplyLog(options.label_log)
-    if label_log is not None:
-        label_log.take_over(log.path)  # it may lack rows of this log
-    watch.read(label_log or log, (calibration.id,))
+    logs = [ReplyLog(path) for path in (options.log, options.label_log) if path is not None]
+    if len(logs) > 1:
+        logs[1].take_over(options.log)  # it may lack rows of this log
+    watch.read(logs[-1], (calibration.id,))
     if watch.shift is not None:
         info(f"serve: {watch.shift}")
     if watch.alarm:
-        info(f"serve: the labels in {(label_log or log).path} raise an alarm; docs/alarm.md lists remedies")
-    return log, label_log, watch
+        info(f"serve: the labels in {logs[-1].path} raise an alarm; docs/alarm.md lists remedies")
+    return logs, watch
 
 
 def _of_documents(

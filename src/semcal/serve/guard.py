@@ -72,9 +72,7 @@ class Guard:
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
         noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # further fields of the log
-        status, size, n_containers = 0, 0, 0
-        limit, seconds = self.settings.max_body, self.settings.read_timeout
-        is_read = False  # the body; after it, only the end of the connection can follow
+        status, limited = 0, _limited(receive, self.settings, start)
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -85,24 +83,6 @@ class Guard:
                     reply_headers.setdefault(name, value)
                 reply_headers["x-request-id"] = request_id
             await send(message)
-
-        async def limited() -> Message:
-            nonlocal size, n_containers, is_read
-            try:
-                left = start + seconds - time.monotonic()  # one deadline for the whole body
-                message = await (receive() if is_read else asyncio.wait_for(receive(), left))
-            except TimeoutError:
-                reason = f"the body did not arrive within {seconds:g} s; send it at once"
-                raise ApiError(408, reason, code="body_timeout", headers={"connection": "close"}) from None
-            is_read = not message.get("more_body", False)
-            piece = message.get("body", b"")
-            size += len(piece)
-            n_containers += piece.count(b"[") + piece.count(b"{")
-            if size > limit:
-                raise _too_large(f"is larger than {limit} bytes")
-            if n_containers > MOST_CONTAINERS:
-                raise _too_large(f"has more than {MOST_CONTAINERS} lists and objects")
-            return message
 
         async def refuse(error: ApiError) -> None:
             """Send an error; a reply that has begun ends early instead."""
@@ -156,6 +136,32 @@ class Guard:
             length = headers.get("content-length", "0")
             if length.isdecimal() and int(length[:20]) > self.settings.max_body:
                 raise _too_large(f"is larger than {self.settings.max_body} bytes")
+
+
+def _limited(receive: Receive, settings: ServeSettings, start: float) -> Receive:
+    """Return `receive` with the limits of a body; ApiError beyond them."""
+    seconds, size, n_containers = settings.read_timeout, 0, 0
+    is_read = False  # the body; after it, only the end of the connection can follow
+
+    async def limited() -> Message:
+        nonlocal size, n_containers, is_read
+        try:
+            left = start + seconds - time.monotonic()  # one deadline for the whole body
+            message = await (receive() if is_read else asyncio.wait_for(receive(), left))
+        except TimeoutError:
+            reason = f"the body did not arrive within {seconds:g} s; send it at once"
+            raise ApiError(408, reason, code="body_timeout", headers={"connection": "close"}) from None
+        is_read = not message.get("more_body", False)
+        piece = message.get("body", b"")
+        size += len(piece)
+        n_containers += piece.count(b"[") + piece.count(b"{")
+        if size > settings.max_body:
+            raise _too_large(f"is larger than {settings.max_body} bytes")
+        if n_containers > MOST_CONTAINERS:
+            raise _too_large(f"has more than {MOST_CONTAINERS} lists and objects")
+        return message
+
+    return limited
 
 
 def _too_large(why: str) -> ApiError:

@@ -28,21 +28,16 @@ _WITHOUT_QUESTION = ("", "rules", "RuleGrader", "exact", "letter")
 
 
 class LabelTaker:
-    """Accept labels for the replies of one service, whose `log` holds them.
+    """Accept labels for the replies of one service, whose own log is the first of `logs`.
 
-    Labels are written to the `label_log`, which services share, so each service also finds the labels that
+    Labels are written to the last, which services may share, so each service also finds the labels that
     others accepted. One thread grades, and another one handles labels that need no grading.
     """
 
     def __init__(
-        self,
-        log: ReplyLog | None,
-        label_log: ReplyLog | None,
-        watch: PromiseWatch | None,
-        tier: Tier,
-        counter: Counter,
+        self, logs: Sequence[ReplyLog], watch: PromiseWatch | None, tier: Tier, counter: Counter
     ) -> None:
-        self.log, self.label_log, self.watch = log, label_log, watch
+        self.logs, self.watch = logs, watch
         self.calibration, self.equivalence = tier.calibration, tier.uq.equivalence
         self._counter = counter  # counters by correctness
         self._lock = threading.Lock()
@@ -76,24 +71,24 @@ class LabelTaker:
             note("log", fault=str(error))
 
     def _tell_watch(self) -> None:
-        if self.label_log is not None and self.watch is not None:
-            self.watch.read_labels(self.label_log, (self.calibration.id,))
+        if self.logs and self.watch is not None:
+            self.watch.read_labels(self.logs[-1], (self.calibration.id,))
 
     def _take(self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]) -> list[TakenLabel]:
         """Log all labels or none and update the watch, unless the client is gone."""
-        if self.label_log is None:
+        if not self.logs:
             raise ApiError(409, "the server has no log; start it with --log FILE", code="no_log")
         verdicts = dict[str, bool]()
         try:
             for place, label in enumerate(labels):
                 if not is_wanted():
                     return []
-                correct = self._verdict(self.label_log, label, f"labels.{place}")
+                correct = self._verdict(label, f"labels.{place}")
                 if verdicts.setdefault(label.id, correct) != correct:
                     reason = f"the reply {shown(label.id)} has two different labels; send one"
                     raise ApiError(400, reason)
             with self._lock:
-                counted = self.label_log.label(verdicts, key)
+                counted = self.logs[-1].label(verdicts, key)
                 for id in (id for id, is_new in counted.items() if is_new):
                     self._counter.labels(str(verdicts[id]).lower()).inc()
                 self._tell_watch()
@@ -104,15 +99,16 @@ class LabelTaker:
         ids = [label.id for label in labels]
         return [TakenLabel(id=id, correct=verdicts[id], counts=id in counted) for id in ids]
 
-    def _verdict(self, label_log: ReplyLog, label: Label, param: str) -> bool:
+    def _verdict(self, label: Label, param: str) -> bool:
         """Return whether a label calls its reply correct; ApiError if the label is invalid."""
         if (label.correct is None) == (not label.references):
             raise ApiError(400, "expected either 'correct' or 'reference'; send one of them", param=param)
         if not all(text.strip() for text in label.references):
             reason = "a reference is empty; send its text, or 'correct'"
             raise ApiError(400, reason, param=param)
+        own_log, label_log = self.logs[0], self.logs[-1]
         reply = label_log.reply(label.id)
-        if reply is None and self.log is not None and (reply := self.log.reply(label.id)) is not None:
+        if reply is None and (reply := own_log.reply(label.id)) is not None:
             label_log.add(reply)  # the label log could not be written when this reply was sent
         if reply is None:
             reason = f"the log has no reply with the id {shown(label.id)}; send the 'id' of a reply"

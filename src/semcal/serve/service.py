@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -140,19 +140,25 @@ def _is_silent(client: ServerClient) -> bool:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request in progress: its start, its deadline, and a function that returns when its client is gone."""
+    """A request in progress: a function that returns when its client is gone, its time limit, its start."""
 
     gone: Callable[[], Awaitable[None]]
-    start: float
-    until: float
+    limit: float  # seconds
+    start: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float:
+        """The seconds until the deadline, 0 after it."""
+        return max(0.0, self.start + self.limit - time.monotonic())
 
 
 class Service:
     """A model with its calibration that answers requests.
 
     `names` are the names of the model and the calibration in requests. If the model abstains, the model of
-    `fallback` answers with its own calibration. Each reply is also written to the label log, which services
-    share and which holds all labels. The page offers the questions of `examples`.
+    `fallback` answers with its own calibration. Each reply is written to all `logs`. The first belongs to
+    this service alone; the last holds all labels, and services may share it. The page offers the questions
+    of `examples`.
     """
 
     def __init__(
@@ -162,8 +168,7 @@ class Service:
         *,
         names: tuple[str, str] | None = None,
         fallback: SemanticUQ | None = None,
-        log: ReplyLog | None = None,
-        label_log: ReplyLog | None = None,
+        logs: Sequence[ReplyLog] = (),
         watch: PromiseWatch | None = None,
         examples: Sequence[str] = (),
     ) -> None:
@@ -179,11 +184,11 @@ class Service:
                 watch.leave_out_questions()
         self.calibration, self.engine = self.primary.calibration, self.primary.engine
         self.schema: Schema | None = self.primary.coverage.schema  # if answers are documents
-        self.settings, self.log, self.label_log, self.watch = settings, log, label_log or log, watch
+        self.settings, self.logs, self.watch = settings, logs, watch
         self.models, self.examples = (model, f"{model}@{learned}"), examples
         self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
-        self.labels = LabelTaker(log, self.label_log, watch, self.primary, self.metrics.labels)
+        self.labels = LabelTaker(logs, watch, self.primary, self.metrics.labels)
         self.draining = False
         self.n_given_up = 0  # number of requests without an answer after an immediate stop
         self.log_fault: str | None = None
@@ -212,9 +217,8 @@ class Service:
         self.labels.close(at_once=at_once)
         self.servers.close()
         self._writer.shutdown()
-        for log in (self.log, self.label_log):
-            if log is not None:
-                log.close()
+        for log in self.logs:
+            log.close()
 
     # ---- Requests
 
@@ -229,7 +233,7 @@ class Service:
 
     async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
         """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""
-        waiting, options = self._begin(gone), request.semcal or Options()
+        waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
         self.check_model(request.model)
         self.primary.coverage.check_options(options)
         self._check_size(request.messages)
@@ -259,7 +263,7 @@ class Service:
 
     async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
         """Compute the probability of a given answer; errors as in `chat`."""
-        waiting, options = self._begin(gone), request.semcal or Options()
+        waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
         coverage = self.primary.coverage
         self.check_model(request.model or self.models[0])
         coverage.check_options(options)
@@ -303,10 +307,6 @@ class Service:
         query = Query(Question(str(row.get("id", "")), "", extra={"row": row}))
         answered = await self._answer(self.primary, query, options, waiting, samples=row)
         return await self._finish(answered, waiting)
-
-    def _begin(self, gone: Callable[[], Awaitable[None]]) -> Waiting:
-        start = time.monotonic()
-        return Waiting(gone, start, start + self.settings.request_timeout)
 
     def check_model(self, name: str) -> None:
         """Raise ApiError unless a request may name this model."""
@@ -411,14 +411,12 @@ class Service:
         result.add_done_callback(lambda done: done.cancelled() or done.exception())  # without a waiting task
         either: set[asyncio.Future[Any]] = {result, leaving}
         try:
-            left = max(0.0, waiting.until - time.monotonic())
-            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=waiting.left, return_when=asyncio.FIRST_COMPLETED)
             if result.done():
                 return result.result()
             if leaving.done():
                 raise ApiError(CLIENT_GONE, "the client is gone", code="cancelled")
-            limit = self.settings.request_timeout
-            raise ApiError(504, f"no answer within {limit:g} s; try again later", code="timeout")
+            raise ApiError(504, f"no answer within {waiting.limit:g} s; try again later", code="timeout")
         except asyncio.CancelledError:
             self.n_given_up += 1
             raise
@@ -427,8 +425,8 @@ class Service:
 
     async def _finish(self, answered: Answered, waiting: Waiting) -> Answered:
         """Log a reply and count it."""
-        if self.log is not None:
-            await self._log(self.log, self._logged(answered), waiting.until)
+        if self.logs:
+            await self._log(self._logged(answered), waiting)
         verdict = answered.verdict
         if self.watch is not None and verdict.probability is not None:
             before = self.watch.shift
@@ -444,7 +442,7 @@ class Service:
         self, labels: Sequence[Label], gone: Callable[[], Awaitable[None]], key: str = ""
     ) -> list[TakenLabel]:
         """Add labels sent with `key`, unless the client is gone."""
-        waiting, given_up = self._begin(gone), threading.Event()
+        waiting, given_up = Waiting(gone, self.settings.request_timeout), threading.Event()
         self._check_size((), *(text for label in labels for text in label.references), param="reference")
         future = self.labels.submit(labels, key, lambda: not given_up.is_set())
         try:
@@ -488,27 +486,26 @@ class Service:
             content=content if is_named else None,  # equal scores may be of different questions
         )
 
-    async def _log(self, log: ReplyLog, reply: Reply, until: float) -> None:
+    async def _log(self, reply: Reply, waiting: Waiting) -> None:
         """Log a reply, within the time of its request or a little more."""
-        writing = asyncio.wrap_future(self._writer.submit(self._write, log, reply))
-        left = max(LEAST_FOR_LOG, until - time.monotonic())
-        done, _ = await asyncio.wait({writing}, timeout=left)
+        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
+        done, _ = await asyncio.wait({writing}, timeout=max(LEAST_FOR_LOG, waiting.left))
         if done:
             writing.result()
         else:
             writing.cancel()
             self._note_unlogged("writing to the log takes too long; check its disk")
 
-    def _write(self, log: ReplyLog, reply: Reply) -> None:
+    def _write(self, reply: Reply) -> None:
         """Log a reply. A failure is counted and noted, and replies continue."""
         try:
-            for one in dict.fromkeys((log, self.label_log or log)):
-                one.add(reply)
+            for log in self.logs:
+                log.add(reply)
         except StoreError as error:
             self._note_unlogged(str(error))
         else:
             self.log_fault = None
-        if self._alarmed or self.label_log is not log:
+        if self._alarmed or len(self.logs) > 1:
             self.labels.read_new()
 
     def _note_unlogged(self, fault: str) -> None:
@@ -526,7 +523,7 @@ class Service:
         return Readiness(
             status="draining" if self.draining else "failed" if failed else "ready",
             missing=missing,
-            log="off" if self.log is None else "cannot be written" if self.log_fault else "ok",
+            log="off" if not self.logs else "cannot be written" if self.log_fault else "ok",
             alarm=self.watch is not None and self.watch.alarm,
             waiting=self.engine.n_waiting,
         )
