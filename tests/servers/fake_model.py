@@ -61,10 +61,10 @@ def decode(ids: Sequence[int]) -> str:
     return b"".join(VOCABULARY[index] for index in ids).decode(errors="replace")
 
 
-def render(messages: Sequence[dict[str, str]], *, begun: bool = False) -> str:
-    """The text of a chat; `begun`: its last turn is an answer to be continued."""
+def render(messages: Sequence[dict[str, str]]) -> str:
+    """The text of a chat, up to the answer."""
     turns = [(USER if turn["role"] != "assistant" else ASSISTANT) + turn["content"] for turn in messages]
-    return "".join(turns) + ("" if begun else ASSISTANT)
+    return "".join(turns) + ASSISTANT
 
 
 @lru_cache(maxsize=4096)
@@ -137,11 +137,3 @@ def step(
     scaled = at_temperature(raw, temperature)
     cut = truncated(scaled, top_k=top_k, top_p=top_p, min_p=min_p)
     return raw, scaled, cut, np.cumsum(np.exp(cut))
-
-
-def log_probability(question: str, answer: str, temperature: float = 1.0) -> float:
-    """Of an answer and its end of turn, as its tokens are cut by `encode`."""
-    prompt = render([{"role": "user", "content": question}])
-    ids = [*encode(answer), END]
-    steps = [at_temperature(next_log_probs(prompt, tuple(ids[:at])), temperature) for at in range(len(ids))]
-    return float(sum(step[index] for step, index in zip(steps, ids)))

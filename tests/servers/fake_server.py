@@ -3,14 +3,12 @@
     with FakeServer(slots=4, log_probs="scaled") as server:
         ...  # server.url is "http://127.0.0.1:PORT/v1"; server.name adds "openai:" and "#fake"
 
-or in a process of its own, which prints its URL: ``python -m tests.servers.fake_server slots=4``.
-
 What it answers depends on the request alone: every choice is drawn with random numbers from a hash of the
 body and its index. The model is that of `fake_model` (questions, answers and probabilities in closed form).
 `server.requests` lists what was asked, as (path, body), those that were refused included. `Quirks` are the
 switches.
 
-/v1/models, /v1/chat/completions, /v1/completions; /version, /health, /tokenize, /props below the host.
+/v1/models, /v1/chat/completions, /v1/completions; /version, /health/readiness and /props below the host.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ import hashlib
 import itertools
 import json
 import ssl
-import sys
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,7 +128,7 @@ class FakeModel:
         self._unseeded = itertools.count()
 
     def chat(self, body: Json) -> Json:
-        prompt = model.render(body["messages"], begun=bool(body.get("continue_final_message")))
+        prompt = model.render(body["messages"])
         k = body.get("top_logprobs", 0) if body.get("logprobs") else None
         if k == 0 and self.quirks.zero_drops_them and "top_logprobs" in body:
             k = None
@@ -147,8 +143,6 @@ class FakeModel:
                 choice["token_ids"] = drawn.ids
             found.append(choice)
         reply = self._reply("chat.completion", body, found, choices, prompt)
-        if self.quirks.ids_out and body.get("return_token_ids"):
-            reply["prompt_token_ids"] = model.encode(prompt)
         if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
             reply["prompt_logprobs"] = self._of_prompt(model.encode(prompt), body["prompt_logprobs"])
         return reply
@@ -173,7 +167,7 @@ class FakeModel:
             else:
                 choice["logprobs"] = self._legacy(body, ids if echo else [], drawn, int(k))
             if self.quirks.ids_out and body.get("return_token_ids"):
-                choice |= {"token_ids": drawn.ids, "prompt_token_ids": ids}
+                choice["token_ids"] = drawn.ids
             if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
                 choice["prompt_logprobs"] = self._of_prompt(ids, body["prompt_logprobs"])
             found.append(choice)
@@ -303,7 +297,6 @@ class FakeModel:
         ids, seen = [*prompt, *drawn.ids], [*before, *drawn.seen]
         if not self.quirks.end_has_entry and ids and ids[-1] == model.END:
             ids, seen = ids[:-1], seen[:-1]
-        texts = [_text([index]) for index in ids]
         chosen = body.get("logprob_token_ids", ()) if self.quirks.chosen_ids else ()
         found = {
             "tokens": [self._name(body, index, model.VOCABULARY[index]) for index in ids],
@@ -315,7 +308,6 @@ class FakeModel:
                 }
                 for index, step in zip(ids, seen)
             ],
-            "text_offset": [sum(map(len, texts[:at])) for at in range(len(texts))],
         }
         if prompt:
             found["token_logprobs"][0] = found["top_logprobs"][0] = None  # type: ignore[assignment]
@@ -442,18 +434,12 @@ class FakeServer(ThreadServer):
             owner = {"vLLM": "vllm", "llama.cpp": "llamacpp"}.get(quirks.server, "openai")
             entry = {"object": "model", "owned_by": owner, **self._known()}
             return {"object": "list", "data": [{"id": name, **entry} for name in quirks.models]}
-        if path == "/health":
-            return {"status": "ok"}
         if path == "/health/readiness" and quirks.server == "LiteLLM":
             return {"status": "healthy", "db": "Not connected"}
         if path == "/version" and quirks.server == "vLLM":
             return {"version": quirks.version}
         if path == "/props" and quirks.server == "llama.cpp":
             return {"build_info": quirks.version, "total_slots": quirks.slots or 4}
-        if (method, path) == ("POST", "/tokenize") and quirks.server != "OpenAI":
-            text = body.get("content", body.get("prompt"))
-            ids = model.encode(model.render(body["messages"]) if text is None else text)
-            return {"tokens": ids, "count": len(ids)}
         raise Refused(404, "Not Found")
 
     def _known(self) -> Json:
@@ -464,15 +450,3 @@ class FakeServer(ThreadServer):
 
 def _error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": status}}
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Serve until the process is killed; arguments are NAME=JSON."""
-    given = dict(argument.split("=", 1) for argument in arguments)
-    server = FakeServer(**{name: json.loads(value) for name, value in given.items()}).start()
-    print(server.url, flush=True)  # noqa: T201
-    threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

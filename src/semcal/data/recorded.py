@@ -82,9 +82,13 @@ class _Answers:
     replies: dict[tuple[int, int], _Reply] = field(default_factory=dict)  # by (request, choice)
     # answer and verdict of the log, by request
     stated: dict[int, tuple[str | None, bool | None]] = field(default_factory=dict)
-    fault: str | None = None
+    fault: str | None = None  # the first reason why the question is a bad row
     is_prompt: bool = True  # whether the question may be the end of a prompt
     read_by: AnswerFormat | None = None  # None: the answer that the log extracted, else auto
+
+    def fail(self, reason: str) -> None:
+        """Make the question a bad row, for the first reason."""
+        self.fault = self.fault or reason
 
     def add(self, request: int, choices: Any, stored: RowData) -> None:
         """Add the choices of a reply in the order of their `index`; without choices it has no answer."""
@@ -119,11 +123,14 @@ class _Answers:
 
     def row(self, name: str, kind: str) -> JsonLine | RowError:
         """Return the row, with the log's own answer unless `kind` is "modal"."""
-        stated = {} if kind == "modal" else self._own_answer(kind)
         alone = kind == "given" and (len(self.replies) <= 1 or self.settings.get("temperature") == 0)
-        samples = {} if alone or self.fault is not None else self._samples()
-        if self.fault is not None:
-            return RowError(self.line, self.fault, name)
+        try:
+            if self.fault is not None:
+                raise InputError(self.fault)
+            stated = {} if kind == "modal" else self._own_answer(kind)
+            samples = {} if alone else self._samples()
+        except InputError as error:
+            return RowError(self.line, str(error), name)
         row = {
             "id": name,
             "question": self.question,
@@ -138,14 +145,13 @@ class _Answers:
 
     def _samples(self) -> RowData:
         temperature = self.settings.get("temperature")
+        if not self.replies:
+            raise InputError("it has an answer and no samples. Sample some at T > 0.")
         if temperature == 0:
-            self.fault = (
+            raise InputError(
                 "decoded greedily (T = 0): such answers are not samples. Sample at T > 0, or import them as "
                 "answers to check (--answer given)."
             )
-        if not self.replies:
-            self.fault = "it has an answer and no samples. Sample some at T > 0."
-            return {}
         replies = [self.replies[key] for key in sorted(self.replies)]
         samples, refusals = list(map(self.answer, replies)), [reply.refusal for reply in replies]
         likely = [self._log_likelihood(reply) for reply in replies]
@@ -184,11 +190,10 @@ class _Answers:
         if not self.stated and kind == "given" and len(self.replies) == 1:
             self.stated[0] = self.answer(next(iter(self.replies.values()))), None
         if not self.stated:
-            self.fault = self.fault or f"its own answer is missing. Add a reply to ID#{_KEYS[kind]}"
-            return {}
+            raise InputError(f"its own answer is missing. Add a reply to ID#{_KEYS[kind]}")
         text, correct = self.stated[min(self.stated)]
         if text is None and kind == "given":
-            self.fault = self.fault or "the log's own answer is empty (null, a refusal, reasoning alone)"
+            raise InputError("the log's own answer is empty (null, a refusal, reasoning alone)")
         return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
 
 
@@ -371,7 +376,7 @@ def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat |
         try:
             _add_epoch(entry, sample)
         except InputError as error:
-            entry.fault = entry.fault or f"epoch {shown(_at(sample, 'epoch'))}: {error}"
+            entry.fail(f"epoch {shown(_at(sample, 'epoch'))}: {error}")
     for name, entry in answers.items():
         yield entry.row(name, kind)
 
@@ -499,13 +504,13 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
                 entry.add(number, choices, {})
         except InputError as error:
             entry.line = row.line
-            entry.fault = entry.fault or f"request {shown(row.data['custom_id'])}: {error}"
+            entry.fail(f"request {shown(row.data['custom_id'])}: {error}")
     for request, entry in waiting.items():
-        entry.fault = entry.fault or f"no reply to request {shown(request)} in {source}. See the error file."
+        entry.fail(f"no reply to request {shown(request)} in {source}. See the error file.")
     for name, entry in answers.items():
         numbers = sorted({number for number, _ in entry.replies})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            entry.fault = entry.fault or f"samples are missing: there are only numbers {shown(numbers)}"
+            entry.fail(f"samples are missing: there are only numbers {shown(numbers)}")
         yield entry.row(name, kind)
 
 
@@ -526,13 +531,13 @@ def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterato
             continue
         entry = answers.setdefault(name, requested)
         if (entry.question, entry.settings) != (question, settings):
-            entry.fault = f"request {shown(request)} differs from the other samples in question or settings"
+            entry.fail(f"request {shown(request)} differs from the other samples in question or settings")
         yield request, entry
     for name, requested in of_answers:
         request, temperature = f"{name}#{_KEYS[kind]}", requested.settings["temperature"]
         entry = answers.setdefault(name, requested)
         if kind == "greedy" and (temperature != 0 or entry.question != requested.question):
-            entry.fault = f"request {shown(request)} has another question than the samples, or not T = 0"
+            entry.fail(f"request {shown(request)} has another question than the samples, or not T = 0")
         yield request, entry
 
 
