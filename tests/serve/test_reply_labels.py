@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, Reply, ReplyLog
+from semcal.serve.service import OBSERVED
 from tests.cli.invoking import semcal as command
 from tests.serve.serving import MANY, SANG, TABLE, WHERE, WROTE, running, until, uq_of, watch_of
 from tests.steps.made_up_calibration import threshold
@@ -103,6 +105,16 @@ def test_texts_are_logged_only_where_that_is_asked_for_and_answers_unless_it_is_
     assert len(texts["meanings"][0]["samples"]) > 5
 
 
+def test_replies_of_many_connections_are_all_logged_and_observed_together(tmp_path: Path) -> None:
+    watch, log = RecordingWatch(), ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, watch=watch) as server, ThreadPoolExecutor(8) as clients:
+        replies = list(clients.map(server.chat, islice(cycle((WROTE, SANG, WHERE)), OBSERVED + 3)))
+        assert len(watch.observed) == OBSERVED
+        assert {log.reply(reply.json()["id"]).probability for reply in replies} == {*watch.observed}
+        server.get("/metrics")
+        assert len(watch.observed) == len(replies)
+
+
 @dataclass
 class RecordingWatch:
     """A watch that keeps what it is told."""
@@ -118,8 +130,8 @@ class RecordingWatch:
     def read_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
         self.told += list(log.labelled(calibrations))[len(self.told) :]
 
-    def observe(self, probability: float) -> None:
-        self.observed.append(probability)
+    def observe(self, *probabilities: float) -> None:
+        self.observed += probabilities
 
 
 def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -> None:
@@ -134,8 +146,8 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         assert again.status_code == 200
         assert [reply.id for reply in watch.told] == [ids[2], ids[0], ids[1]]
         assert list(log.labelled()) == watch.told
-        assert watch.observed == [p for _, p in log.probabilities()]
         metrics = server.get("/metrics").text
+        assert watch.observed == [p for _, p in log.probabilities()]  # before the values are read
         assert 'semcal_labels_total{correct="false"}' in metrics
         assert 'semcal_e_value{watch="risk"} 2.5' in metrics
         assert 'semcal_e_limit{watch="risk"} 20.0' in metrics

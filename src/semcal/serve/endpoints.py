@@ -105,11 +105,10 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post(
         CHAT,
-        response_model=replies.Completion,
-        response_model_exclude_unset=True,
+        response_model=replies.Completion,  # for /openapi.json
         responses={200: answers | {"content": {"text/event-stream": {}}}},
     )
-    async def chat(request: Request, body: ChatRequest, head: Response) -> replies.Completion | Response:
+    async def chat(request: Request, body: ChatRequest) -> Response:
         """Answer the last message, with the probability that the answer is right, or abstain."""
         with service.open_request():
             answered, settings = await service.chat(body, lambda: _gone(request)), service.settings
@@ -124,8 +123,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             events = reply.events(include_usage=include_usage)
             return StreamingResponse(events, headers=answered.headers, media_type="text/event-stream")
-        head.headers.update(answered.headers)
-        return reply
+        return JsonReply(reply.model_dump(exclude_unset=True), headers=answered.headers)
 
     @app.post(CHECK, response_model_exclude_unset=True, responses={200: answers})
     async def check(request: Request, body: CheckRequest, head: Response) -> replies.CheckedAnswer:
@@ -195,6 +193,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Return metrics for Prometheus."""
+        service.observe_replies()
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -63,6 +64,8 @@ _STATUS = re.compile(r"\bHTTP \d{3}\b")
 LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+#: Number of probabilities that the watch tests together, because a test of each alone takes long.
+OBSERVED = 20
 _Result = TypeVar("_Result")
 
 
@@ -138,6 +141,17 @@ def _is_silent(client: ServerClient) -> bool:
     return False
 
 
+def _settle(written: Sequence[tuple[asyncio.Future[None], Exception | None]]) -> None:
+    """Let requests continue whose replies are logged."""
+    for future, error in written:
+        if future.done():  # the request ended before
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A request in progress: a function that returns when its client is gone, its time limit, its start."""
@@ -192,6 +206,8 @@ class Service:
         self.draining = False
         self.n_given_up = 0  # number of requests without an answer after an immediate stop
         self.log_fault: str | None = None
+        self._unobserved = list[float]()  # probabilities of replies that the watch has not seen
+        self._unwritten = deque[tuple[Reply, asyncio.Future[None]]]()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
 
     def _check_fallback(self, fallback: Tier) -> None:
@@ -428,15 +444,23 @@ class Service:
         if self.logs:
             await self._log(self._logged(answered), waiting)
         verdict = answered.verdict
-        if self.watch is not None and verdict.probability is not None:
-            before = self.watch.shift
-            self.watch.observe(verdict.probability)
-            if before is None and self.watch.shift is not None:
-                note("questions", warning=self.watch.shift)
+        if verdict.probability is not None:
+            self._unobserved.append(verdict.probability)
+            if len(self._unobserved) == OBSERVED:
+                self.observe_replies()
         self.metrics.cost.inc(max(0.0, answered.outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - waiting.start)
         self.metrics.requests.labels("abstained" if verdict.abstained else "answered").inc()
         return answered
+
+    def observe_replies(self) -> None:
+        """Let the watch test the probabilities of the last replies; call it before its state is read."""
+        probabilities, self._unobserved = self._unobserved, []
+        if self.watch is not None:
+            before = self.watch.shift
+            self.watch.observe(*probabilities)
+            if before is None and self.watch.shift is not None:
+                note("questions", warning=self.watch.shift)
 
     async def take_labels(
         self, labels: Sequence[Label], gone: Callable[[], Awaitable[None]], key: str = ""
@@ -488,13 +512,30 @@ class Service:
 
     async def _log(self, reply: Reply, waiting: Waiting) -> None:
         """Log a reply, within the time of its request or a little more."""
-        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
-        done, _ = await asyncio.wait({writing}, timeout=max(LEAST_FOR_LOG, waiting.left))
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unwritten.append((reply, written))
+        if len(self._unwritten) == 1:  # otherwise the writer takes this reply with the others
+            self._writer.submit(self._write_waiting, written.get_loop())
+        done, _ = await asyncio.wait({written}, timeout=max(LEAST_FOR_LOG, waiting.left))
         if done:
-            writing.result()
+            written.result()
         else:
-            writing.cancel()
+            written.cancel()
             self._note_unlogged("writing to the log takes too long; check its disk")
+
+    def _write_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Log all waiting replies, in the thread of the log, and then let their requests continue."""
+        written = list[tuple[asyncio.Future[None], Exception | None]]()
+        while self._unwritten:
+            reply, future = self._unwritten.popleft()
+            try:
+                if not future.cancelled():
+                    self._write(reply)
+            except Exception as error:  # noqa: BLE001 - it is raised where the reply is wanted
+                written.append((future, error))
+            else:
+                written.append((future, None))
+        loop.call_soon_threadsafe(_settle, written)
 
     def _write(self, reply: Reply) -> None:
         """Log a reply. A failure is counted and noted, and replies continue."""
@@ -531,6 +572,7 @@ class Service:
     @property
     def state(self) -> ServiceState:
         """The data of the page besides replies."""
+        self.observe_replies()
         calibration, watch = self.calibration, self.watch
         labelled, is_constant, asking = list[Any](), False, self.primary.uq.asking
         promised = [(one, one.sentence) for one in calibration.all_thresholds]
