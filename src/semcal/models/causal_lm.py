@@ -25,17 +25,24 @@ from semcal.errors import ModelError, QuestionError
 from semcal.models.chat_format import ChatFormat, chat_format
 from semcal.models.distribution import check_at_least_one, uniforms
 from semcal.models.engine.decoding import (
-    AnswerLengths,
     BatchPlanner,
     DecodedSamples,
     DecodingRequest,
+    answer_lengths,
     ats_among,
     beam_search,
     decode,
     unknown_token,
 )
 from semcal.models.engine.draw import check_not_nan, inverse_cdf, most_likely
-from semcal.models.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
+from semcal.models.engine.tree_cache import (
+    ModelOutputs,
+    NewTokens,
+    TreeCache,
+    checked_network,
+    log_probs,
+    logits_in_parts,
+)
 from semcal.models.features import BlockShape, FitFeatures
 from semcal.models.prompting import shared_length
 from semcal.models.protocols import (
@@ -245,10 +252,11 @@ class CausalLanguageModel:
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         answers: dict[int, Generation] = {}
-        lengths = AnswerLengths.limits(len(prompts), draws=num_beams, steps=max_new_tokens)
-        for batch in self._planner.batches(prompts, lengths, progress, ats=ats_among([recalibrator])):
-            beams = beam_search(batch, recalibrator, self.format.stops, num_beams, max_new_tokens)
-            for i, beam in zip(batch.questions, beams):
+        lengths = [(max_new_tokens, num_beams * max_new_tokens)] * len(prompts)
+        for batch, cache in self._planner.batches(prompts, lengths, progress, ats=ats_among([recalibrator])):
+            token_ids, stops = [prompts[i].token_ids for i in batch], self.format.stops
+            beams = beam_search(cache, token_ids, recalibrator, stops, num_beams, max_new_tokens)
+            for i, beam in zip(batch, beams):
                 answers[i] = self._generation(beam.tokens, beam.log_probs)
         return [answers[i] for i in range(len(prompts))]
 
@@ -268,11 +276,10 @@ class CausalLanguageModel:
         """
         scores: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         ats = ats_among([recalibrator])
-        for batch in self._planner.answer_batches(prompts, answers, progress, ats=ats):
-            batch_answers = [answers[i] for i in batch.questions]
-            scored = answer_log_probs(batch.cache, batch.token_ids, batch_answers, recalibrator)
-            values = iter(scored.tolist())
-            for i in batch.questions:
+        for batch, cache in self._planner.answer_batches(prompts, answers, progress, ats=ats):
+            token_ids, batch_answers = [prompts[i].token_ids for i in batch], [answers[i] for i in batch]
+            values = iter(answer_log_probs(cache, token_ids, batch_answers, recalibrator).tolist())
+            for i in batch:
                 scores[i] = [tuple(next(values) for _ in answer) for answer in answers[i]]
         return scores
 
@@ -290,7 +297,7 @@ class CausalLanguageModel:
 
     def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """Return the errors that `score` and `features` would raise: prompts too long for an answer."""
-        return list(self._planner.invalid_prompts(prompts, AnswerLengths.of(answers)))
+        return list(self._planner.invalid_prompts(prompts, answer_lengths(answers)))
 
     @property
     def block_shape(self) -> BlockShape:
@@ -316,11 +323,11 @@ class CausalLanguageModel:
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
         prefix = torch.zeros((0, 0), dtype=self.network.dtype)
-        for batch in self._planner.answer_batches(prompts, answers, progress, shared=before):
-            prefix = batch.cache.prefix_states.cpu() if whole else prefix
-            batch_answers = [answers[i] for i in batch.questions]
-            states = question_states(batch.cache, batch.token_ids, batch_answers, all_tokens=whole)
-            parts.update(zip(batch.questions, (part.cpu() for part in states)))
+        for batch, cache in self._planner.answer_batches(prompts, answers, progress, shared=before):
+            prefix = cache.prefix_states.cpu() if whole else prefix
+            token_ids, batch_answers = [prompts[i].token_ids for i in batch], [answers[i] for i in batch]
+            states = question_states(cache, token_ids, batch_answers, all_tokens=whole)
+            parts.update(zip(batch, (part.cpu() for part in states)))
         together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
         return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
@@ -344,7 +351,7 @@ class CausalLanguageModel:
         self, prompts: Sequence[Prompt], recalibrators: Sequence[AnyRecalibrator], m: int, steps: int
     ) -> Iterator[QuestionError]:
         """Yield at most one error for each question that cannot have `m` samples of `steps` tokens."""
-        lengths = AnswerLengths.limits(len(prompts), draws=m * len(recalibrators), steps=steps)
+        lengths = [(steps, m * len(recalibrators) * steps)] * len(prompts)
         return self._planner.invalid_prompts(prompts, lengths, ats_among(recalibrators))
 
     def _decoded(
@@ -409,11 +416,9 @@ def answer_log_probs(
     tokens = chain.from_iterable(chain.from_iterable(answers))
     targets = torch.tensor(list(tokens), dtype=torch.long)
     result = torch.zeros(len(targets))
-    rows = cache.network.rows_at_a_time
-    for start in range(0, len(outputs), rows):
-        part = outputs[start : start + rows]
-        scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
-        inside = (node >= start) & (node < start + rows)
+    for start, part, logits in logits_in_parts(cache.network, outputs):
+        scored = log_probs(recalibrator, logits, part, cache.ats)
+        inside = (node >= start) & (node < start + len(part))
         at = (node[inside] - start).to(scored.device), targets[inside].to(scored.device)
         result[inside] = check_not_nan(scored[at].float().cpu())
     return result

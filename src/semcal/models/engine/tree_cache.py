@@ -127,6 +127,13 @@ def log_probs(
     return recalibrator.log_probs(logits, beta.to(logits.device))
 
 
+def logits_in_parts(network: Network, outputs: ModelOutputs) -> Iterator[tuple[int, ModelOutputs, Tensor]]:
+    """Yield a limited number of outputs at a time: the index of the first, the outputs, and their logits."""
+    for first in range(0, len(outputs), network.rows_at_a_time):
+        part = outputs[first : first + network.rows_at_a_time]
+        yield first, part, network.logits(part.states)
+
+
 @dataclass(frozen=True)
 class NewTokens:
     """New tokens of the trees; slots number all tokens of the trees of a cache in the order of insertion."""
