@@ -25,7 +25,7 @@ import torch
 import transformers
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.files import canonical, read_sealed, user_cache, write_sealed
@@ -44,7 +44,6 @@ from semcal.models.engine.network import (
 from semcal.models.protocols import AnyRecalibrator, StateReader
 
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # a CPU needs few tokens for full use
-_ROOM = 64  # additional slots when a full buffer grows
 _FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -310,8 +309,7 @@ class FallbackCache:
     def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> FallbackCache:
         """Run the shared tokens, if any, in one row."""
         positions = torch.zeros((1, 0), dtype=torch.long, device=network.device)
-        empty = Cache(layer_class_to_replicate=_BufferedLayer)
-        cache = cls(network, empty, positions, len(prefix))
+        cache = cls(network, DynamicCache(), positions, len(prefix))
         if prefix:
             count = len(prefix)
             outputs = cache._run(torch.tensor([prefix]), torch.arange(count)[None], _causal_mask(count))
@@ -387,8 +385,8 @@ class FallbackCache:
 
     def _repeated(self, rows: int) -> FallbackCache:
         """Return a cache of `rows` copies of the first row, without questions."""
-        layers = [_BufferedLayer.repeated(layer, rows) for layer in self.key_values.layers]
-        key_values = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=_BufferedLayer)
+        layers = [_repeated(layer, rows) for layer in self.key_values.layers]
+        key_values = Cache(layers=layers) if layers else DynamicCache()
         ats_states = tuple(state.repeated(rows) for state in self.ats_states)
         positions = self.positions[:1].expand(rows, -1)
         return FallbackCache(
@@ -404,62 +402,22 @@ class FallbackCache:
         return ModelOutputs.of(states, [state.read(states, positions, visible) for state in self.ats_states])
 
 
-class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values (rows, heads, slots, width), views of buffers with spare room.
-
-    New tokens are written in place instead of being concatenated.
-    """
-
-    is_initialized: bool
-    key_buffer: Tensor
-    value_buffer: Tensor
-
-    @classmethod
-    def repeated(cls, layer: Any, rows: int) -> _BufferedLayer:
-        """Return a layer of `rows` rows, each with the tokens of the single row of `layer`.
-
-        The tokens are copied only when new tokens are written.
-        """
-        copy = cls()
-        if layer.is_initialized:
-            copy._hold(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
-        return copy
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append (rows, heads, n, width), and return all keys and values."""
-        if not self.is_initialized:
-            self._hold(key_states[:, :, :0], value_states[:, :, :0])
-        length, new = self.keys.shape[-2], key_states.shape[-2]
-        if length + new > self.key_buffer.shape[-2]:
-            self.key_buffer = _moved_to(self.keys, length + new + _ROOM)
-            self.value_buffer = _moved_to(self.values, length + new + _ROOM)
-        self.key_buffer[:, :, length : length + new] = key_states
-        self.value_buffer[:, :, length : length + new] = value_states
-        return self._view(length + new)
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only these rows."""
-        length = self.keys.shape[-2]
-        self.key_buffer, self.value_buffer = self.key_buffer[indices], self.value_buffer[indices]
-        self._view(length)
-
-    def _hold(self, keys: Tensor, values: Tensor) -> None:
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
-        self.key_buffer, self.value_buffer = keys, values
-        self._view(keys.shape[-2])
-
-    def _view(self, length: int) -> tuple[Tensor, Tensor]:
-        self.keys: Tensor = self.key_buffer[:, :, :length]
-        self.values: Tensor = self.value_buffer[:, :, :length]
-        return self.keys, self.values
+def _repeated(layer: Any, rows: int) -> DynamicLayer:
+    """Return a layer of `rows` rows, each with the tokens of the first row of `layer`."""
+    copy = DynamicLayer()
+    if layer.is_initialized:
+        copy.lazy_initialization(layer.keys, layer.values)
+        copy.keys = layer.keys[:1].expand(rows, -1, -1, -1)
+        copy.values = layer.values[:1].expand(rows, -1, -1, -1)
+    return copy
 
 
 class _FallbackATS:
     """One ATS of a fallback cache, with its own keys and values, one row per question."""
 
-    def __init__(self, recalibrator: StateReader, layer: _BufferedLayer | None = None) -> None:
+    def __init__(self, recalibrator: StateReader, layer: DynamicLayer | None = None) -> None:
         self.recalibrator = recalibrator
-        self.layer = layer or _BufferedLayer()
+        self.layer = layer or DynamicLayer()
 
     @torch.no_grad()
     def read(self, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
@@ -468,14 +426,7 @@ class _FallbackATS:
         return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
 
     def repeated(self, rows: int) -> _FallbackATS:
-        return _FallbackATS(self.recalibrator, _BufferedLayer.repeated(self.layer, rows))
-
-
-def _moved_to(held: Tensor, slots: int) -> Tensor:
-    """Return a buffer of `slots` slots with `held` first."""
-    buffer = held.new_empty((*held.shape[:2], slots, held.shape[3]))
-    buffer[:, :, : held.shape[2]] = held
-    return buffer
+        return _FallbackATS(self.recalibrator, _repeated(self.layer, rows))
 
 
 def _causal_mask(count: int) -> Tensor:
