@@ -375,14 +375,14 @@ class CausalLanguageModel:
             return
         scores = self.score([prompts[i] for i in missing], list(missing.values()), recalibrator=recalibrator)
         for (i, tokens), token_scores in zip(missing.items(), scores):
-            answers[i] = rescoring.with_scores(i, answers[i], dict(zip(tokens, token_scores)))
+            found = dict(zip(tokens, token_scores))
+            answers[i] = [rescoring.with_score(i, draw, found.get) for draw in answers[i]]
 
     def _draw(self, samples: DecodedSamples, index: tuple[int, int]) -> Generation:
         """Return the generation of a sample with the index (recalibrator, sample)."""
-        count = int((samples.tokens[index] >= 0).sum())
-        return self._generation(
-            samples.tokens[index][:count].tolist(), samples.log_probs[index][:count].tolist()
-        )
+        drawn = samples.tokens[index] >= 0
+        tokens, log_probs = samples.tokens[index][drawn], samples.log_probs[index][drawn]
+        return self._generation(tokens.tolist(), log_probs.tolist())
 
     def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
         text, finished = self.format.text(tokens), tokens[-1] in self.format.stops
@@ -527,20 +527,15 @@ class Rescoring:
             scores = [after.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
             return None if None in scores else tuple(score for score in scores if score is not None)
 
-        return [self._with_score(i, draw, look_up) for draw in draws]
+        return [self.with_score(i, draw, look_up) for draw in draws]
 
     def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
         """Return distinct token sequences that are still without scores."""
         completions = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
         return list(dict.fromkeys(tokens for tokens in completions if tokens is not None))
 
-    def with_scores(
-        self, i: int, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]
-    ) -> list[Generation]:
-        """Return the samples with the missing scores."""
-        return [self._with_score(i, draw, scores.get) for draw in draws]
-
-    def _with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+    def with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+        """Return a sample with its missing scores, if `find` knows them."""
         tokens, lead = self.completion(i, draw)
         scores = draw.rescored if tokens is None or draw.rescored is not None else find(tokens)
         return replace(draw, rescored=scores, lead=lead)
