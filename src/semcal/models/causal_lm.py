@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from semcal.data.question import Turn
 from semcal.errors import ModelError, QuestionError
@@ -481,8 +482,7 @@ def _run(
                 answer_nodes[-1].append(node)
     if not tokens:
         return prompt_outputs, predicts, []
-    width = max(map(len, paths))
-    path = torch.tensor([[*path, *[-1] * (width - len(path))] for path in paths], dtype=torch.long)
+    path = pad_sequence(list(map(torch.tensor, paths)), batch_first=True, padding_value=-1)
     return prompt_outputs, predicts, [cache.extend(NewTokens(torch.tensor(tokens), torch.tensor(rows), path))]
 
 

@@ -25,6 +25,7 @@ import torch
 import transformers
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
@@ -343,7 +344,9 @@ class FallbackCache:
         rows = self._repeated(len(prompts))
         self.key_values, self.positions, self.ats_states = rows.key_values, rows.positions, rows.ats_states
         before = self.prefix_length
-        token_ids, lengths = _padded([prompt[before:] for prompt in prompts])
+        own_tokens = [torch.tensor(prompt[before:]) for prompt in prompts]
+        token_ids = pad_sequence(own_tokens, batch_first=True)
+        lengths = torch.tensor([len(tokens) for tokens in own_tokens])
         batch, width = token_ids.shape
         self.lengths, self.place = before + lengths, torch.arange(batch)
         visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
@@ -431,13 +434,6 @@ class _FallbackATS:
 
 def _causal_mask(count: int) -> Tensor:
     return torch.ones((1, count, count), dtype=torch.bool).tril()
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return rows of tokens as one matrix (B, n), padded with zeros, and their lengths (B,)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    width = int(lengths.max())
-    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths
 
 
 TreeCache = ThreeLevelCache | FallbackCache
