@@ -278,8 +278,19 @@ class CausalLanguageModel:
         scores: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         ats = ats_among([recalibrator])
         for batch, cache in self._planner.answer_batches(prompts, answers, progress, ats=ats):
-            token_ids, batch_answers = [prompts[i].token_ids for i in batch], [answers[i] for i in batch]
-            values = iter(answer_log_probs(cache, token_ids, batch_answers, recalibrator).tolist())
+            outputs, _, predicting = _run(cache, [(prompts[i], answers[i]) for i in batch], all_tokens=False)
+            rows = torch.tensor(list(chain.from_iterable(chain.from_iterable(predicting))), dtype=torch.long)
+            tokens = chain.from_iterable(chain.from_iterable(answers[i] for i in batch))
+            targets = torch.tensor(list(tokens), dtype=torch.long)
+            distinct, row = torch.unique(rows, return_inverse=True)  # of those that predict a token
+            found = torch.zeros(len(targets))
+            read = outputs[distinct.to(outputs.states.device)]
+            for start, part, logits in logits_in_parts(self.network, read):
+                scored = log_probs(recalibrator, logits, part, cache.ats)
+                inside = (row >= start) & (row < start + len(part))
+                at = (row[inside] - start).to(scored.device), targets[inside].to(scored.device)
+                found[inside] = check_not_nan(scored[at].float().cpu())
+            values = iter(found.tolist())
             for i in batch:
                 scores[i] = [tuple(next(values) for _ in answer) for answer in answers[i]]
         return scores
@@ -326,9 +337,12 @@ class CausalLanguageModel:
         prefix = torch.zeros((0, 0), dtype=self.network.dtype)
         for batch, cache in self._planner.answer_batches(prompts, answers, progress, shared=before):
             prefix = cache.prefix_states.cpu() if whole else prefix
-            token_ids, batch_answers = [prompts[i].token_ids for i in batch], [answers[i] for i in batch]
-            states = question_states(cache, token_ids, batch_answers, all_tokens=whole)
-            parts.update(zip(batch, (part.cpu() for part in states)))
+            outputs, of_prompts, predicting = _run(
+                cache, [(prompts[i], answers[i]) for i in batch], all_tokens=whole
+            )
+            for i, of_prompt, of_answers in zip(batch, of_prompts, predicting):
+                rows = [*of_prompt, *chain.from_iterable(of_answer[1:] for of_answer in of_answers)]
+                parts[i] = outputs.states[torch.tensor(rows, device=outputs.states.device)].cpu()
         together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
         return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
@@ -395,95 +409,39 @@ _Ids = tuple[int, ...]
 _Scores = tuple[float, ...]
 
 
-def answer_log_probs(
-    cache: TreeCache,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    recalibrator: AnyRecalibrator,
-) -> Tensor:
-    """Return log-probabilities (N,) of the tokens of given answers, by question, answer and position.
-
-    `prompts` has all tokens of each prompt, and `answers` the tokens of its answers. The cache cannot be used
-    again. Logits exist for a limited number of outputs at a time. ModelError if logits are not finite.
-    """
-    ends, predicts, extended = _run(cache, prompts, answers, all_tokens=False)
-    places = [
-        row if place < 0 else len(prompts) + place
-        for row, paths in enumerate(predicts)
-        for place in chain.from_iterable(paths)
-    ]
-    distinct, node = torch.unique(torch.tensor(places, dtype=torch.long), return_inverse=True)
-    outputs = ModelOutputs.concatenate([ends, *extended])[distinct.to(ends.states.device)]
-    tokens = chain.from_iterable(chain.from_iterable(answers))
-    targets = torch.tensor(list(tokens), dtype=torch.long)
-    result = torch.zeros(len(targets))
-    for start, part, logits in logits_in_parts(cache.network, outputs):
-        scored = log_probs(recalibrator, logits, part, cache.ats)
-        inside = (node >= start) & (node < start + len(part))
-        at = (node[inside] - start).to(scored.device), targets[inside].to(scored.device)
-        result[inside] = check_not_nan(scored[at].float().cpu())
-    return result
-
-
-def question_states(
-    cache: TreeCache,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    *,
-    all_tokens: bool,
-) -> list[Tensor]:
-    """Return states (n, d) of the prompt of each question, then of each answer's tokens except the last.
-
-    Parameters are the same as in `answer_log_probs`. With `all_tokens`, the result has states of all prompt
-    tokens after the shared prefix, otherwise of the last, which predicts the first token of an answer.
-    """
-    prompt_outputs, predicts, extended = _run(cache, prompts, answers, all_tokens=all_tokens)
-    states = ModelOutputs.concatenate([prompt_outputs, *extended]).states
-    question_parts, start, behind = [], 0, len(prompt_outputs)
-    for prompt, paths in zip(prompts, predicts, strict=True):
-        end = start + (len(prompt) - cache.prefix_length if all_tokens else 1)
-        nodes = [behind + place for path in paths for place in path[1:]]
-        question_parts.append(states[torch.tensor([*range(start, end), *nodes], device=states.device)])
-        start = end
-    return question_parts
-
-
 def _run(
-    cache: TreeCache,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    *,
-    all_tokens: bool,
-) -> tuple[ModelOutputs, list[list[list[int]]], list[ModelOutputs]]:
-    """Return outputs of the prompts, the nodes that predict the tokens of answers, and outputs of the nodes.
+    cache: TreeCache, questions: Sequence[tuple[Prompt, Sequence[_Ids]]], *, all_tokens: bool
+) -> tuple[ModelOutputs, list[range], list[list[list[int]]]]:
+    """Run prompts and their answers; return outputs, and rows of the outputs by question and by answer.
 
-    Common prefixes of answers are merged to trees. The last token of an answer does not run, because it
-    predicts no token. The node that predicts a token is -1 for the end of the prompt, else the index of a
-    token in the trees.
+    The rows of a question are those of its prompt's tokens after the shared prefix with `all_tokens`, and
+    otherwise of the last. The rows of an answer are those that predict each of its tokens. Common prefixes of
+    answers are merged to trees, and the last token of an answer does not run, because it predicts no token.
     """
-    prompt_outputs = cache.prefill(prompts, all_tokens=all_tokens)
-    tokens: list[int] = []
-    rows: list[int] = []
-    paths: list[list[int]] = []
-    predicts = []
-    for row, question_answers in enumerate(answers):
+    outputs = [cache.prefill([prompt.token_ids for prompt, _ in questions], all_tokens=all_tokens)]
+    of_prompts, predicting = list[range](), list[list[list[int]]]()
+    tokens, rows, paths = list[int](), list[int](), list[list[int]]()
+    end, behind = 0, len(outputs[0])
+    for question, (prompt, answers) in enumerate(questions):
+        start, end = end, end + (len(prompt.token_ids) - cache.prefix_length if all_tokens else 1)
+        of_prompts.append(range(start, end))
+        predicting.append([])
         children: dict[tuple[int, int], int] = {}
-        predicts.append(answer_nodes := list[list[int]]())
-        for answer in question_answers:
-            node = -1
-            answer_nodes.append([node] if answer else [])
+        for answer in answers:
+            node = -1  # the end of the prompt
+            predicting[-1].append([end - 1] if answer else [])
             for token in answer[:-1]:
                 if (node, token) not in children:
                     children[node, token] = len(tokens)
                     paths.append([*(paths[node] if node >= 0 else ()), cache.slots + len(tokens)])
                     tokens.append(token)
-                    rows.append(row)
+                    rows.append(question)
                 node = children[node, token]
-                answer_nodes[-1].append(node)
-    if not tokens:
-        return prompt_outputs, predicts, []
-    path = pad_sequence(list(map(torch.tensor, paths)), batch_first=True, padding_value=-1)
-    return prompt_outputs, predicts, [cache.extend(NewTokens(torch.tensor(tokens), torch.tensor(rows), path))]
+                predicting[-1][-1].append(behind + node)
+    if tokens:
+        path = pad_sequence(list(map(torch.tensor, paths)), batch_first=True, padding_value=-1)
+        outputs.append(cache.extend(NewTokens(torch.tensor(tokens), torch.tensor(rows), path)))
+    return ModelOutputs.concatenate(outputs), of_prompts, predicting
 
 
 class Rescoring:

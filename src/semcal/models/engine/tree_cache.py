@@ -504,7 +504,10 @@ def advance(
     parent, token, reached = distinct_steps(cache, node, token)
     row = frontier.row[parent]
     cache.drop_except(torch.unique_consecutive(row))
-    path = _extended(frontier.path[parent], cache.slots + torch.arange(len(parent)))
+    before = frontier.path[parent]  # paths with one more slot, as wide as the longest
+    depth, path = (before >= 0).sum(1), pad(before, (0, 1), value=-1)
+    path[torch.arange(len(path)), depth] = cache.slots + torch.arange(len(parent))
+    path = path[:, : int(depth.max()) + 1]
     read_by = None
     if ats is not None:
         read_by = torch.zeros((len(parent), len(cache.ats)), dtype=torch.bool)
@@ -517,14 +520,6 @@ def distinct_steps(cache: TreeCache, node: Tensor, token: Tensor) -> tuple[Tenso
     vocabulary = cache.network.vocabulary
     distinct, reached = torch.unique(node * vocabulary + token, return_inverse=True)
     return distinct // vocabulary, distinct % vocabulary, reached
-
-
-def _extended(path: Tensor, slot: Tensor) -> Tensor:
-    """Return paths (k, T) with one more slot (k,), as wide as the longest path."""
-    depth = (path >= 0).sum(1)
-    path = pad(path, (0, 1), value=-1)
-    path[torch.arange(len(path)), depth] = slot
-    return path[:, : int(depth.max()) + 1]
 
 
 def checked_network(model: Any, checkpoint: str = "") -> Network:
