@@ -354,9 +354,14 @@ class TreePass:
         self.store(layer, torch.arange(self.first, last, device=self.row.device), key, value)
         return self.attend_to_stored(layer, query, key.shape[1])
 
-    def subset(self, index: Tensor) -> TreePass:
-        """Return a pass of only these (ascending) new tokens."""
-        return replace(self, row=self.row[index], path=self.path[index], depth=self.depth[index], _masks={})
+    def attend_some(
+        self, index: Tensor, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        """Return the attention output (1, n, H, D) of only these (ascending) new tokens, which are stored."""
+        self.store(layer, self.first + index, key, value)
+        row, path, depth = self.row[index], self.path[index], self.depth[index]
+        some = replace(self, row=row, path=path, depth=depth, _masks={})
+        return some.attend_to_stored(layer, query, key.shape[1])
 
     def store(self, layer: LayerCache, slots: Tensor, *key_value: Tensor) -> None:
         """Store keys and values (1, h, n, D) of the tokens in these slots (n,)."""
