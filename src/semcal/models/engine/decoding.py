@@ -201,11 +201,31 @@ class BatchPlanner:
 
     `budget` is the maximum of bytes of the keys and values of the questions in a pass, including those of
     ATS. With `strict`, a single question that may need more is rejected; otherwise it runs in its own batch.
+
+    The shared prefix of the last call is stored, because the next call often has the same prefix. It is
+    reused only if all of its tokens are equal and no weight was written. Therefore its keys and values are
+    equal, bit for bit, to those of another run. At most one prefix exists at a time for each calling thread,
+    because the old prefix is dropped before another runs. A prefix larger than the budget is not stored.
     """
 
     def __init__(self, network: Network, *, budget: int, strict: bool) -> None:
         self.network, self.budget, self._strict = network, budget, strict
-        self._prefixes = PrefixCache(network, budget=budget)
+        #: Origin of the prefix, and its read-only cache; replaced atomically, so that threads see one pair.
+        self._last: tuple[tuple[object, ...], TreeCache] | None = None
+
+    def prefix(self, tokens: tuple[int, ...], ats: Sequence[StateReader]) -> TreeCache:
+        """Return a cache of these tokens, read by these ATS, which are moved to the device of the network."""
+        ats = [one.to(self.network.device) for one in ats]
+        weights = self.network.model.parameters()
+        written = ((weight.data_ptr(), weight.is_inference() or weight._version) for weight in weights)
+        last, origin = self._last, (tokens, self.network.patched is None, *written)
+        if last is not None and last[0] == origin:
+            return last[1].with_ats(ats)
+        self._last = last = None
+        cache = prefill_prefix(self.network, tokens)
+        if len(tokens) * self.network.bytes_per_token <= self.budget:
+            self._last = origin, cache
+        return cache.with_ats(ats)
 
     def invalid_prompts(
         self, prompts: Sequence[Prompt], lengths: Lengths, ats: Sequence[StateReader] = ()
@@ -237,7 +257,7 @@ class BatchPlanner:
     def schedule(self, prompts: Sequence[Prompt], ats: Sequence[StateReader]) -> tuple[TreeCache, Scheduler]:
         """Return the shared prefix, read by these ATS, and a scheduler with all questions waiting."""
         shared = kept_length(prompts, shared_length(prompts))
-        prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
+        prefix = self.prefix(prompts[0].token_ids[:shared], ats)
         held = self._tokens_held(prompts, [0] * len(prompts), shared)
         tokens = self._max_tokens(ats)
         min_tokens = min(tokens_per_pass(self.network) // 2, tokens // 8)
@@ -263,7 +283,7 @@ class BatchPlanner:
         if not prompts:
             return
         shared = shared_length(prompts) if shared is None else shared
-        prefix, finished = self._prefixes.get(prompts[0].token_ids[:shared], ats), 0
+        prefix, finished = self.prefix(prompts[0].token_ids[:shared], ats), 0
         held = self._tokens_held(prompts, [total for _, total in lengths], shared)
         budget = self._max_tokens(ats)
         for batch in batches(held, budget=budget if most is None else min(most, budget)):
@@ -315,42 +335,6 @@ def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
     examples = min(prompt.examples for prompt in prompts)
     repeated = (len(prompts) - 1) * (shared - examples)
     return examples if 0 < examples < shared and repeated <= examples else shared
-
-
-class PrefixCache:
-    """A cache of the shared prefix of the last call, because the next call often has the same prefix.
-
-    A prefix is reused only if all of its tokens are equal and no weight was written. Therefore its keys and
-    values are equal, bit for bit, to those of another run. At most one prefix exists at a time for each
-    calling thread, because the old prefix is dropped before another runs. A prefix larger than `budget` bytes
-    is not stored.
-    """
-
-    def __init__(self, network: Network, *, budget: int) -> None:
-        self._network, self._budget = network, budget
-        #: Origin of the prefix, and its read-only cache; replaced atomically, so that threads see one pair.
-        self._last: tuple[tuple[object, ...], TreeCache] | None = None
-
-    def get(self, tokens: tuple[int, ...], ats: Sequence[StateReader]) -> TreeCache:
-        """Return a cache of these tokens, read by these ATS; tokens that are not stored run.
-
-        The ATS are moved to the device of the network.
-        """
-        ats = [one.to(self._network.device) for one in ats]
-        last, origin = self._last, (tokens, self._weights())
-        if last is not None and last[0] == origin:
-            return last[1].with_ats(ats)
-        self._last = last = None
-        cache = prefill_prefix(self._network, tokens)
-        if len(tokens) * self._network.bytes_per_token <= self._budget:
-            self._last = origin, cache
-        return cache.with_ats(ats)
-
-    def _weights(self) -> tuple[object, ...]:
-        """Return a value that changes with the kind of cache, and when a weight is written or moved."""
-        weights = self._network.model.parameters()
-        written = ((weight.data_ptr(), weight.is_inference() or weight._version) for weight in weights)
-        return (self._network.patched is None, *written)
 
 
 Index = NDArray[np.int64]
