@@ -158,12 +158,8 @@ def _rename(content: Any, names: Mapping[str, str]) -> None:
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
-        model["merges"] = [merge for merge in model["merges"] if not _makes(merge, names)]
-
-
-def _makes(merge: str | Sequence[str], names: Iterable[str]) -> bool:
-    pair = merge.split(" ") if isinstance(merge, str) else merge
-    return any(piece in names for piece in (*pair, "".join(pair)))
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [pair for pair in pairs if names.keys().isdisjoint((*pair, "".join(pair)))]
 
 
 def segment_encoder(tokenizer: Any) -> Callable[[str], _Ids] | None:
