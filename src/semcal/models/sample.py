@@ -171,21 +171,20 @@ class Sampling:
         for number, asking in enumerate(variants):
             for count in range(1, most + 1):
                 group = [question for question in questions if shares[question.id].count(number) == count]
-                if group:
-                    yield (
-                        number,
-                        SampleRequest(
-                            asking.prompts(model, group),
-                            self.recalibrators,
-                            m=count,
-                            seeds=self.seeds,
-                            max_new_tokens=self.limit(group[0]),
-                            truncation=self.config.truncation,
-                            cut=partial(_cut, self.answer_format),
-                            first=number * most + self.first,
-                            schema=self.schema,
-                        ),
-                    )
+                if not group:
+                    continue
+                request = SampleRequest(
+                    asking.prompts(model, group),
+                    self.recalibrators,
+                    m=count,
+                    seeds=self.seeds,
+                    max_new_tokens=self.limit(group[0]),
+                    truncation=self.config.truncation,
+                    cut=partial(_cut, self.answer_format),
+                    first=number * most + self.first,
+                    schema=self.schema,
+                )
+                yield number, request
 
     def variants_of(self, question: Question, variants: int) -> list[int]:
         """Return the number of the prompt variant of each sample of a question."""
