@@ -17,8 +17,8 @@ The body (tokens to hidden states) runs as a copy whose attention reads and writ
 with attention masks. The copy shares the weights, and its configuration selects the attention function of
 this module, registered in the attention interface of transformers. In a pass, each layer calls the function
 with its queries, keys and values. It supports scaling, soft-capping and a sliding window; a model with other
-options runs unpatched. Only the last token of a prompt predicts the answer. Therefore the MLP of the last
-layer computes only tokens whose states are read.
+options runs unpatched. Only the last token of a prompt predicts the answer. Therefore the last layer
+computes, beyond keys and values, only tokens whose states are read. Of L layers, this saves nearly 1/L.
 
 The head (states to logits) is the code of the architecture with the body replaced by given states, so that
 soft-capping and scaling of logits apply. No rule depends on the name of an architecture:
@@ -230,6 +230,7 @@ class LayerCache:
     """One layer's keys and values at each level."""
 
     config: AttentionConfig
+    last: bool = False  # True if the layer may skip tokens whose states are not read
     prefix: KeyValue | None = None  # (1, heads, P, D)
     prompts: KeyValue | None = None  # (B, heads, S, D), shorter prompts padded with zeros
     tree: KeyValue | None = None  # (slots and room, heads, D)
@@ -267,7 +268,8 @@ class PrefixPass:
     def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the attention output (1, N, H, D) of N new tokens in a layer, and store keys and values.
 
-        Queries are (1, H, N, D), keys and values are (1, h, N, D).
+        Queries are (1, H, N, D), keys and values are (1, h, N, D). In the last layer the output of tokens
+        outside `output_tokens` may be zeros.
         """
         layer.prefix = key.contiguous(), value.contiguous()
         groups = query.shape[1] // key.shape[1]
@@ -308,6 +310,8 @@ class PromptPass:
 
     def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         self._store(layer, key, value)
+        if layer.last and self.last_only:
+            return self._attend_from_ends(layer, query, key, value)
         groups = query.shape[1] // key.shape[1]
         q, k, v = (self._padded(states) for states in (query, key, value))
         prompt_part = attend_causally(q, _repeated(k, groups), _repeated(v, groups), layer.config)
@@ -317,6 +321,30 @@ class PromptPass:
             position = self.prefix_length + self.column
             parts.append(_attend_to_prefix(layer.config, layer.prefix, query[0], position))
         return merge(parts)[None]
+
+    def _attend_from_ends(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the attention output (1, N, H, D) of last tokens, zeros for others; pad only scores."""
+        groups, config = query.shape[1] // key.shape[1], layer.config
+        ends, position = query[0][:, self.ends], self.prefix_length + self.lengths - 1  # (H, b, D), (b,)
+        keys, values = (_repeated(states, groups)[0].float() for states in (key, value))  # (H, N, D)
+        scores = (ends.float()[:, self.prompt] * keys).sum(-1) * config.scaling  # (H, N)
+        if config.softcap is not None:
+            scores = torch.tanh(scores / config.softcap) * config.softcap
+        if config.window is not None:
+            near = self.prefix_length + self.column > position[self.prompt] - config.window
+            scores = scores.masked_fill(~near, -torch.inf)
+        grid = scores.new_full((len(ends), len(self.lengths), int(self.lengths.max())), -torch.inf)
+        grid[:, self.prompt, self.column] = scores
+        log_sum_exp = grid.logsumexp(-1)  # (H, b)
+        weights = (scores - log_sum_exp[:, self.prompt]).exp_()
+        output = scores.new_zeros((*log_sum_exp.shape, values.shape[2]))
+        output.index_add_(1, self.prompt, weights[..., None] * values)
+        parts = [PartialAttention(output.to(query.dtype).transpose(0, 1), log_sum_exp.transpose(0, 1))]
+        if layer.prefix is not None:
+            parts.append(_attend_to_prefix(config, layer.prefix, ends, position))
+        attended = query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3]))
+        attended[0, self.ends] = merge(parts)
+        return attended
 
     def _store(self, layer: LayerCache, *key_value: Tensor) -> None:
         if layer.prompts is None:
@@ -521,6 +549,7 @@ SERVE_IT = "Serve it (for example with vLLM) and pass --model openai:URL#NAME, o
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NAME = "semcal_levels"
 _IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention
+_LAST_LAYER = "semcal_last"  # attribute that marks the modules of the last layer
 _current: ContextVar[ForwardPass] = ContextVar("forward_pass")
 
 
@@ -578,7 +607,7 @@ class Network:
         )
 
     def patch(self, *, skip_unwanted: bool) -> None:
-        """Patch a copy of the body; with `skip_unwanted`, its last MLP computes only read tokens."""
+        """Patch a copy of the body; with `skip_unwanted`, its last layer computes only read tokens."""
         self.patched = _copied(self.model.base_model, {})
         if skip_unwanted:
             _skip_unwanted(self.patched)
@@ -714,7 +743,8 @@ def _attention(
     scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     config = AttentionConfig(scaling, softcap, sliding_window)
     forward_pass = _current.get()
-    layer = forward_pass.layers.setdefault(module.layer_idx, LayerCache(config))
+    last = getattr(module, _LAST_LAYER, False)
+    layer = forward_pass.layers.setdefault(module.layer_idx, LayerCache(config, last))
     return forward_pass.attend(layer, query, key, value), None
 
 
@@ -722,12 +752,14 @@ AttentionInterface.register(_NAME, _attention)
 
 
 def _skip_unwanted(body: Any) -> None:
-    """Make the MLP of the last layer of a copied body compute only read tokens.
+    """Make the last layer of a copied body compute only read tokens.
 
     The layer is the last module with a submodule named `mlp`; a body without such a module is unchanged.
     """
     layers = [module for module in body.modules() if "mlp" in module._modules]
     if layers:
+        for module in layers[-1].modules():
+            setattr(module, _LAST_LAYER, True)
         layers[-1].mlp.forward = partial(_forward_wanted, layers[-1].mlp.forward)
 
 

@@ -157,7 +157,7 @@ class ThreeLevelCache:
 
     def empty(self) -> ThreeLevelCache:
         """Return a cache with the same prefix and ATS, without questions."""
-        layers = {i: LayerCache(layer.config, layer.prefix) for i, layer in self.layers.items()}
+        layers = {i: LayerCache(layer.config, layer.last, layer.prefix) for i, layer in self.layers.items()}
         none = torch.zeros(0, dtype=torch.long, device=self.network.device)
         return replace(self, slots=0, layers=layers, lengths=none, place=none)
 
@@ -547,7 +547,7 @@ def _verdict_key(network: Network, checkpoint: str) -> str:
 
 
 def _patch(network: Network, expected: Tensor) -> bool:
-    """Patch the body and check its logits; return True if its last MLP can skip tokens."""
+    """Patch the body and check its logits; return True if its last layer can skip tokens."""
     with suppress(ModelError, *_FAILURES):
         network.patch(skip_unwanted=True)
         _check(network, expected)
