@@ -208,9 +208,13 @@ def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Co
     TemplateError if the template rejects the turns; ModelError if it fails otherwise, or its text is much
     longer than the turns.
     """
+    contents = [
+        [{"type": "text", "text": turn.content}] if turn.role in parts else turn.content for turn in turns
+    ]
+    messages = [{"role": turn.role, "content": content} for turn, content in zip(turns, contents)]
     try:
         text = tokenizer.apply_chat_template(
-            _messages(turns, parts), tokenize=False, add_generation_prompt=ask, enable_thinking=False
+            messages, tokenize=False, add_generation_prompt=ask, enable_thinking=False
         )
     except TemplateError:
         raise
@@ -221,16 +225,6 @@ def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Co
     if not isinstance(text, str) or len(text) > most:
         raise ModelError(f"chat template: it writes more than {most} characters. {_REMEDY}")
     return text
-
-
-def _messages(turns: Sequence[Turn], parts: Container[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "role": turn.role,
-            "content": [{"type": "text", "text": turn.content}] if turn.role in parts else turn.content,
-        }
-        for turn in turns
-    ]
 
 
 def check_template(tokenizer: Any) -> frozenset[str]:
@@ -574,14 +568,7 @@ class TemplateFormat(ChatFormat):
             return self.special_tokens.encode_rendered(text, hidden)
         if self._encode_segments is not None:
             return self._encode_segments(text)
-        encoding = self.tokenizer.apply_chat_template(
-            _messages(turns, self._parts),
-            tokenize=True,
-            return_dict=True,
-            add_generation_prompt=ask,
-            enable_thinking=False,
-        )
-        return tuple(encoding["input_ids"])
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """Return the turns; a system message that the template does not render joins the first user turn."""
