@@ -10,7 +10,7 @@ hyphen links the words of one number; a comma may follow a scale such as "thousa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,18 +55,12 @@ def any_word(words: Iterable[str]) -> str:
     >>> any_word(["six", "sixty", "ten"])
     '(?:six(?:ty)?|ten)'
     """
-    endings: dict[str, list[str]] = {}
-    for word in sorted(filter(None, words)):
+    words, endings = set(words), dict[str, list[str]]()
+    for word in sorted(words - {""}):
         endings.setdefault(word[0], []).append(word[1:])
-    return f"(?:{'|'.join(re.escape(first) + _endings(tails) for first, tails in endings.items())})"
-
-
-def _endings(endings: Sequence[str]) -> str:
-    """Return the pattern of these endings, optional if one of them is empty."""
-    ending = any_word(endings) if any(endings) else ""
-    if all(endings):
-        return ending.removeprefix("(?:").removesuffix(")") if "|" not in ending else ending
-    return f"{ending}?" if ending else ""
+    options = [re.escape(first) + any_word(tails) for first, tails in endings.items()]
+    optional = "?" if "" in words and options else ""
+    return f"(?:{'|'.join(options)}){optional}" if optional or len(options) > 1 else "".join(options)
 
 
 _MONTH_BEFORE = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b\.? $")
