@@ -34,7 +34,7 @@ from semcal.metrics import summaries
 from semcal.models import CausalLanguageModel, sample
 from semcal.models.causal_lm import Rescoring
 from semcal.models.engine import decoding
-from semcal.models.engine.decoding import PrefixCache
+from semcal.models.engine.decoding import BatchPlanner
 from semcal.models.engine.draw import Distributions
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import SampleRequest
@@ -120,7 +120,7 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
     ]
     places += [
         (decoding, "start", "prompt", 0),
-        (PrefixCache, "get", "prompt", 0),
+        (BatchPlanner, "prefix", "prompt", 0),
         (PromptConfig, "prompts", "prompt", 0),
     ]
     places += [(sample, "read_answer", "first answers", 0)]

@@ -85,12 +85,6 @@ def test_the_log_probabilities_recorded_while_drawing_are_those_of_scoring(model
                 assert draw.token_log_probs == pytest.approx(score, abs=1e-4)
 
 
-def test_a_draw_depends_on_the_id_of_its_question(model, prompts):
-    twin = Prompt("another id", prompts[0].token_ids)
-    ((one,), (other,)) = sample(model, [Base()], [prompts[0]], m=6), sample(model, [Base()], [twin], m=6)
-    assert [draw.token_ids for draw in one[0]] != [draw.token_ids for draw in other[0]]
-
-
 def test_greedy_and_beam_answers_are_scored_as_given(model, prompts):
     how = Temperature(0.6)
     for found in (

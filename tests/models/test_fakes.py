@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from itertools import product
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from semcal.data.question import Question, chat
 from semcal.errors import InputError
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.protocols import Prompt, SampleRequest
-from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
+from semcal.models.protocols import Prompt
+from semcal.recalibration import Base, Temperature, TemperatureScaling
 
 QUESTION = "Which tree?"
 ROW = {"Ash": 0.5, "Elm tree": 0.3, "A fir": 0.2}
@@ -49,21 +48,6 @@ def test_answers_that_share_words_are_recalibrated_word_by_word():
     model = FakeLanguageModel({QUESTION: {"ash": 0.2, "ash tree": 0.8}})
     assert log_probability(model, "ash") == pytest.approx(math.log(0.2), abs=1e-5)
     assert log_probability(model, "ash tree") == pytest.approx(math.log(0.8), abs=1e-5)
-
-
-def test_draws_come_as_often_as_the_recalibrated_table_says():
-    model = FakeLanguageModel({QUESTION: ROW})
-    m = 4000
-    for recalibrator, power in ((Base(), 1), (SE(), 2)):
-        request = SampleRequest([prompt(model)], recalibrators=[recalibrator], m=m, seeds=[1])
-        ((draws,),) = model.sample(request)[0]
-        counts = Counter(draw.text for draw in draws)
-        total = sum(p**power for p in ROW.values())
-        chi_square = sum(
-            (counts[answer] - m * p**power / total) ** 2 / (m * p**power / total) for answer, p in ROW.items()
-        )
-        assert sum(counts.values()) == m
-        assert chi_square < 13.8  # two degrees of freedom, p = 0.001
 
 
 def test_beams_find_the_answer_of_highest_mean_where_greedy_does_not():

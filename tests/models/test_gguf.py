@@ -167,7 +167,7 @@ def test_a_second_start_unpacks_and_hashes_nothing(model: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda folder: os.truncate(folder / "model.safetensors", 1000),
+        lambda folder: os.truncate(folder / "model-00000.safetensors", 100),
         lambda folder: (folder / "config.json").unlink(),
         lambda folder: (folder / "tokenizer.json").write_text("{}"),
         lambda folder: folder.with_suffix(".json").write_text("{}"),

@@ -11,7 +11,7 @@ import tiny_models
 import torch
 from tiny_engine import PROMPTS as SIX
 from tiny_engine import VARIANTS, assert_same, language_model, network, plain_log_probs, sample
-from transformers import BertConfig, BertLMHeadModel, GenerationConfig, MambaConfig, MambaForCausalLM
+from transformers import GenerationConfig
 
 from semcal.errors import InputError, ModelError
 from semcal.models import CausalLanguageModel, Prompt
@@ -219,12 +219,9 @@ def test_prompts_and_answers_that_the_model_cannot_read_are_named(
 
 def test_a_model_that_looks_ahead_or_keeps_no_keys_and_values_is_refused() -> None:
     """BERT's decoder head without a causal mask, and recurrent layers."""
-    attends = {"num_attention_heads": 4, "intermediate_size": 64}
-    bert = BertConfig(vocab_size=400, hidden_size=32, num_hidden_layers=2, **attends)
-    mamba = MambaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=2, state_size=4)
-    for other in (BertLMHeadModel(bert), MambaForCausalLM(mamba)):
-        with pytest.raises(ModelError, match=type(other).__name__):
-            CausalLanguageModel(other, tiny_models.tokenizer(), name="other")
+    for family in ("bert", "mamba"):
+        with pytest.raises(ModelError, match=f"(?i){family}"):
+            CausalLanguageModel(tiny_models.model(family), tiny_models.tokenizer(), name="other")
 
 
 def test_an_end_of_turn_that_the_model_does_not_know_is_an_error_and_a_stop_is_never_drawn() -> None:

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_engine import PROMPTS, VARIANTS, assert_plain, assert_same, ats, language_model, sample, token_ids
-from transformers import GptOssConfig, GptOssForCausalLM
 
 from semcal.errors import SemcalWarning
 from semcal.models import CausalLanguageModel, Prompt
@@ -92,35 +91,22 @@ def test_three_levels_and_the_plain_way_give_the_same_draws_beams_and_scores(var
 
 def test_a_model_with_a_mask_of_its_own_runs_in_the_plain_way_and_says_so() -> None:
     """Attention sinks are a tensor that the layers add: not a level's business."""
-    config = GptOssConfig(
-        vocab_size=40,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        sliding_window=64,
-        initializer_range=0.2,
-        pad_token_id=0,
-    )
-    torch.manual_seed(0)
+    experts = {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 64}
+    sinks = tiny_models.model("gpt_oss", vocabulary=40, **experts)
     with pytest.warns(SemcalWarning, match=r"GptOssForCausalLM.*s_aux"):
-        model = CausalLanguageModel(GptOssForCausalLM(config), tiny_models.tokenizer(), name="sinks")
+        model = CausalLanguageModel(sinks, tiny_models.tokenizer(), name="sinks")
     assert "attention='plain'" in repr(model)
     [[draws]] = sample(model, [Base()], [Prompt("q", (5, 6, 7))], m=2, max_new_tokens=3)
     assert len(draws) == 2
 
 
-def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_models.model("mistral", sliding_window=300)
+def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted() -> None:
+    model = tiny_models.model("qwen2", use_sliding_window=True, sliding_window=300, max_window_layers=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked_network(model).patched is not None
-    monkeypatch.setattr("semcal.models.engine.network.Network.windows", [300, None])
-    with pytest.warns(SemcalWarning, match=r"\[300, 300\]"):
+    model.config.layer_types = ["sliding_attention", "full_attention"]
+    with pytest.warns(SemcalWarning, match=r"\[None, 300\]"):
         assert checked_network(model).patched is None
 
 

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from semcal.data.question import Question, Turn
 from semcal.demo.paths import language_model_dir
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.chat_format import SegmentCache, TemplateFormat, segment_cache_for
+from semcal.models.chat_format import TemplateFormat, segment_encoder
 from semcal.models.engine.decoding import kept_length
 from semcal.models.prompting import PromptConfig, shared_length
 from semcal.recalibration import Base, Temperature
@@ -145,16 +145,16 @@ def whole(tokenizer: Any, text: str) -> tuple[int, ...]:
 @given(data=st.data())
 def test_parts_make_the_whole(kind: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[kind]
-    parts = segment_cache_for(tokenizer)
+    parts = segment_encoder(tokenizer)
     marks = [str(one.content) for one in tokenizer.added_tokens_decoder.values()]
     pieces = st.sampled_from([*marks, "a", " ", "  b", "\n", "c d", "<", "|x|", "s>", "ñ", "7", "Question: "])
     text = "".join(data.draw(st.lists(pieces, max_size=12)))
     if parts is not None:
-        assert parts.encode(text) == whole(tokenizer, text)
+        assert parts(text) == whole(tokenizer, text)
 
 
 def test_all_of_these_are_encoded_in_parts() -> None:
-    assert all(map(segment_cache_for, TOKENIZERS.values()))
+    assert all(map(segment_encoder, TOKENIZERS.values()))
 
 
 def test_a_tokenizer_that_looks_beyond_its_special_tokens_encodes_whole() -> None:
@@ -167,24 +167,27 @@ def test_a_tokenizer_that_looks_beyond_its_special_tokens_encodes_whole() -> Non
         def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
             return {"input_ids": list(range(len(text)))}
 
-    assert segment_cache_for(Numbering()) is None
-    assert segment_cache_for(SimpleNamespace(is_fast=False)) is None
+    assert segment_encoder(Numbering()) is None
+    assert segment_encoder(SimpleNamespace(is_fast=False)) is None
 
 
 @pytest.mark.parametrize("habit", ["lstrip", "single_word", "normalized"])
 def test_no_part_begins_at_a_token_that_looks_at_what_stands_before_it(habit: str) -> None:
     tokenizer = with_added(**{habit: True})
-    parts = segment_cache_for(tokenizer)
+    parts = segment_encoder(tokenizer)
     assert parts is not None
     for text in ("a <|x|>b", "a<|x|>", "<s>a  <|x|> <s>b"):
-        assert parts.encode(text) == whole(tokenizer, text)
+        assert parts(text) == whole(tokenizer, text)
 
 
 def test_the_turns_that_chats_share_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
-    real = SegmentCache._encoded
-    monkeypatch.setattr(SegmentCache, "_encoded", lambda self, part: encoded.append(part) or real(self, part))
-    form = TemplateFormat(tiny_models.tokenizer(), frozenset([2]))
+    tokenizer = tiny_models.tokenizer()
+    real = type(tokenizer).__call__
+    monkeypatch.setattr(
+        type(tokenizer), "__call__", lambda self, text, **how: encoded.append(text) or real(self, text, **how)
+    )
+    form = TemplateFormat(tokenizer, frozenset([2]))
     shared = [Turn("system", "Tell me."), Turn("user", "When?"), Turn("assistant", "1875.")]
     for name in ("mill", "bridge", "mill"):
         form.encode([*shared, Turn("user", f"Who built the {name}?")])

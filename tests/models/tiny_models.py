@@ -9,31 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import (
-    CohereConfig,
-    CohereForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GraniteConfig,
-    GraniteForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
-    PhiConfig,
-    PhiForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 FAMILIES = ("llama", "mistral", "qwen2", "gpt2")
 SPECIAL = ["<pad>", "<s>", "</s>", "<|turn|>", "<|end|>"]
@@ -153,25 +129,15 @@ def model(
     **options: Any,
 ) -> Any:
     """A small random model whose distributions are far from uniform; further options go to its config."""
-    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-        "llama": (LlamaConfig, LlamaForCausalLM, {}),
-        "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
-        "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
-        "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
+    extra: dict[str, dict[str, Any]] = {
+        "mistral": {"sliding_window": None},
         # Eager: transformers up to 5.17 lets fused attention drop the soft-capping, and says nothing.
-        "gemma2": (
-            Gemma2Config,
-            Gemma2ForCausalLM,
-            {"head_dim": 8, "sliding_window": 512, "attn_implementation": "eager"},
-        ),
-        "cohere": (CohereConfig, CohereForCausalLM, {"logit_scale": 0.3}),
-        "granite": (GraniteConfig, GraniteForCausalLM, {"logits_scaling": 4.0}),
-        "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 8}),
-        "phi": (PhiConfig, PhiForCausalLM, {}),
-        "phi3": (Phi3Config, Phi3ForCausalLM, {}),
-        "opt": (OPTConfig, OPTForCausalLM, {"word_embed_proj_dim": 32}),
+        "gemma2": {"head_dim": 8, "sliding_window": 512, "attn_implementation": "eager"},
+        "cohere": {"logit_scale": 0.3},
+        "granite": {"logits_scaling": 4.0},
+        "qwen3": {"head_dim": 8},
+        "opt": {"word_embed_proj_dim": 32},
     }
-    config_class, model_class, extra = kinds[family]
     shape = {
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -190,17 +156,18 @@ def model(
             "init_std": shape.pop("initializer_range"),
         }
         del shape["num_key_value_heads"]
-    config = config_class(
+    config = AutoConfig.for_model(
+        family,
         vocab_size=vocabulary,
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,
         tie_word_embeddings=(family == "gpt2") if tied is None else tied,
-        **{**shape, **extra, **options},
+        **{**shape, **extra.get(family, {}), **options},
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return model_class(config).eval()
+        return AutoModelForCausalLM.from_config(config).eval()
 
 
 def save(directory: Path, family: str = "llama", *, template: str | None = TEMPLATE, **options: Any) -> Path:

@@ -12,15 +12,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    DebertaV2Config,
-    DebertaV2ForSequenceClassification,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 FAMILIES = ("bert", "roberta", "deberta-v2")
 LABELS = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
@@ -42,30 +34,22 @@ def tokenizer(family: str) -> Any:
 
 def model(family: str, *, labels: Mapping[int, str] = LABELS, seed: int = 8, size: int = 32) -> Any:
     """A small random classifier whose logits are far apart."""
-    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-        "bert": (BertConfig, BertForSequenceClassification, {"pad_token_id": 0}),
-        "roberta": (
-            RobertaConfig,
-            RobertaForSequenceClassification,
-            {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
-        ),
-        "deberta-v2": (
-            DebertaV2Config,
-            DebertaV2ForSequenceClassification,
-            {
-                "pad_token_id": 0,
-                "relative_attention": True,
-                "position_buckets": 16,
-                "norm_rel_ebd": "layer_norm",
-                "share_att_key": True,
-                "pos_att_type": ["p2c", "c2p"],
-                "position_biased_input": False,
-                "type_vocab_size": 0,
-            },
-        ),
+    extra: dict[str, dict[str, Any]] = {
+        "bert": {"pad_token_id": 0},
+        "roberta": {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
+        "deberta-v2": {
+            "pad_token_id": 0,
+            "relative_attention": True,
+            "position_buckets": 16,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+            "type_vocab_size": 0,
+        },
     }
-    config_class, model_class, extra = kinds[family]
-    config = config_class(
+    config = AutoConfig.for_model(
+        family,
         vocab_size=400,
         hidden_size=size,
         num_hidden_layers=2,
@@ -75,11 +59,11 @@ def model(family: str, *, labels: Mapping[int, str] = LABELS, seed: int = 8, siz
         initializer_range=0.4,
         id2label=dict(labels),
         label2id={label: index for index, label in labels.items()},
-        **extra,
+        **extra[family],
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return model_class(config).eval()
+        return AutoModelForSequenceClassification.from_config(config).eval()
 
 
 def save(directory: Path, family: str = "bert", **options: Any) -> Path:

@@ -162,39 +162,3 @@ def test_llama_cpp_gives_the_same_tokens_and_nearly_the_same_answers(model: Path
     apart = float(np.mean([abs(a - b) for a, b in pairs[:200]]))
     assert same >= 0.9 * len(own)
     assert apart < 0.05
-
-
-def test_messages_a_template_and_a_system_message_are_calibrated_and_asked(
-    model: Path, tmp_path: Path
-) -> None:
-    system = {"role": "system", "content": "Answer with the name of the city alone."}
-    (tmp_path / "form.yaml").write_text(f"system: {system['content']}\nuser: 'City: {{question}}'\n")
-    chats = [
-        {
-            "messages": [system, {"role": "user", "content": f"City: {row['question']}"}],
-            "answers": row["answers"],
-        }
-        for row in ROWS[:14]
-    ]
-    for name, rows, prompt in (
-        ("messages", chats, []),
-        ("template", ROWS[:14], ["--config", f"prompt.template={tmp_path / 'form.yaml'}"]),
-        ("system", ROWS[:14], ["--config", f"prompt.system={system['content']}"]),
-    ):
-        file, out = write(tmp_path / f"{name}.jsonl", rows[:12]), tmp_path / name
-        options = ("--model", model, "--m", 3, "--config", "sampling.temperatures=1", "--out", out, *prompt)
-        code, _, said = command("calibrate", file, *options)
-        assert code == 0, said
-        new = write(tmp_path / "new.jsonl", rows[12:])
-        code, answers, said = command("ask", new, "--model", model, "--calibration", out)
-        assert code == 0, said
-        assert all(0 <= answer["confidence"] <= 1 for answer in answers)
-    of_template = tmp_path / "template" / "calibration.json"
-    (system_of,) = {json.loads(of_template.read_text())["provenance"]["prompt"]["system"]}
-    assert system_of == system["content"]
-    chats_file = write(tmp_path / "chats.jsonl", chats[12:])
-    code, _, said = command("ask", chats_file, "--model", model, "--calibration", tmp_path / "template")
-    assert code == 0, said  # of the same template
-    code, _, said = command("ask", chats_file, "--model", model, "--calibration", tmp_path / "system")
-    assert code == 1
-    assert "of another template: the user's turn is" in said

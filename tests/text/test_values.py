@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semcal.grading.rules import RuleGrader, Thresholds, squad_f1
 from semcal.text.normal_form import normal_form
 from semcal.text.values import contradict, month_and_day, values_differ, values_of
 from tests.tables import pairs
@@ -49,6 +52,7 @@ Henry VII → Henry VIII | Rocky II → Rocky 3 | December 19 → December 20 | 
 1939-1945 → 1914-1918 | F-16 → F-15 | 1960s → 1970s | Hepatitis A → Hepatitis B
 the influenza A virus → influenza B virus | Ana B. Marsh → Ana C. Marsh | O+ → O- | C# → C++
 the C language → the C# language | type AB → type AB+ | 5<3 → 5>3 | 90° → 90%
+14 juillet → 14 juin | am 3. Oktober → am 3. November
 """)
 
 
@@ -84,7 +88,7 @@ on 5 May 1200 in Kent after 44 BC → in 1200 in Kent | 44 BC → Toreth | 300 B
 1939-1945 → from 1939 to 1945 | the 60s → the 1960s | B-52 → B 52 | 5km → 5 km | Rocky II → Rocky 2
 December 19 → 19th of December | 9/11 → September 11 | 5:00 → 5 | it opened in 1988 → on 19 December 1988
 in December 1988 → 19 December 1988 at noon | December 19 → 19 December 1988 | Henry → Henry VIII
-Toreth → 1988 | Vitamin A → Vitamin | Ana B. Marsh → A. Bela Marsh
+Toreth → 1988 | Vitamin A → Vitamin | Ana B. Marsh → A. Bela Marsh | 3 octubre → October 3
 """)
 
 
@@ -115,15 +119,16 @@ def test_a_finer_date_meets_a_coarser_one():
 
 
 def test_a_form_is_wholly_a_month_and_a_day_or_it_is_not():
-    forms = [
-        "april 30",
-        "30th of april",
-        "april second",
-        "april",
-        "april 31 mills",
-        "april may",
-        "april 32",
-        "may day",
-    ]
-    days = [("04", "30"), ("04", "30"), ("04", "02"), ("04", ""), None, None, None, None]
-    assert [month_and_day(form) for form in forms] == days
+    whole = [month_and_day(form) for form in ("april 30", "30th of april", "april second", "april")]
+    assert whole == [("04", "30"), ("04", "30"), ("04", "02"), ("04", "")]
+    assert not any(map(month_and_day, ("april 31 mills", "april may", "april 32", "may day")))
+
+
+LETTERS = st.lists(st.sampled_from(["pp", "qq", "rr", "ss", "tt", "uu"]), min_size=1, max_size=9)
+
+
+@given(LETTERS, LETTERS)
+def test_f1_accepts_what_squads_f1_puts_above_one_half(prediction, reference):
+    grader = RuleGrader(rules=["F1"], normal_form=str, thresholds=Thresholds(numerals=False))
+    accepted = grader.grade("", [" ".join(prediction)], [" ".join(reference)]).correct
+    assert accepted == (squad_f1(Counter(prediction), Counter(reference)) > Thresholds.f1)

@@ -19,7 +19,7 @@ from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError, shown
 from semcal.measuring import representative
 from semcal.models.prompting import PromptConfig, common_prefix
-from semcal.models.protocols import LanguageModel, ListsTokens, Prompt, Sampler, SampleRequest
+from semcal.models.protocols import LanguageModel, Prompt, Sampler, SampleRequest, ServerSampler
 from semcal.registry import Catalogue, check_name
 from semcal.rows import QUESTION_PROBE, AnswerKind, Row, RowsAt
 from semcal.steps import Stage, Step, WorkerState, run_stages
@@ -111,7 +111,7 @@ def first_letters(
 ) -> list[list[float] | None]:
     """Return the probability of each of the first option letters, normalized; None if unknown."""
     if not model.capabilities.states:
-        listed = cast("ListsTokens", model).next_tokens(prompts)
+        listed = cast("ServerSampler", model).next_tokens(prompts)
         return [
             None if isinstance(tokens, QuestionError) else _normalized(_letters_of(tokens, count))
             for tokens, count in zip(listed, counts)

@@ -19,23 +19,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from semcal.data.question import Turn
 from semcal.errors import ModelError, QuestionError
 from semcal.models.chat_format import ChatFormat, chat_format
 from semcal.models.distribution import check_at_least_one, uniforms
 from semcal.models.engine.decoding import (
-    AnswerLengths,
     BatchPlanner,
     DecodedSamples,
     DecodingRequest,
+    answer_lengths,
     ats_among,
     beam_search,
     decode,
     unknown_token,
 )
 from semcal.models.engine.draw import check_not_nan, inverse_cdf, most_likely
-from semcal.models.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
+from semcal.models.engine.tree_cache import (
+    ModelOutputs,
+    NewTokens,
+    TreeCache,
+    checked_network,
+    log_probs,
+    logits_in_parts,
+)
 from semcal.models.features import BlockShape, FitFeatures
 from semcal.models.prompting import shared_length
 from semcal.models.protocols import (
@@ -245,10 +253,11 @@ class CausalLanguageModel:
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         answers: dict[int, Generation] = {}
-        lengths = AnswerLengths.limits(len(prompts), draws=num_beams, steps=max_new_tokens)
-        for batch in self._planner.batches(prompts, lengths, progress, ats=ats_among([recalibrator])):
-            beams = beam_search(batch, recalibrator, self.format.stops, num_beams, max_new_tokens)
-            for i, beam in zip(batch.questions, beams):
+        lengths = [(max_new_tokens, num_beams * max_new_tokens)] * len(prompts)
+        for batch, cache in self._planner.batches(prompts, lengths, progress, ats=ats_among([recalibrator])):
+            token_ids, stops = [prompts[i].token_ids for i in batch], self.format.stops
+            beams = beam_search(cache, token_ids, recalibrator, stops, num_beams, max_new_tokens)
+            for i, beam in zip(batch, beams):
                 answers[i] = self._generation(beam.tokens, beam.log_probs)
         return [answers[i] for i in range(len(prompts))]
 
@@ -268,11 +277,21 @@ class CausalLanguageModel:
         """
         scores: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         ats = ats_among([recalibrator])
-        for batch in self._planner.answer_batches(prompts, answers, progress, ats=ats):
-            batch_answers = [answers[i] for i in batch.questions]
-            scored = answer_log_probs(batch.cache, batch.token_ids, batch_answers, recalibrator)
-            values = iter(scored.tolist())
-            for i in batch.questions:
+        for batch, cache in self._planner.answer_batches(prompts, answers, progress, ats=ats):
+            outputs, _, predicting = _run(cache, [(prompts[i], answers[i]) for i in batch], all_tokens=False)
+            rows = torch.tensor(list(chain.from_iterable(chain.from_iterable(predicting))), dtype=torch.long)
+            tokens = chain.from_iterable(chain.from_iterable(answers[i] for i in batch))
+            targets = torch.tensor(list(tokens), dtype=torch.long)
+            distinct, row = torch.unique(rows, return_inverse=True)  # of those that predict a token
+            found = torch.zeros(len(targets))
+            read = outputs[distinct.to(outputs.states.device)]
+            for start, part, logits in logits_in_parts(self.network, read):
+                scored = log_probs(recalibrator, logits, part, cache.ats)
+                inside = (row >= start) & (row < start + len(part))
+                at = (row[inside] - start).to(scored.device), targets[inside].to(scored.device)
+                found[inside] = check_not_nan(scored[at].float().cpu())
+            values = iter(found.tolist())
+            for i in batch:
                 scores[i] = [tuple(next(values) for _ in answer) for answer in answers[i]]
         return scores
 
@@ -290,7 +309,7 @@ class CausalLanguageModel:
 
     def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """Return the errors that `score` and `features` would raise: prompts too long for an answer."""
-        return list(self._planner.invalid_prompts(prompts, AnswerLengths.of(answers)))
+        return list(self._planner.invalid_prompts(prompts, answer_lengths(answers)))
 
     @property
     def block_shape(self) -> BlockShape:
@@ -316,11 +335,14 @@ class CausalLanguageModel:
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
         prefix = torch.zeros((0, 0), dtype=self.network.dtype)
-        for batch in self._planner.answer_batches(prompts, answers, progress, shared=before):
-            prefix = batch.cache.prefix_states.cpu() if whole else prefix
-            batch_answers = [answers[i] for i in batch.questions]
-            states = question_states(batch.cache, batch.token_ids, batch_answers, all_tokens=whole)
-            parts.update(zip(batch.questions, (part.cpu() for part in states)))
+        for batch, cache in self._planner.answer_batches(prompts, answers, progress, shared=before):
+            prefix = cache.prefix_states.cpu() if whole else prefix
+            outputs, of_prompts, predicting = _run(
+                cache, [(prompts[i], answers[i]) for i in batch], all_tokens=whole
+            )
+            for i, of_prompt, of_answers in zip(batch, of_prompts, predicting):
+                rows = [*of_prompt, *chain.from_iterable(of_answer[1:] for of_answer in of_answers)]
+                parts[i] = outputs.states[torch.tensor(rows, device=outputs.states.device)].cpu()
         together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
         return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
@@ -344,7 +366,7 @@ class CausalLanguageModel:
         self, prompts: Sequence[Prompt], recalibrators: Sequence[AnyRecalibrator], m: int, steps: int
     ) -> Iterator[QuestionError]:
         """Yield at most one error for each question that cannot have `m` samples of `steps` tokens."""
-        lengths = AnswerLengths.limits(len(prompts), draws=m * len(recalibrators), steps=steps)
+        lengths = [(steps, m * len(recalibrators) * steps)] * len(prompts)
         return self._planner.invalid_prompts(prompts, lengths, ats_among(recalibrators))
 
     def _decoded(
@@ -368,14 +390,14 @@ class CausalLanguageModel:
             return
         scores = self.score([prompts[i] for i in missing], list(missing.values()), recalibrator=recalibrator)
         for (i, tokens), token_scores in zip(missing.items(), scores):
-            answers[i] = rescoring.with_scores(i, answers[i], dict(zip(tokens, token_scores)))
+            found = dict(zip(tokens, token_scores))
+            answers[i] = [rescoring.with_score(i, draw, found.get) for draw in answers[i]]
 
     def _draw(self, samples: DecodedSamples, index: tuple[int, int]) -> Generation:
         """Return the generation of a sample with the index (recalibrator, sample)."""
-        count = int((samples.tokens[index] >= 0).sum())
-        return self._generation(
-            samples.tokens[index][:count].tolist(), samples.log_probs[index][:count].tolist()
-        )
+        drawn = samples.tokens[index] >= 0
+        tokens, log_probs = samples.tokens[index][drawn], samples.log_probs[index][drawn]
+        return self._generation(tokens.tolist(), log_probs.tolist())
 
     def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
         text, finished = self.format.text(tokens), tokens[-1] in self.format.stops
@@ -387,98 +409,39 @@ _Ids = tuple[int, ...]
 _Scores = tuple[float, ...]
 
 
-def answer_log_probs(
-    cache: TreeCache,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    recalibrator: AnyRecalibrator,
-) -> Tensor:
-    """Return log-probabilities (N,) of the tokens of given answers, by question, answer and position.
-
-    `prompts` has all tokens of each prompt, and `answers` the tokens of its answers. The cache cannot be used
-    again. Logits exist for a limited number of outputs at a time. ModelError if logits are not finite.
-    """
-    ends, predicts, extended = _run(cache, prompts, answers, all_tokens=False)
-    places = [
-        row if place < 0 else len(prompts) + place
-        for row, paths in enumerate(predicts)
-        for place in chain.from_iterable(paths)
-    ]
-    distinct, node = torch.unique(torch.tensor(places, dtype=torch.long), return_inverse=True)
-    outputs = ModelOutputs.concatenate([ends, *extended])[distinct.to(ends.states.device)]
-    tokens = chain.from_iterable(chain.from_iterable(answers))
-    targets = torch.tensor(list(tokens), dtype=torch.long)
-    result = torch.zeros(len(targets))
-    rows = cache.network.rows_at_a_time
-    for start in range(0, len(outputs), rows):
-        part = outputs[start : start + rows]
-        scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
-        inside = (node >= start) & (node < start + rows)
-        at = (node[inside] - start).to(scored.device), targets[inside].to(scored.device)
-        result[inside] = check_not_nan(scored[at].float().cpu())
-    return result
-
-
-def question_states(
-    cache: TreeCache,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    *,
-    all_tokens: bool,
-) -> list[Tensor]:
-    """Return states (n, d) of the prompt of each question, then of each answer's tokens except the last.
-
-    Parameters are the same as in `answer_log_probs`. With `all_tokens`, the result has states of all prompt
-    tokens after the shared prefix, otherwise of the last, which predicts the first token of an answer.
-    """
-    prompt_outputs, predicts, extended = _run(cache, prompts, answers, all_tokens=all_tokens)
-    states = ModelOutputs.concatenate([prompt_outputs, *extended]).states
-    question_parts, start, behind = [], 0, len(prompt_outputs)
-    for prompt, paths in zip(prompts, predicts, strict=True):
-        end = start + (len(prompt) - cache.prefix_length if all_tokens else 1)
-        nodes = [behind + place for path in paths for place in path[1:]]
-        question_parts.append(states[torch.tensor([*range(start, end), *nodes], device=states.device)])
-        start = end
-    return question_parts
-
-
 def _run(
-    cache: TreeCache,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    *,
-    all_tokens: bool,
-) -> tuple[ModelOutputs, list[list[list[int]]], list[ModelOutputs]]:
-    """Return outputs of the prompts, the nodes that predict the tokens of answers, and outputs of the nodes.
+    cache: TreeCache, questions: Sequence[tuple[Prompt, Sequence[_Ids]]], *, all_tokens: bool
+) -> tuple[ModelOutputs, list[range], list[list[list[int]]]]:
+    """Run prompts and their answers; return outputs, and rows of the outputs by question and by answer.
 
-    Common prefixes of answers are merged to trees. The last token of an answer does not run, because it
-    predicts no token. The node that predicts a token is -1 for the end of the prompt, else the index of a
-    token in the trees.
+    The rows of a question are those of its prompt's tokens after the shared prefix with `all_tokens`, and
+    otherwise of the last. The rows of an answer are those that predict each of its tokens. Common prefixes of
+    answers are merged to trees, and the last token of an answer does not run, because it predicts no token.
     """
-    prompt_outputs = cache.prefill(prompts, all_tokens=all_tokens)
-    tokens: list[int] = []
-    rows: list[int] = []
-    paths: list[list[int]] = []
-    predicts = []
-    for row, question_answers in enumerate(answers):
+    outputs = [cache.prefill([prompt.token_ids for prompt, _ in questions], all_tokens=all_tokens)]
+    of_prompts, predicting = list[range](), list[list[list[int]]]()
+    tokens, rows, paths = list[int](), list[int](), list[list[int]]()
+    end, behind = 0, len(outputs[0])
+    for question, (prompt, answers) in enumerate(questions):
+        start, end = end, end + (len(prompt.token_ids) - cache.prefix_length if all_tokens else 1)
+        of_prompts.append(range(start, end))
+        predicting.append([])
         children: dict[tuple[int, int], int] = {}
-        predicts.append(answer_nodes := list[list[int]]())
-        for answer in question_answers:
-            node = -1
-            answer_nodes.append([node] if answer else [])
+        for answer in answers:
+            node = -1  # the end of the prompt
+            predicting[-1].append([end - 1] if answer else [])
             for token in answer[:-1]:
                 if (node, token) not in children:
                     children[node, token] = len(tokens)
                     paths.append([*(paths[node] if node >= 0 else ()), cache.slots + len(tokens)])
                     tokens.append(token)
-                    rows.append(row)
+                    rows.append(question)
                 node = children[node, token]
-                answer_nodes[-1].append(node)
-    if not tokens:
-        return prompt_outputs, predicts, []
-    width = max(map(len, paths))
-    path = torch.tensor([[*path, *[-1] * (width - len(path))] for path in paths], dtype=torch.long)
-    return prompt_outputs, predicts, [cache.extend(NewTokens(torch.tensor(tokens), torch.tensor(rows), path))]
+                predicting[-1][-1].append(behind + node)
+    if tokens:
+        path = pad_sequence(list(map(torch.tensor, paths)), batch_first=True, padding_value=-1)
+        outputs.append(cache.extend(NewTokens(torch.tensor(tokens), torch.tensor(rows), path)))
+    return ModelOutputs.concatenate(outputs), of_prompts, predicting
 
 
 class Rescoring:
@@ -522,20 +485,15 @@ class Rescoring:
             scores = [after.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
             return None if None in scores else tuple(score for score in scores if score is not None)
 
-        return [self._with_score(i, draw, look_up) for draw in draws]
+        return [self.with_score(i, draw, look_up) for draw in draws]
 
     def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
         """Return distinct token sequences that are still without scores."""
         completions = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
         return list(dict.fromkeys(tokens for tokens in completions if tokens is not None))
 
-    def with_scores(
-        self, i: int, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]
-    ) -> list[Generation]:
-        """Return the samples with the missing scores."""
-        return [self._with_score(i, draw, scores.get) for draw in draws]
-
-    def _with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+    def with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+        """Return a sample with its missing scores, if `find` knows them."""
         tokens, lead = self.completion(i, draw)
         scores = draw.rescored if tokens is None or draw.rescored is not None else find(tokens)
         return replace(draw, rescored=scores, lead=lead)

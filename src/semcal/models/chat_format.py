@@ -27,7 +27,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise, takewhile
@@ -70,6 +70,9 @@ class SpecialTokens:
         texts = sorted(filter(None, self._ids), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
         self._splitting = frozenset(self._ids.values()) - {tokenizer.unk_token_id}
+        self._secret = secrets.token_hex(16)
+        #: Text before a part, so that the part is not encoded as the beginning of a text.
+        self._anchor = f"{self._secret}-before"
 
     def find(self, text: str) -> tuple[str, ...]:
         """Return the distinct special tokens in a text."""
@@ -124,15 +127,6 @@ class SpecialTokens:
         return self._renamed
 
     @cached_property
-    def _secret(self) -> str:
-        return secrets.token_hex(16)
-
-    @cached_property
-    def _anchor(self) -> str:
-        """Text before a part, so that the part is not encoded as the beginning of a text."""
-        return f"{self._secret}-before"
-
-    @cached_property
     def _renamed(self) -> Tokenizer:
         backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
@@ -164,54 +158,40 @@ def _rename(content: Any, names: Mapping[str, str]) -> None:
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
-        model["merges"] = [merge for merge in model["merges"] if not _makes(merge, names)]
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [pair for pair in pairs if names.keys().isdisjoint((*pair, "".join(pair)))]
 
 
-def _makes(merge: str | Sequence[str], names: Iterable[str]) -> bool:
-    pair = merge.split(" ") if isinstance(merge, str) else merge
-    return any(piece in names for piece in (*pair, "".join(pair)))
+def segment_encoder(tokenizer: Any) -> Callable[[str], _Ids] | None:
+    """Return a function that encodes the segments of a text, each only once, without additions.
 
-
-def segment_cache_for(tokenizer: Any) -> SegmentCache | None:
-    """Return a segment cache; None if the ids of segments may differ from those of the whole text.
-
-    A segment begins at a special token that is matched literally and does not change the text before it.
-    Tokenizers that are not based on the tokenizers library may differ. For other tokenizers, a text with all
-    such tokens is tested.
+    A segment begins at a special token that is matched literally and does not change the text before it. The
+    result is None if the ids may differ from those of the whole text: if the tokenizer is not based on the
+    tokenizers library, or in a test of a text with all such tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
         return None
     added = tokenizer.added_tokens_decoder.values()
-    plain = [
-        token
+    begins = {
+        str(token.content)
         for token in added
         if token.special and not (token.normalized or token.lstrip or token.single_word)
-    ]
-    begins = frozenset(str(token.content) for token in plain)
+    }
     texts = sorted((str(token.content) for token in added), key=len, reverse=True)
-    segments = SegmentCache(tokenizer, re.compile("|".join(map(re.escape, texts))), begins)
+    marks = re.compile("|".join(map(re.escape, texts)))
+
+    @lru_cache(_MAX_SEGMENTS)
+    def encode_segment(segment: str) -> _Ids:
+        return tuple(tokenizer(segment, add_special_tokens=False)["input_ids"])
+
+    def encode(text: str) -> _Ids:
+        starts = [match.start() for match in marks.finditer(text) if match[0] in begins]
+        ends = sorted({0, *starts, len(text)})
+        return tuple(chain.from_iterable(encode_segment(text[start:end]) for start, end in pairwise(ends)))
+
     sample = "".join(f"a {mark} b\n{mark}{mark}c {mark}\n d" for mark in sorted(begins))
     expected = tokenizer(sample, add_special_tokens=False)["input_ids"]
-    return segments if begins and segments.encode(sample) == tuple(expected) else None
-
-
-class SegmentCache:
-    """An encoder by segments; `marks` finds added tokens, and segments begin at those in `begins`."""
-
-    def __init__(self, tokenizer: Any, marks: re.Pattern[str], begins: frozenset[str]) -> None:
-        self._tokenizer = tokenizer
-        self._marks = marks
-        self._begins = begins
-        self._segment = lru_cache(_MAX_SEGMENTS)(self._encoded)
-
-    def encode(self, text: str) -> _Ids:
-        """Encode a text without additions."""
-        starts = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
-        ends = sorted({0, *starts, len(text)})
-        return tuple(chain.from_iterable(self._segment(text[start:end]) for start, end in pairwise(ends)))
-
-    def _encoded(self, segment: str) -> _Ids:
-        return tuple(self._tokenizer(segment, add_special_tokens=False)["input_ids"])
+    return encode if begins and encode(sample) == tuple(expected) else None
 
 
 #: Maximum characters of a template, and of its additions to messages.
@@ -228,9 +208,13 @@ def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Co
     TemplateError if the template rejects the turns; ModelError if it fails otherwise, or its text is much
     longer than the turns.
     """
+    contents = [
+        [{"type": "text", "text": turn.content}] if turn.role in parts else turn.content for turn in turns
+    ]
+    messages = [{"role": turn.role, "content": content} for turn, content in zip(turns, contents)]
     try:
         text = tokenizer.apply_chat_template(
-            _messages(turns, parts), tokenize=False, add_generation_prompt=ask, enable_thinking=False
+            messages, tokenize=False, add_generation_prompt=ask, enable_thinking=False
         )
     except TemplateError:
         raise
@@ -241,16 +225,6 @@ def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Co
     if not isinstance(text, str) or len(text) > most:
         raise ModelError(f"chat template: it writes more than {most} characters. {_REMEDY}")
     return text
-
-
-def _messages(turns: Sequence[Turn], parts: Container[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "role": turn.role,
-            "content": [{"type": "text", "text": turn.content}] if turn.role in parts else turn.content,
-        }
-        for turn in turns
-    ]
 
 
 def check_template(tokenizer: Any) -> frozenset[str]:
@@ -484,11 +458,6 @@ class ChatFormat(ABC):
         return next((tokens[:i] for i in range(len(tokens)) if tokens[i : i + len(bare)] == bare), ())
 
     @property
-    def _bos(self) -> int | None:
-        bos: int | None = self.tokenizer.bos_token_id
-        return bos
-
-    @property
     def _newlines(self) -> frozenset[int]:
         """Stops with a newline in their text; text before the newline belongs to the answer."""
         return frozenset()
@@ -573,8 +542,8 @@ class TemplateFormat(ChatFormat):
         return self._tokens_with_newline() if ends_in_newline else frozenset()
 
     @cached_property
-    def _segments(self) -> SegmentCache | None:
-        return segment_cache_for(self.tokenizer)
+    def _encode_segments(self) -> Callable[[str], _Ids] | None:
+        return segment_encoder(self.tokenizer)
 
     @cached_property
     def takes_system(self) -> bool:
@@ -597,16 +566,9 @@ class TemplateFormat(ChatFormat):
             raise ModelError(f"chat template: it rejects the turns {roles}: {error}") from error
         if hidden:
             return self.special_tokens.encode_rendered(text, hidden)
-        if self._segments is not None:
-            return self._segments.encode(text)
-        encoding = self.tokenizer.apply_chat_template(
-            _messages(turns, self._parts),
-            tokenize=True,
-            return_dict=True,
-            add_generation_prompt=ask,
-            enable_thinking=False,
-        )
-        return tuple(encoding["input_ids"])
+        if self._encode_segments is not None:
+            return self._encode_segments(text)
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """Return the turns; a system message that the template does not render joins the first user turn."""
@@ -619,7 +581,7 @@ class TemplateFormat(ChatFormat):
         return turns
 
     def _one_bos(self, ids: _Ids) -> _Ids:
-        if (bos := self._bos) is None:
+        if (bos := self.tokenizer.bos_token_id) is None:
             return ids
         start = next((i for i, token in enumerate(ids) if token != bos), len(ids))
         takes_bos = start > 0 or bos in self._lead
@@ -633,7 +595,7 @@ class PlainFormat(ChatFormat):
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
         """Encode the plain text after the tokens that the tokenizer adds before a text (at most one BOS)."""
-        bos = self._bos
+        bos = self.tokenizer.bos_token_id
         lead = self._lead if bos is None or bos in self._lead else (bos, *self._lead)
         return lead + self._plain(plain_text(turns))
 

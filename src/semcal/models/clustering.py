@@ -18,11 +18,12 @@ and all pairs are decided only in components with a cannot-link.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from semcal.errors import InputError
 from semcal.meaning.answer import is_refusal
@@ -30,7 +31,6 @@ from semcal.meaning.rules import decide
 from semcal.measures import complete
 from semcal.models.equivalence import (
     DEFAULT,
-    CachedEquivalence,
     Equivalence,
     ExactMatch,
     Triple,
@@ -124,91 +124,47 @@ def cluster_answers(
             f"answers: got {len(answers)} lists for {len(questions)} questions. Pass one list per question"
         )
     whole = [[True] * len(texts) for texts in answers] if finished is None else finished
-    rows = [
-        _Row(question, texts, ended, equivalence, linkage, merge_refusals)
-        for question, texts, ended in zip(questions, answers, whole, strict=True)
+    exact = equivalence if isinstance(equivalence, ExactMatch) else None
+    units = [
+        _samples_by_unit(question, texts, exact, merge_refusals)
+        for question, texts in zip(questions, answers)
+    ]
+    searches = [
+        _equality(samples)
+        if exact
+        else _SEARCHES[linkage](Relation(question, samples, _cut_texts(texts, ended)))
+        for question, texts, ended, (samples, _) in zip(questions, answers, whole, units, strict=True)
     ]
     verdicts = Verdicts(equivalence)
-    done = 0
-    for newly_finished in finish(rows, verdicts):
-        done += newly_finished
-        if progress is not None and newly_finished:
-            progress(done)
-    return Clustering(
-        clusters=[row.clusters() for row in rows],
-        calls=verdicts.calls,
-        plain_calls=sum(len(texts) * (len(texts) - 1) for texts in answers),
-    )
+    clusters = []
+    for (samples, apart), found in zip(units, _finish(questions, searches, verdicts, progress)):
+        together = [[i for text in cluster for i in samples[text]] for cluster in found]
+        clusters.append(sorted(sorted(cluster) for cluster in [*apart, *together]))
+    plain_calls = sum(len(texts) * (len(texts) - 1) for texts in answers)
+    return Clustering(clusters, verdicts.calls, plain_calls)
 
 
-class QuestionSearch:
-    """The search for clusters of the distinct answers of one question."""
-
-    def __init__(self, question: str, search: Search) -> None:
-        self.question = question
-        self.pending: list[TextPair] = []
-        self.found: list[list[str]] = []
-        self._search = search
-
-    def start(self) -> bool:
-        """Find the first pairs to decide; return False if there are none."""
-        return self._take(lambda: next(self._search))
-
-    def advance(self, margins: list[float]) -> bool:
-        """Accept the margins of the pending pairs; return True if more pairs are pending."""
-        return self._take(lambda: self._search.send(margins))
-
-    def _take(self, step: Callable[[], list[TextPair]]) -> bool:
-        try:
-            self.pending = step()
-        except StopIteration as finished:
-            self.pending, self.found = [], finished.value
-        return bool(self.pending)
-
-
-class _Row(QuestionSearch):
-    """One question: the samples of each distinct answer, and the search for its clusters."""
-
-    def __init__(
-        self,
-        question: str,
-        texts: Sequence[str | None],
-        finished: Sequence[bool],
-        equivalence: Equivalence,
-        linkage: str,
-        merge_refusals: bool,
-    ) -> None:
-        exact = equivalence if isinstance(equivalence, ExactMatch) else None
-        self._positions: dict[str, list[int]] = {}
-        self._apart: dict[str, list[int]] = {}  # samples without an answer, without words, and refusals
-        for position, text in enumerate(texts):
-            unit = text if exact is None or text is None else exact.form(text, question)
-            kind = _apart(unit, merge_refusals=merge_refusals)
-            if kind or unit is None:
-                self._apart.setdefault(kind, []).append(position)
-            else:
-                self._positions.setdefault(unit, []).append(position)
-        if exact is not None:
-            search = _equality(list(self._positions))
+def _samples_by_unit(
+    question: str, texts: Sequence[str | None], exact: ExactMatch | None, merge_refusals: bool
+) -> tuple[dict[str, list[int]], list[list[int]]]:
+    """Return the samples of each distinct answer or form, and clusters that need no comparison."""
+    samples: dict[str, list[int]] = {}
+    apart: tuple[list[int], ...] = [], [], []  # without an answer, empty, and refusals
+    for place, text in enumerate(texts):
+        unit = text if exact is None or text is None else exact.form(text, question)
+        if unit is None:
+            apart[0].append(place)
+        elif not unit.strip():
+            apart[1].append(place)
+        elif merge_refusals and is_refusal(unit):
+            apart[2].append(place)
         else:
-            cut = {text for text, ended in zip(texts, finished) if not ended and text is not None}
-            relation = Relation(question, self._positions, cut)
-            search = _SEARCHES[linkage](relation)
-        super().__init__(question, search)
-
-    def clusters(self) -> list[list[int]]:
-        """Return clusters as sorted sample indices, ordered by first sample."""
-        together = [[i for text in cluster for i in self._positions[text]] for cluster in self.found]
-        return sorted(sorted(cluster) for cluster in [*self._apart.values(), *together])
+            samples.setdefault(unit, []).append(place)
+    return samples, [cluster for cluster in apart if cluster]
 
 
-def _apart(text: str | None, *, merge_refusals: bool) -> str:
-    """Return the name of the cluster of a sample that needs no comparison, else ""."""
-    if text is None:
-        return "no answer"
-    if not text.strip():
-        return "empty"
-    return "refusal" if merge_refusals and is_refusal(text) else ""
+def _cut_texts(texts: Sequence[str | None], finished: Sequence[bool | None]) -> set[str]:
+    return {text for text, ended in zip(texts, finished) if not ended and text is not None}
 
 
 class Relation:
@@ -235,7 +191,7 @@ class Relation:
         return one, other
 
 
-def _equality(units: list[str]) -> Search:
+def _equality(units: Iterable[str]) -> Search:
     """Return each distinct form as a cluster, without comparisons."""
     yield from ()
     return [[unit] for unit in units]
@@ -254,7 +210,7 @@ def _components(relation: Relation) -> Search:
         for unit in component:  # the list grows during the loop
             near, waiting = yield from _accepted(unit, waiting, relation, margins)
             component += near
-        if _may_be_one(component, relation):
+        if not any(_kept_apart(one, other, relation) for one, other in combinations(component, 2)):
             clusters.append([text for unit in component for text in unit])
             continue
         open_pairs = [
@@ -302,10 +258,6 @@ def _accepted(
 
 def _kept_apart(one: Iterable[str], other: Iterable[str], relation: Relation) -> bool:
     return any(relation.verdict(*pair) is False for pair in product(one, other))
-
-
-def _may_be_one(units: Sequence[list[str]], relation: Relation) -> bool:
-    return not any(_kept_apart(one, other, relation) for one, other in combinations(units, 2))
 
 
 def _join(texts: Sequence[str], joins: list[tuple[float, str, str]], relation: Relation) -> list[list[str]]:
@@ -370,9 +322,8 @@ class Verdicts:
     calls: int = 0
     _margins: dict[Triple, float] = field(default_factory=dict)
 
-    def margins(self, questions: Sequence[str], pairs: Sequence[TextPair]) -> list[float]:
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
         """Return the smaller margin of the two directions of each pair of forms, > 0 if both entail."""
-        triples = [(question, *pair) for question, pair in zip(questions, pairs)]
         forward = self._asked(triples)
         if getattr(self.equivalence, "symmetric", False):
             return forward
@@ -388,28 +339,37 @@ class Verdicts:
         return [self._margins[triple] for triple in triples]
 
 
-def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[int]:
-    """Finish all searches, many at a time; yield the number of finished searches after each round."""
-    waiting = iter(searches)
-    active: list[QuestionSearch] = []
-    while True:
-        finished = 0
-        pairs = sum(len(row.pending) for row in active)
-        while pairs < PAIRS_PER_ROUND and (row := next(waiting, None)) is not None:
-            if row.start():
-                active.append(row)
-                pairs += len(row.pending)
-            else:
-                finished += 1
-        if not active:
-            yield finished
-            return
-        questions = [row.question for row in active for _ in row.pending]
-        pending = [pair for row in active for pair in row.pending]
-        decided = iter(verdicts.margins(questions, pending))
-        remaining = [row for row in active if row.advance([next(decided) for _ in row.pending])]
-        yield finished + len(active) - len(remaining)
-        active = remaining
+def _finish(
+    questions: Sequence[str],
+    searches: Sequence[Search],
+    verdicts: Verdicts,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[list[str]]]:
+    """Finish the search of each question, many at a time, and return the clusters of each."""
+    waiting, pending = deque(range(len(searches))), dict[int, list[TextPair]]()
+    results: list[list[list[str]]] = [[] for _ in searches]
+
+    def advance(place: int, margins: Any) -> None:
+        try:
+            pending[place] = searches[place].send(margins)
+        except StopIteration as finished:
+            results[place] = finished.value
+            pending.pop(place, None)
+
+    done = 0
+    while waiting or pending:
+        room = PAIRS_PER_ROUND - sum(map(len, pending.values()))
+        while waiting and room > 0:
+            advance(place := waiting.popleft(), None)
+            room -= len(pending.get(place, ()))
+        triples = [(questions[place], *pair) for place, pairs in pending.items() for pair in pairs]
+        decided = iter(verdicts.margins(triples))
+        for place, pairs in list(pending.items()):
+            advance(place, [next(decided) for _ in pairs])
+        before, done = done, len(searches) - len(waiting) - len(pending)
+        if progress is not None and done > before:
+            progress(done)
+    return results
 
 
 @dataclass(frozen=True)
@@ -468,7 +428,6 @@ class ClusteredRows:
 
     rows: list[Row]
     calls: int  # number of decided pairs
-    hits: int = 0  # number of these pairs from the file of verdicts
 
 
 def cluster_rows(
@@ -483,9 +442,7 @@ def cluster_rows(
     is ignored. Samples of different `temperatures` are clustered separately, and all clusters are in the
     order of their first samples. `progress` receives the number of finished questions.
     """
-    equivalence = config.judge
-    hits = _hits(equivalence)
-    form = form_by(equivalence)
+    equivalence, form = config.judge, form_by(config.judge)
     parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
     clustering = cluster_answers(
         [rows[number].question for number, _ in parts],
@@ -509,7 +466,7 @@ def cluster_rows(
         row.add(Clusters([form(text or "") for text in row.samples], sorted(row_clusters), by))
         for row, row_clusters in zip(rows, clusters)
     ]
-    return ClusteredRows(clustered, clustering.calls, _hits(equivalence) - hits)
+    return ClusteredRows(clustered, clustering.calls)
 
 
 def cluster_missing(
@@ -533,15 +490,11 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
     (null) belongs to the samples without an answer. Rows have clusters, and samples at one temperature.
     """
     answers = stated_answers(rows, kind)
-    searches = [
-        QuestionSearch(row.question, _same_as(answer.text or "", row, equivalence))
-        for row, answer in zip(rows, answers)
-    ]
-    for _ in finish(searches, Verdicts(equivalence)):
-        pass
+    searches = [_same_as(answer.text or "", row, equivalence) for row, answer in zip(rows, answers)]
+    found = _finish([row.question for row in rows], searches, Verdicts(equivalence))
     matched = []
-    for row, answer, search in zip(rows, answers, searches):
-        same = {None} if answer.text is None else set[str | None](search.found[0])
+    for row, answer, (equivalent,) in zip(rows, answers, found):
+        same = {None} if answer.text is None else set[str | None](equivalent)
         agree = [sum(row.samples[i] in same for i in cluster) for cluster in row.clusters]
         best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
         matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))
@@ -566,7 +519,7 @@ def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
         own = equivalence.form(answer, row.question)
         return [[text for text in texts if own and equivalence.form(text, row.question) == own]]
     own = normal_form(answer)
-    cut = {text for text, ended in zip(row.samples, row.finished) if not ended and text is not None}
+    cut = _cut_texts(row.samples, row.finished)
     relation = Relation(row.question, {text: [0] for text in [answer, *texts] if text.strip()}, cut)
     verdicts = {text: relation.verdict(answer, text) for text in texts if text.strip()}
     if equal := [text for text, same in verdicts.items() if same and relation.forms[text] == own]:
@@ -601,11 +554,12 @@ class ClusterStep(Step):
         """Cluster the rows without a failure."""
         answered = [row for row in rows if row.failure is None]
         config = ClusterConfig(models.equivalence, self.linkage, self.merge_refusals)
+        hits = getattr(models.equivalence, "hits", 0)
         clustered = cluster_rows(answered, config, progress=progress)
         n_draws = [len(part) for row in answered for part in _by_temperature(row)]
         models.costs.update(
             calls=clustered.calls,
-            hits=clustered.hits,
+            hits=getattr(models.equivalence, "hits", 0) - hits,
             pairs=sum(n * (n - 1) for n in n_draws),
             draws=sum(n_draws),
             invalid=sum(count_invalid(models.equivalence, row.texts) for row in answered),
@@ -613,7 +567,3 @@ class ClusterStep(Step):
         )
         clustered_rows = iter(clustered.rows)
         return [row if row.failure else next(clustered_rows) for row in rows]
-
-
-def _hits(equivalence: Equivalence) -> int:
-    return equivalence.hits if isinstance(equivalence, CachedEquivalence) else 0

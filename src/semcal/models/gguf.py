@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 #: Version of the unpacked checkpoint.
-_GGUF_FORMAT = 1
+_GGUF_FORMAT = 2
 #: Bytes of all files except the weights.
 _BYTES_BESIDE_WEIGHTS = 5 * 10**7
 #: Seconds to wait for another process that unpacks the same file.
@@ -47,8 +47,6 @@ _DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", 
 _ENDS = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"}
 _CONTROL = 3
 _ARCHITECTURE = "general.architecture"
-#: Name of a dtype in safetensors by its name in PyTorch.
-_SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
 def gguf_cache() -> Path:
@@ -258,6 +256,7 @@ def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
 
 def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
     import torch
+    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -271,20 +270,14 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
         model.save_pretrained(folder)
         return
     names, tensor_of = read
-    shapes, end = model.state_dict(), 0
-    kind = _SAFETENSORS_DTYPES[str(dtype).split(".")[-1]]
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    tensors = [tensor for tensor in reader.tensors if tensor.name in names]
-    for tensor in tensors:
-        start, end = end, end + int(tensor.n_elements) * dtype.itemsize
-        shape = list(shapes[names[tensor.name]].shape)
-        header[names[tensor.name]] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
-    header_bytes = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
-        for tensor in tensors:
-            values = tensor_of(tensor).to(dtype).contiguous()
-            file.write(values.view(torch.uint8).numpy().data)
+    shapes, files = model.state_dict(), dict[str, str]()  # files by name of their tensors, one in each
+    for tensor in reader.tensors:
+        if name := names.get(tensor.name):
+            files[name] = f"model-{len(files):05}.safetensors"
+            values = tensor_of(tensor).to(dtype).reshape(shapes[name].shape).contiguous()
+            save_file({name: values}, folder / files[name], metadata={"format": "pt"})
+    index = json.dumps({"metadata": {}, "weight_map": files})
+    (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
 
 
 def _tensor_reader(

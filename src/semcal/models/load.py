@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from semcal.errors import ModelError, UsageError, naming_extra, shown
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, llama_cpp_line, locate
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
 _UNITS |= {f"{unit}I": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
-
-
 _SIZE_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)
 _ADDRESS_SPACE = 2**63  # no process can address as many bytes
 
@@ -105,8 +101,10 @@ def load_model(
         )
     with as_model_error(f"{failure}: its configuration", location.source):
         check_supported(failure, config)
+    # fused attention of transformers 5.17 ignores the soft-capping of scores
+    eager = {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
     tokenizer, model, report = read_checkpoint(
-        failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen, **_attention_of(config)
+        failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen, **eager
     )
     if missing := sorted(report.get("missing_keys", ())):  # they would be random numbers
         raise ModelError(
@@ -187,11 +185,6 @@ def parse_size(text: str | int) -> int:
             f"{shown(text)} is not a size of memory. Pass bytes, or a size with a unit such as 1.5GiB"
         )
     return int(size)
-
-
-def _attention_of(config: Any) -> dict[str, str]:
-    """Select eager attention for soft-capped scores, which fused attention of transformers 5.17 ignores."""
-    return {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:

@@ -3,24 +3,17 @@
 Both sides of a pair are "Question: x\\nAnswer: y" (spec section 5, point 4); the verdict is the argmax. All
 devices use float32, because half precision changes logits by far more than `CLOSE`.
 
-The classification heads of BERT and similar models read only the first token. Therefore the last layer
-computes, beyond keys and values, only that token. Of L layers, this saves about 1/L of the work.
-
 The answers to a question form many pairs of few sides. A fast tokenizer encodes each side once, and its
 post-processor adds the special tokens and segment ids of a pair.
 """
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.models.chat_format import SpecialTokens
@@ -38,20 +31,6 @@ Encoded = dict[str, list[int]]
 _MAX_SIDES = 8192  # cached encodings
 #: Columns that a tokenizer may return for a pair, and their names in its library.
 _COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
-_TEST_PAIRS = (
-    ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
-    ("", " a  b "),
-    ("Ünïcode, 1.5 %\n", "x" * 40),
-)
-#: Maximum difference of logits, relative to the largest, of an equivalent shortened classifier.
-_SAME = 1e-4
-#: Length and number of the test inputs of that comparison; the second half of the last input is padding.
-_TOKENS, _INPUTS = 12, 4
-#: Getter of the attributes that a layer must have.
-_LAYOUT = attrgetter(
-    *(f"attention.self.{part}" for part in ("query", "key", "value", "num_attention_heads")),
-    *("attention.self.attention_head_size", "attention.output", "intermediate", "output"),
-)
 
 
 class CrossEncoder:
@@ -70,9 +49,10 @@ class CrossEncoder:
         self.revision = revision
         self.truncated = 0  # number of pairs that were too long and lost the beginning of their question
         self._entailment = entailment_index(model.config.id2label, name=name)
-        self._model = first_token_only(model.eval().requires_grad_(False))
+        self._model = model.eval().requires_grad_(False)
         self._tokenizer = tokenizer
-        self._pair_encoder = pair_encoder_for(tokenizer)
+        self._special_tokens = SpecialTokens(tokenizer)
+        self._side = cache_texts(_MAX_SIDES)(self._encoded_side)
         self._longest = _longest_input(model, tokenizer)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
@@ -115,9 +95,26 @@ class CrossEncoder:
         return encoded
 
     def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
-        if self._pair_encoder is not None:
-            return self._pair_encoder.encode(sides, longest=longest)
-        return encode_pairs(self._tokenizer, sides, longest=longest)
+        """Return the unpadded columns of each pair; beyond `longest` the longer side loses its beginning."""
+        truncation = None if longest is None else "longest_first"
+        if not self._tokenizer.is_fast:
+            firsts, seconds = [first for first, _ in sides], [second for _, second in sides]
+            columns = self._tokenizer(firsts, seconds, truncation=truncation, max_length=longest)
+            return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
+        backend, names = self._tokenizer.backend_tokenizer, self._tokenizer.model_input_names
+        backend.no_truncation()
+        backend.no_padding()
+        encoded = [(self._side(first), self._side(second)) for first, second in sides]
+        if truncation:
+            backend.enable_truncation(longest, strategy=truncation, direction="left")
+        pairs = [backend.post_process(first, second) for first, second in encoded]
+        return [{name: getattr(pair, _COLUMNS[name]) for name in names if name in _COLUMNS} for pair in pairs]
+
+    def _encoded_side(self, text: str) -> Any:
+        plain = self._special_tokens.encode(text)
+        if plain is not None:
+            return plain
+        return self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:
@@ -183,125 +180,3 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
             reserved = 0 if module.padding_idx is None else module.padding_idx + 1
             limits.append(module.num_embeddings - reserved)
     return int(min(limit for limit in limits if limit and limit > 0))
-
-
-class FirstTokenLayer(nn.Module):
-    """A BERT-style encoder layer that computes only the first token."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any
-    ) -> Tensor:
-        """Map (B, L, d) to (B, 1, d); the mask may be bool or added to the scores, (B, 1, 1 or L, L)."""
-        layer, attention = self.layer, self.layer.attention.self
-        first = hidden_states[:, :1]
-        split = (attention.num_attention_heads, attention.attention_head_size)
-        query = attention.query(first).unflatten(2, split).transpose(1, 2)
-        key = attention.key(hidden_states).unflatten(2, split).transpose(1, 2)
-        value = attention.value(hidden_states).unflatten(2, split).transpose(1, 2)
-        mask = None if attention_mask is None else attention_mask[:, :, :1]
-        output = scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        attended = layer.attention.output(output.transpose(1, 2).flatten(2), first)
-        read: Tensor = layer.output(layer.intermediate(attended), attended)
-        return read
-
-
-def first_token_only(model: Any) -> Any:
-    """Return the classifier with a `FirstTokenLayer` at the end, or `model` if that is not possible.
-
-    Both must have equal logits for test inputs. A model with another layout, or with a head that reads other
-    tokens, is returned unchanged. The weights are shared.
-    """
-    try:
-        shortened = _shortened(model)
-    except AttributeError:  # another layout
-        return model
-    expected = _test_logits(model)
-    try:
-        logits = _test_logits(shortened)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers have other arguments
-        return model
-    if logits.shape != expected.shape:
-        return model
-    agrees = bool((expected - logits).abs().max() <= _SAME * expected.abs().max())
-    return shortened if agrees else model
-
-
-def _shortened(model: Any) -> Any:
-    classifier = copy.copy(model)
-    classifier._modules = dict(model._modules)
-    layers = _copy_part(_copy_part(_copy_part(classifier, model.base_model_prefix), "encoder"), "layer")
-    _LAYOUT(layers[-1])
-    layers._modules[str(len(layers) - 1)] = FirstTokenLayer(layers[-1])
-    return classifier
-
-
-def _copy_part(parent: Any, name: str) -> Any:
-    part = copy.copy(getattr(parent, name))
-    part._modules = dict(part._modules)
-    parent._modules[name] = part
-    return part
-
-
-@torch.inference_mode()
-def _test_logits(model: Any) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.config.vocab_size, (_INPUTS, _TOKENS), generator=generator)
-    mask = torch.ones_like(ids)
-    mask[-1, _TOKENS // 2 :] = 0
-    device = model.device
-    logits: Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
-    return logits.float()
-
-
-def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
-    """Return a pair encoder; None if its columns differ from those of the tokenizer."""
-    if not getattr(tokenizer, "is_fast", False):
-        return None
-    expected = encode_pairs(tokenizer, _TEST_PAIRS)
-    if not set(expected[0]) <= set(_COLUMNS):
-        return None
-    encoder = PairEncoder(tokenizer, tuple(expected[0]))
-    return encoder if encoder.encode(_TEST_PAIRS) == expected else None
-
-
-def encode_pairs(
-    tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int | None = None
-) -> list[Encoded]:
-    """Return the columns of the tokenizer for each pair, truncated to `longest` tokens."""
-    sides = [a for a, _ in pairs], [b for _, b in pairs]
-    truncation = None if longest is None else "longest_first"
-    columns = tokenizer(
-        *sides, verbose=False, split_special_tokens=True, truncation=truncation, max_length=longest
-    )
-    return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
-
-
-class PairEncoder:
-    """An encoder of pairs with cached sides; `names` are the columns of the tokenizer."""
-
-    def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
-        self._backend = tokenizer.backend_tokenizer
-        self._names = names
-        self._special_tokens = SpecialTokens(tokenizer)
-        self._side = cache_texts(_MAX_SIDES)(self._encoded)
-
-    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
-        """Return the unpadded columns of each pair; beyond `longest` the longer side loses its beginning."""
-        self._backend.no_truncation()
-        self._backend.no_padding()
-        sides = [(self._side(first), self._side(second)) for first, second in pairs]
-        if longest is not None:
-            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
-        columns = []
-        for first, second in sides:
-            pair = self._backend.post_process(first, second)
-            columns.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
-        return columns
-
-    def _encoded(self, text: str) -> Any:
-        plain = self._special_tokens.encode(text)
-        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain

@@ -226,15 +226,11 @@ class Sampler(DrawsAnswers[GenerationsOrError, "Generation | QuestionError"], Pr
     """A source of samples: a language model, or a server (`semcal.servers`)."""
 
 
-class GivesSomeLikelihoods(Protocol):
-    """A sampler with likelihoods of only some samples."""
+class ServerSampler(Sampler, Protocol):
+    """A server: likelihoods of only some samples, and the first tokens of answers."""
 
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
         """Raise UsageError if a measure needs likelihoods and they cannot be known."""
-
-
-class ListsTokens(Protocol):
-    """A sampler that lists the first tokens of answers: a server with log-probabilities."""
 
     def next_tokens(self, prompts: Sequence[Prompt]) -> list[dict[str, float] | QuestionError]:
         """Return log-probabilities (nats, T = 1) of the most likely first tokens of an answer, by text."""
@@ -319,7 +315,7 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
 def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: str) -> None:
     """Raise UsageError if a measure needs likelihoods that a server lacks."""
     if measure != "E-SC" and not model.capabilities.likelihoods:
-        cast("GivesSomeLikelihoods", model).check_likelihoods(recalibrator, measure)
+        cast("ServerSampler", model).check_likelihoods(recalibrator, measure)
 
 
 def requests_a_question(model: Sampler, m: int, ways: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -110,18 +111,17 @@ class SamplingConfig:
         if truncation is not None and not hasattr(truncation, "top_p"):
             raise UsageError(f"truncation: got {shown(truncation)}. Pass semcal.models.Truncation(top_p=0.9)")
         AnswerFormat(answer_format)
-        for name, value in (
-            *(("m", m), ("seed", int(seed)), ("temperatures", tuple(_checked_temperatures(temperatures)))),
-            *(("max_new_tokens", max_new_tokens), ("truncation", truncation)),
-            ("answer_format", answer_format),
-        ):
-            object.__setattr__(self, name, value)
-
-
-def _checked_temperatures(temperatures: Any) -> Iterator[float]:
-    several = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
-    for number in temperatures if several else [temperatures]:
-        yield as_option(number, "temperatures", "a positive number, such as 0.5, or a list of them", low=0)
+        is_list = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
+        numbers: Any = temperatures if is_list else [temperatures]
+        what = "a positive number, such as 0.5, or a list of them"
+        vars(self).update(
+            m=m,
+            seed=int(seed),
+            temperatures=tuple(as_option(number, "temperatures", what, low=0) for number in numbers),
+            max_new_tokens=max_new_tokens,
+            truncation=truncation,
+            answer_format=answer_format,
+        )
 
 
 @dataclass(frozen=True)
@@ -171,27 +171,25 @@ class Sampling:
         for number, asking in enumerate(variants):
             for count in range(1, most + 1):
                 group = [question for question in questions if shares[question.id].count(number) == count]
-                if group:
-                    first = number * most + self.first
-                    yield number, self._request(asking.prompts(model, group), group[0], count, first)
+                if not group:
+                    continue
+                request = SampleRequest(
+                    asking.prompts(model, group),
+                    self.recalibrators,
+                    m=count,
+                    seeds=self.seeds,
+                    max_new_tokens=self.limit(group[0]),
+                    truncation=self.config.truncation,
+                    cut=partial(_cut, self.answer_format),
+                    first=number * most + self.first,
+                    schema=self.schema,
+                )
+                yield number, request
 
     def variants_of(self, question: Question, variants: int) -> list[int]:
         """Return the number of the prompt variant of each sample of a question."""
         start = int(hashlib.sha256(f"{self.config.seed}:{question.id}".encode()).hexdigest(), 16)
         return [(start + sample) % variants for sample in range(self.m)]
-
-    def _request(self, prompts: Sequence[Prompt], question: Question, m: int, first: int) -> SampleRequest:
-        return SampleRequest(
-            prompts,
-            self.recalibrators,
-            m=m,
-            seeds=self.seeds,
-            max_new_tokens=self.limit(question),
-            truncation=self.config.truncation,
-            cut=partial(_cut, self.answer_format),
-            first=first,
-            schema=self.schema,
-        )
 
     def sampled_by(
         self,
@@ -295,16 +293,12 @@ def _all_or_none(of_samples: Sequence[Sequence[_T] | None]) -> Sequence[Sequence
 def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
     """Return the smallest and the mean probability of tokens; None without tokens."""
     probabilities = [math.exp(log_prob) for log_prob in log_probs]
-    if not probabilities:
-        return None
-    return [min(probabilities), math.fsum(probabilities) / len(probabilities)]
+    return [min(probabilities), math.fsum(probabilities) / len(probabilities)] if probabilities else None
 
 
 def _mean(log_probs: Sequence[float]) -> float | None:
     """Return the mean; None of an empty sequence."""
-    if not log_probs:
-        return None
-    return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
+    return math.fsum(log_probs) / len(log_probs) if log_probs else None
 
 
 def read_answer(
@@ -349,27 +343,28 @@ def sample_runs(
     Questions with and without passages are sampled separately, each group with its own default limit.
     `progress` receives the number of finished questions.
     """
-    by_id: list[list[dict[str, Sampled]]] = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
+    # by run, recalibrator and question: the samples of each prompt variant
+    parts = defaultdict[tuple[int, int, str], dict[int, Sampled]](dict)
     n_done = 0
     for group in _by_passage(questions):
-        parts: list[list[dict[str, dict[int, Sampled]]]]
-        parts = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
         passes, before = list(sampling.passes(model, group)), 0
         weight = len(group) / sum(len(request.prompts) for _, request in passes)
         for variant, request in passes:
             runs = model.sample(request, Advance(progress, n_done + before * weight, weight))
             before += len(request.prompts)
-            for run, sampled_run in zip(parts, runs):
-                for sampled, prompt_draws in zip(run, sampled_run):
-                    for prompt, draws in zip(request.prompts, prompt_draws):
-                        found = sampled.setdefault(prompt.question_id, {})
-                        found[variant] = _sampled(model, sampling, prompt, draws)
-        for run, joined in zip(parts, by_id):
-            for sampled, into in zip(run, joined):
-                for question in group:
-                    into[question.id] = _joined(sampling, question, sampled[question.id])
+            for run, of_recalibrators in enumerate(runs):
+                for place, of_prompts in enumerate(of_recalibrators):
+                    for prompt, draws in zip(request.prompts, of_prompts):
+                        sampled = _sampled(model, sampling, prompt, draws)
+                        parts[run, place, prompt.question_id][variant] = sampled
         n_done += len(group)
-    return [[[sampled[question.id] for question in questions] for sampled in run] for run in by_id]
+    return [
+        [
+            [_joined(sampling, question, parts[run, place, question.id]) for question in questions]
+            for place in range(len(sampling.recalibrators))
+        ]
+        for run in range(len(sampling.seeds))
+    ]
 
 
 def _sampled(
@@ -425,8 +420,9 @@ def score_without_passages(
         if draw.text is None:
             return draw
         scores = scores[draw.generation.lead :]
-        likely = _mean(scores), "rescored", draw.finished, _token_scores(scores)
-        return Draw(draw.generation, draw.text, *likely)
+        return replace(
+            draw, log_likelihood=_mean(scores), likelihood="rescored", token_scores=_token_scores(scores)
+        )
 
     rescored = []
     for recalibrator, answered in zip(sampling.recalibrators, sampled):
@@ -477,21 +473,21 @@ def _state_group(
                 answered = replace(question, answers=(answer.text or "",))
                 (unread[question.id],) = sampling.asking.answers(reader, answered)
     else:
-        limit = sampling.limit(questions[0])
-        limits: Any = {"max_new_tokens": limit, "progress": progress}
-        if sampling.schema is not None:
-            limits["schema"] = sampling.schema
-        greedy = model.greedy(prompts, recalibrator=own, **limits)
+        greedy = model.greedy(
+            prompts,
+            recalibrator=own,
+            max_new_tokens=sampling.limit(questions[0]),
+            progress=progress,
+            schema=sampling.schema,
+        )
         for prompt, generation in zip(prompts, greedy):
             if isinstance(generation, QuestionError):
                 failures[prompt.question_id] = generation
                 continue
             start, end, ended = _cut(sampling.answer_format, prompt, generation)
             draw = _draw(sampling.answer_format, prompt, generation)
-            complete = generation.finished and end == len(generation.text)
-            likelihood, scores = draw.log_likelihood, draw.token_scores
-            if not complete or start:
-                likelihood = scores = None
+            complete = generation.finished and not start and end == len(generation.text)
+            likelihood, scores = (draw.log_likelihood, draw.token_scores) if complete else (None, None)
             answers[prompt.question_id] = StatedAnswer(draw.text, likelihood, token_scores=scores)
             if reader is not None and likelihood is None and draw.text is not None:
                 unread[prompt.question_id] = reader.complete(generation, end, start, ended)
@@ -503,8 +499,10 @@ def _state_group(
         tokens = [[unread[prompt.question_id]] for prompt in fitting]
         read_scores = reader.score(fitting, tokens, recalibrator=own) if fitting else []
         for prompt, (log_probs,) in zip(fitting, read_scores):
-            likely = {"log_likelihood": _mean(log_probs), "token_scores": _token_scores(log_probs)}
-            answers[prompt.question_id] = replace(answers[prompt.question_id], **likely)  # type: ignore[arg-type]
+            answer = answers[prompt.question_id]
+            answers[prompt.question_id] = replace(
+                answer, log_likelihood=_mean(log_probs), token_scores=_token_scores(log_probs)
+            )
     return {**answers, **failures}
 
 
@@ -639,15 +637,12 @@ class SampleStep(Step):
     sources: tuple[RecalibratorSource, ...] = ()
     runs: tuple[int, ...] = (0,)  # one run per seed
     counts: tuple[int, ...] = ()
-    truncated: tuple[int, float] | None = (
-        None  # top-k and top-p, for processes without torch, which `Truncation` in `sampling` needs
-    )
+    #: Top-k and top-p, for processes without torch, which `Truncation` in `sampling` needs.
+    truncated: tuple[int, float] | None = None
     scored_in: str = "whole prompt"  # or "prompt without passage"
 
     def key(self) -> Json:
         """Return the fields of the step, with fingerprints of recalibrators."""
-        from semcal.models.distribution import fingerprint
-
         recalibrators = [fingerprint(recalibrator) for recalibrator in self.sampling.recalibrators]
         sampling = {**vars(self.sampling), "recalibrators": recalibrators, "block_tokens": BLOCK_TOKENS}
         return {name: key_of(value) for name, value in {**vars(self), "sampling": sampling}.items()}

@@ -10,7 +10,7 @@ hyphen links the words of one number; a comma may follow a scale such as "thousa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,18 +55,12 @@ def any_word(words: Iterable[str]) -> str:
     >>> any_word(["six", "sixty", "ten"])
     '(?:six(?:ty)?|ten)'
     """
-    endings: dict[str, list[str]] = {}
-    for word in sorted(filter(None, words)):
+    words, endings = set(words), dict[str, list[str]]()
+    for word in sorted(words - {""}):
         endings.setdefault(word[0], []).append(word[1:])
-    return f"(?:{'|'.join(re.escape(first) + _endings(tails) for first, tails in endings.items())})"
-
-
-def _endings(endings: Sequence[str]) -> str:
-    """Return the pattern of these endings, optional if one of them is empty."""
-    ending = any_word(endings) if any(endings) else ""
-    if all(endings):
-        return ending.removeprefix("(?:").removesuffix(")") if "|" not in ending else ending
-    return f"{ending}?" if ending else ""
+    options = [re.escape(first) + any_word(tails) for first, tails in endings.items()]
+    optional = "?" if "" in words and options else ""
+    return f"(?:{'|'.join(options)}){optional}" if optional or len(options) > 1 else "".join(options)
 
 
 _MONTH_BEFORE = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b\.? $")
@@ -340,21 +334,17 @@ def _read(text: _Text, i: int) -> _Numeral | None:
 
 def _number(text: _Text, i: int) -> _Numeral | None:
     integer = _whole(text, i)
-    if integer is None or _is_pronoun(text, i, integer):
+    if integer is None:
         return None
+    if text.words[i] == "one" and integer.end == i + 1:  # not "no one", "one another" or "one of"
+        after_no = i > 0 and text.words[i - 1] == "no" and text.linked(i) == "one"
+        if after_no or text.linked(i + 1) in ("another", "of"):
+            return None
     if integer.ordinal:
         return _Numeral(_ordinal(integer.value), integer.end)
     return _fraction(text, integer) or _scaled(
         text, _decimal(text, _Numeral(str(integer.value), integer.end))
     )
-
-
-def _is_pronoun(text: _Text, i: int, integer: _Integer) -> bool:
-    """Return whether the number is the "one" of "no one", "one another" or "one of"."""
-    if text.words[i] != "one" or integer.end > i + 1:
-        return False
-    after_no = i > 0 and text.words[i - 1] == "no" and text.linked(i) == "one"
-    return after_no or text.linked(i + 1) in ("another", "of")
 
 
 def _ordinal(value: int) -> str:
@@ -390,11 +380,7 @@ def _group(text: _Text, i: int, *, use_and: bool, inside: bool) -> _Integer | No
         return _Integer(first.value * 100, first.end + 1, ordinal=True)
     if after != "hundred":
         return first
-    return _rest_of_hundred(text, first.value * 100, first.end + 1, use_and=use_and)
-
-
-def _rest_of_hundred(text: _Text, value: int, end: int, *, use_and: bool) -> _Integer:
-    """Add the "(and) five" of "one hundred (and) five"."""
+    value, end = first.value * 100, first.end + 1  # the "(and) five" of "one hundred (and) five" follows
     with_and = use_and and text.linked(end) == "and"
     at = end + with_and
     small = _below_hundred(text, at, inside=with_and) if text.linked(at) else None
@@ -529,40 +515,26 @@ def _signed(text: _Text, i: int) -> _Numeral | None:
 
 def _decimal(text: _Text, number: _Numeral) -> _Numeral:
     """Add the "point five" or "and a half" that may follow a whole number."""
-    if "." in number.text:
+    word, end = text.linked(number.end), number.end + 1
+    if "." in number.text or word not in ("point", "and"):
         return number
-    word = text.linked(number.end)
-    if word == "point":
-        return _after_point(text, number)
-    if word == "and":
-        return _and_a_half(text, number)
-    return number
-
-
-def _after_point(text: _Text, number: _Numeral) -> _Numeral:
-    """Read digits one by one ("six point oh two"), or a number below a hundred ("three point fourteen")."""
-    end = number.end + 1
-    digits = ""
-    while (word := text.linked(end)) in _SPOKEN_DIGITS:
-        digits, end = digits + _SPOKEN_DIGITS[word], end + 1
-    if not digits and text.linked(end):
-        small = _below_hundred(text, end)
-        if small is not None and not small.ordinal:
-            digits, end = str(small.value), small.end
-    return _Numeral(f"{number.text}.{digits}", end) if digits else number
-
-
-def _and_a_half(text: _Text, number: _Numeral) -> _Numeral:
-    """Read "and a half" or "and three quarters", multiplied by a scale word before "and"."""
-    at = number.end + 1
-    count = {"a": 1, "one": 1, "three": 3}.get(text.linked(at), 0)
-    part = _DECIMAL_PARTS.get((text.linked(at + 1), count))
+    if word == "point":  # digits one by one, as in "six point oh two", or a number below a hundred
+        digits = ""
+        while (word := text.linked(end)) in _SPOKEN_DIGITS:
+            digits, end = digits + _SPOKEN_DIGITS[word], end + 1
+        if not digits and word:
+            small = _below_hundred(text, end)
+            if small is not None and not small.ordinal:
+                digits, end = str(small.value), small.end
+        return _Numeral(f"{number.text}.{digits}", end) if digits else number
+    count = {"a": 1, "one": 1, "three": 3}.get(text.linked(end), 0)
+    part = _DECIMAL_PARTS.get((text.linked(end + 1), count))
     if part is None:
         return number
-    places = SCALES.get(text.words[number.end - 1], 0)
+    places = SCALES.get(text.words[number.end - 1], 0)  # of a scale word before "and"
     if not places:
-        return _Numeral(f"{number.text}.{part}", at + 2)
-    return _Numeral(str(int(number.text) + int(part) * 10 ** (places - len(part))), at + 2)
+        return _Numeral(f"{number.text}.{part}", end + 2)
+    return _Numeral(str(int(number.text) + int(part) * 10 ** (places - len(part))), end + 2)
 
 
 def _scaled(text: _Text, number: _Numeral) -> _Numeral:

@@ -393,7 +393,8 @@ def _numbers_differ(first: Counter[str], second: Counter[str], *, finer: bool, c
         return True
     for a in extra[:]:
         for b in missing:
-            if _match(a, b) or (finer and _is_finer(a, b, missing)) or (coarser and _is_finer(b, a, extra)):
+            same = _reads_as(a, b) or _reads_as(b, a)
+            if same or (finer and _is_finer(a, b, missing)) or (coarser and _is_finer(b, a, extra)):
                 extra.remove(a)
                 missing.remove(b)
                 break
@@ -408,10 +409,6 @@ def _take_ranges(numbers: Counter[str], endpoints: Counter[str]) -> None:
         if ends and all(endpoints[end] >= count for end, count in Counter(ends).items()):
             numbers.subtract([number])
             endpoints.subtract(ends)
-
-
-def _match(first: str, second: str) -> bool:
-    return _reads_as(first, second) or _reads_as(second, first)
 
 
 def _reads_as(number: str, spelling: str) -> bool:

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -38,7 +39,6 @@ from semcal.models.engine.draw import (
     Distributions,
     TemperedDistributions,
     check_not_nan,
-    draw_by_weights,
     inverse_cdf,
 )
 from semcal.models.engine.network import Network
@@ -50,6 +50,7 @@ from semcal.models.engine.tree_cache import (
     advance,
     distinct_steps,
     log_probs,
+    logits_in_parts,
     prefill_prefix,
     start,
     tokens_per_pass,
@@ -62,32 +63,13 @@ from semcal.workers import Progress
 READ_TOKENS = 2048
 
 
-@dataclass(frozen=True)
-class AnswerLengths:
-    """Number of tokens of the longest answer, and of all answers, by question."""
-
-    longest: list[int]
-    total: list[int]
-
-    @classmethod
-    def of(cls, answers: Answers) -> AnswerLengths:
-        """Return the lengths of given answers."""
-        longest = [max(map(len, question_answers), default=0) for question_answers in answers]
-        return cls(longest, [sum(map(len, question_answers)) for question_answers in answers])
-
-    @classmethod
-    def limits(cls, questions: int, *, draws: int, steps: int) -> AnswerLengths:
-        """Return the maximum lengths for `draws` samples of each question of up to `steps` tokens."""
-        return cls([steps] * questions, [draws * steps] * questions)
+Lengths = Sequence[tuple[int, int]]
+"""Number of tokens of the longest answer, and of all answers, by question."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Questions that run together."""
-
-    questions: list[int]  # indices of the questions in the call
-    cache: TreeCache  # cache with the shared prefix
-    token_ids: list[tuple[int, ...]]  # whole prompts
+def answer_lengths(answers: Answers) -> Lengths:
+    """Return the lengths of given answers."""
+    return [(max(map(len, given), default=0), sum(map(len, given))) for given in answers]
 
 
 def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
@@ -219,18 +201,38 @@ class BatchPlanner:
 
     `budget` is the maximum of bytes of the keys and values of the questions in a pass, including those of
     ATS. With `strict`, a single question that may need more is rejected; otherwise it runs in its own batch.
+
+    The shared prefix of the last call is stored, because the next call often has the same prefix. It is
+    reused only if all of its tokens are equal and no weight was written. Therefore its keys and values are
+    equal, bit for bit, to those of another run. At most one prefix exists at a time for each calling thread,
+    because the old prefix is dropped before another runs. A prefix larger than the budget is not stored.
     """
 
     def __init__(self, network: Network, *, budget: int, strict: bool) -> None:
         self.network, self.budget, self._strict = network, budget, strict
-        self._prefixes = PrefixCache(network, budget=budget)
+        #: Origin of the prefix, and its read-only cache; replaced atomically, so that threads see one pair.
+        self._last: tuple[tuple[object, ...], TreeCache] | None = None
+
+    def prefix(self, tokens: tuple[int, ...], ats: Sequence[StateReader]) -> TreeCache:
+        """Return a cache of these tokens, read by these ATS, which are moved to the device of the network."""
+        ats = [one.to(self.network.device) for one in ats]
+        weights = self.network.model.parameters()
+        written = ((weight.data_ptr(), weight.is_inference() or weight._version) for weight in weights)
+        last, origin = self._last, (tokens, self.network.patched is None, *written)
+        if last is not None and last[0] == origin:
+            return last[1].with_ats(ats)
+        self._last = last = None
+        cache = prefill_prefix(self.network, tokens)
+        if len(tokens) * self.network.bytes_per_token <= self.budget:
+            self._last = origin, cache
+        return cache.with_ats(ats)
 
     def invalid_prompts(
-        self, prompts: Sequence[Prompt], lengths: AnswerLengths, ats: Sequence[StateReader] = ()
+        self, prompts: Sequence[Prompt], lengths: Lengths, ats: Sequence[StateReader] = ()
     ) -> Iterator[QuestionError]:
         """Yield at most one error for each question that cannot run with these ATS."""
         limit, bytes_per_token = self.network.limit, self._bytes_per_token(ats)
-        for prompt, most, extra in zip(prompts, lengths.longest, lengths.total):
+        for prompt, (most, extra) in zip(prompts, lengths):
             length = len(prompt.token_ids)
             need = (length + extra) * bytes_per_token
             if length == 0:
@@ -255,7 +257,7 @@ class BatchPlanner:
     def schedule(self, prompts: Sequence[Prompt], ats: Sequence[StateReader]) -> tuple[TreeCache, Scheduler]:
         """Return the shared prefix, read by these ATS, and a scheduler with all questions waiting."""
         shared = kept_length(prompts, shared_length(prompts))
-        prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
+        prefix = self.prefix(prompts[0].token_ids[:shared], ats)
         held = self._tokens_held(prompts, [0] * len(prompts), shared)
         tokens = self._max_tokens(ats)
         min_tokens = min(tokens_per_pass(self.network) // 2, tokens // 8)
@@ -264,14 +266,14 @@ class BatchPlanner:
     def batches(
         self,
         prompts: Sequence[Prompt],
-        lengths: AnswerLengths,
+        lengths: Lengths,
         progress: Progress | None,
         *,
         shared: int | None = None,
         ats: Sequence[StateReader] = (),
         most: int | None = None,
-    ) -> Iterator[Batch]:
-        """Yield batches of questions with room for their answers.
+    ) -> Iterator[tuple[list[int], TreeCache]]:
+        """Yield indices of questions that run together, and a cache of the prefix, with room for answers.
 
         `shared` is the length of the shared prefix, by default of the longest common prefix. A batch of
         several questions has at most `most` tokens. The first error of `invalid_prompts` is raised.
@@ -281,11 +283,11 @@ class BatchPlanner:
         if not prompts:
             return
         shared = shared_length(prompts) if shared is None else shared
-        prefix, finished = self._prefixes.get(prompts[0].token_ids[:shared], ats), 0
-        held = self._tokens_held(prompts, lengths.total, shared)
+        prefix, finished = self.prefix(prompts[0].token_ids[:shared], ats), 0
+        held = self._tokens_held(prompts, [total for _, total in lengths], shared)
         budget = self._max_tokens(ats)
         for batch in batches(held, budget=budget if most is None else min(most, budget)):
-            yield Batch(batch, prefix.empty(), [prompts[i].token_ids for i in batch])
+            yield batch, prefix.empty()
             finished += len(batch)
             if progress is not None:
                 progress(finished)
@@ -298,7 +300,7 @@ class BatchPlanner:
         *,
         shared: int | None = None,
         ats: Sequence[StateReader] = (),
-    ) -> Iterator[Batch]:
+    ) -> Iterator[tuple[list[int], TreeCache]]:
         """Yield batches as `batches` does, for given answers to each prompt."""
         if len(answers) != len(prompts):
             raise InputError(
@@ -309,7 +311,7 @@ class BatchPlanner:
             unknown = unknown_token(self.network, tokens)
             if unknown is not None:
                 raise QuestionError(prompt.question_id, f"an answer to it has {unknown}")
-        lengths = AnswerLengths.of(answers)
+        lengths = answer_lengths(answers)
         yield from self.batches(prompts, lengths, progress, shared=shared, ats=ats, most=READ_TOKENS)
 
     def _tokens_held(self, prompts: Sequence[Prompt], room: Sequence[int], shared: int) -> list[int]:
@@ -333,42 +335,6 @@ def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
     examples = min(prompt.examples for prompt in prompts)
     repeated = (len(prompts) - 1) * (shared - examples)
     return examples if 0 < examples < shared and repeated <= examples else shared
-
-
-class PrefixCache:
-    """A cache of the shared prefix of the last call, because the next call often has the same prefix.
-
-    A prefix is reused only if all of its tokens are equal and no weight was written. Therefore its keys and
-    values are equal, bit for bit, to those of another run. At most one prefix exists at a time for each
-    calling thread, because the old prefix is dropped before another runs. A prefix larger than `budget` bytes
-    is not stored.
-    """
-
-    def __init__(self, network: Network, *, budget: int) -> None:
-        self._network, self._budget = network, budget
-        #: Origin of the prefix, and its read-only cache; replaced atomically, so that threads see one pair.
-        self._last: tuple[tuple[object, ...], TreeCache] | None = None
-
-    def get(self, tokens: tuple[int, ...], ats: Sequence[StateReader]) -> TreeCache:
-        """Return a cache of these tokens, read by these ATS; tokens that are not stored run.
-
-        The ATS are moved to the device of the network.
-        """
-        ats = [one.to(self._network.device) for one in ats]
-        last, origin = self._last, (tokens, self._weights())
-        if last is not None and last[0] == origin:
-            return last[1].with_ats(ats)
-        self._last = last = None
-        cache = prefill_prefix(self._network, tokens)
-        if len(tokens) * self._network.bytes_per_token <= self._budget:
-            self._last = origin, cache
-        return cache.with_ats(ats)
-
-    def _weights(self) -> tuple[object, ...]:
-        """Return a value that changes with the kind of cache, and when a weight is written or moved."""
-        weights = self._network.model.parameters()
-        written = ((weight.data_ptr(), weight.is_inference() or weight._version) for weight in weights)
-        return (self._network.patched is None, *written)
 
 
 Index = NDArray[np.int64]
@@ -403,11 +369,22 @@ def decode(
     while scheduler or batch:
         batch.admit()
         outputs, u = batch.frontier.outputs, batch.next_uniforms()
-        yield from batch.advance(choose_tokens(request, batch.cache, outputs, batch.draws, u))
+        yield from batch.advance(*choose_tokens(request, batch.cache, outputs, batch.draws, u))
+
+
+class _Columns:
+    """Arrays with a common first axis, which is selected and extended in all of them."""
+
+    def __getitem__(self, selected: Any) -> Self:
+        return type(self)(*(column[selected] for column in vars(self).values()))
+
+    def append(self, later: Self) -> Self:
+        """Return these rows, then `later`."""
+        return type(self)(*map(np.concatenate, zip(vars(self).values(), vars(later).values(), strict=True)))
 
 
 @dataclass(frozen=True)
-class DecodedSamples:
+class DecodedSamples(_Columns):
     """The samples of a question, or of several questions with an additional first axis."""
 
     tokens: NDArray[np.int64]  # (R, m, steps) by recalibrator, sample and step; -1 after the end
@@ -426,34 +403,23 @@ class DecodedSamples:
             np.full(closing_shape, np.nan, dtype=np.float32),
         )
 
-    def __getitem__(self, questions: int | Index) -> DecodedSamples:
-        return DecodedSamples(
-            self.tokens[questions], self.log_probs[questions], self.closing_log_probs[questions]
-        )
-
-    def append(self, later: DecodedSamples) -> DecodedSamples:
-        """Return these questions, then `later`."""
-        pairs = zip(vars(self).values(), vars(later).values(), strict=True)
-        return DecodedSamples(*(np.concatenate(pair) for pair in pairs))
-
 
 @dataclass(frozen=True)
-class ActiveDraws:
+class ActiveDraws(_Columns):
     """The n samples that have not ended."""
 
     row: Index  # (n,) row of the question
     recalibrator: Index  # (n,) index of the recalibrator
     draw: Index  # (n,) index of the sample
     step: Index  # (n,) number of tokens so far
-    node: Tensor  # (n,) place in the frontier
+    node: Index  # (n,) place in the frontier
 
     @classmethod
-    def first(cls, rows: range, recalibrators: int, m: int, *, node: int = 0) -> ActiveDraws:
+    def first(cls, rows: range, request: DecodingRequest, *, node: int = 0) -> ActiveDraws:
         """Return all samples of new questions, whose first nodes have the numbers `node`, `node` + 1, …."""
-        row, recalibrator, draw = (
-            i.ravel() for i in np.indices((len(rows), recalibrators, m), dtype=np.int64)
-        )
-        return cls(rows.start + row, recalibrator, draw, np.zeros_like(row), torch.from_numpy(node + row))
+        shape = len(rows), len(request.recalibrators), request.m
+        row, recalibrator, draw = (i.ravel() for i in np.indices(shape, dtype=np.int64))
+        return cls(rows.start + row, recalibrator, draw, np.zeros_like(row), node + row)
 
     @property
     def index(self) -> tuple[Index, Index, Index, Index]:
@@ -462,19 +428,6 @@ class ActiveDraws:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    def __getitem__(self, selected: NDArray[np.bool_]) -> ActiveDraws:
-        node = self.node[torch.from_numpy(selected)]
-        return ActiveDraws(
-            self.row[selected], self.recalibrator[selected], self.draw[selected], self.step[selected], node
-        )
-
-    def append(self, later: ActiveDraws) -> ActiveDraws:
-        """Return these samples, then `later`."""
-        pairs = [(self.row, later.row), (self.recalibrator, later.recalibrator)]
-        pairs += [(self.draw, later.draw), (self.step, later.step)]
-        row, recalibrator, draw, step = map(np.concatenate, pairs)
-        return ActiveDraws(row, recalibrator, draw, step, torch.cat([self.node, later.node]))
 
 
 class ActiveBatch:
@@ -487,18 +440,16 @@ class ActiveBatch:
         self._tree_sizes = TreeSizes(draws, request.steps)
         self._enders = np.array(sorted(request.stops), dtype=np.int64)
         ats = list(prefix.ats)
-        self._ats = torch.tensor([ats.index(r) if r in ats else -1 for r in request.recalibrators])
+        self._ats = np.array([ats.index(r) if r in ats else -1 for r in request.recalibrators])
         self._clear()
 
     def _clear(self) -> None:
         self.cache = self._prefix.empty()
         self._questions: list[int] = []  # by row
         self._uniforms = np.zeros((0, self._request.m, self._request.steps))
-        self._samples, self.draws = DecodedSamples.unknown(0, self._request), self._first_draws(range(0))
+        self._samples = DecodedSamples.unknown(0, self._request)
+        self.draws = ActiveDraws.first(range(0), self._request)
         self.frontier = Frontier.empty()
-
-    def _first_draws(self, rows: range, node: int = 0) -> ActiveDraws:
-        return ActiveDraws.first(rows, len(self._request.recalibrators), self._request.m, node=node)
 
     def __len__(self) -> int:
         """Return the number of active samples."""
@@ -523,7 +474,7 @@ class ActiveBatch:
         if not self._scheduler:
             return 0
         ages = dict(zip(self.draws.row.tolist(), self.draws.step.tolist(), strict=True))
-        held = len(self.frontier.compacted(torch.unique(self.draws.node))[1]) if ages else 0
+        held = len(self.frontier.compacted(torch.from_numpy(np.unique(self.draws.node)))[1]) if ages else 0
         return self._scheduler.admissible(
             self._tree_sizes.remaining(),
             rows=len(ages),
@@ -535,7 +486,8 @@ class ActiveBatch:
         row, node = len(self._questions), len(self.frontier.row)
         first = start(self.cache, [self._request.prompts[i] for i in questions], row)
         self.frontier = self.frontier.append(first)
-        self.draws = self.draws.append(self._first_draws(range(row, row + len(questions)), node))
+        new = range(row, row + len(questions))
+        self.draws = self.draws.append(ActiveDraws.first(new, self._request, node=node))
         self._samples = self._samples.append(DecodedSamples.unknown(len(questions), self._request))
         self._uniforms = np.concatenate([self._uniforms, [self._request.uniforms(i) for i in questions]])
         self._questions.extend(questions)
@@ -543,34 +495,40 @@ class ActiveBatch:
 
     def _compact(self) -> None:
         """Drop finished questions, and tokens that lead to no active sample."""
-        nodes, node = torch.unique(self.draws.node, return_inverse=True)
+        nodes, node = np.unique(self.draws.node, return_inverse=True)
         rows, row = np.unique(self.draws.row, return_inverse=True)
-        self.frontier, slots = self.frontier.compacted(nodes)
+        self.frontier, slots = self.frontier.compacted(torch.from_numpy(nodes))
         if isinstance(self.cache, ThreeLevelCache):
             self.cache.compact(torch.from_numpy(rows), slots)
         self.draws = replace(self.draws, row=row, node=node)
         self._samples, self._uniforms = self._samples[rows], self._uniforms[rows]
         self._questions = [self._questions[row] for row in rows]
 
+    @property
+    def _nodes(self) -> Tensor:
+        return torch.from_numpy(self.draws.node)
+
     def next_uniforms(self) -> Tensor:
         """Return the uniform (n,) of the next token of each sample."""
         step = np.minimum(self.draws.step, self._request.steps - 1)
         return torch.from_numpy(self._uniforms[self.draws.row, self.draws.draw, step])
 
-    def advance(self, chosen: ChosenTokens) -> list[tuple[int, DecodedSamples]]:
+    def advance(
+        self, tokens: Index, log_probs: NDArray[np.float32], closing_log_probs: NDArray[np.float32]
+    ) -> list[tuple[int, DecodedSamples]]:
         """Record the token of each sample and run continuing samples; return the questions that finish."""
         draws, steps, samples = self.draws, self._request.steps, self._samples
-        samples.closing_log_probs[draws.index] = chosen.closing_log_probs
+        samples.closing_log_probs[draws.index] = closing_log_probs
         drawing = draws.step < steps  # the others only read closing tokens after their last token
         index = draws[drawing].index
-        samples.tokens[index], samples.log_probs[index] = chosen.tokens[drawing], chosen.log_probs[drawing]
-        continuing = drawing & ~np.isin(chosen.tokens, self._enders)
+        samples.tokens[index], samples.log_probs[index] = tokens[drawing], log_probs[drawing]
+        continuing = drawing & ~np.isin(tokens, self._enders)
         last = continuing & (draws.step == steps - 1)
         continuing[last] = self._run_last_token(draws[last])
         ended = np.setdiff1d(draws.row, draws.row[continuing]).tolist()
         finished = [(self._questions[row], samples[row]) for row in ended]
         self.draws = draws[continuing]
-        self._extend(torch.from_numpy(chosen.tokens[continuing]))
+        self._extend(torch.from_numpy(tokens[continuing]))
         return finished
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
@@ -587,9 +545,9 @@ class ActiveBatch:
             self._tree_sizes.record_step([], [])
             return
         token = self._within_budget(token)
-        ats = self._ats[torch.from_numpy(self.draws.recalibrator)]
-        self.frontier, node = advance(self.cache, self.frontier, self.draws.node, token, ats=ats)
-        self.draws = replace(self.draws, step=self.draws.step + 1, node=node)
+        ats = torch.from_numpy(self._ats[self.draws.recalibrator])
+        self.frontier, node = advance(self.cache, self.frontier, self._nodes, token, ats=ats)
+        self.draws = replace(self.draws, step=self.draws.step + 1, node=node.numpy())
         depths = (self.frontier.path >= 0).sum(1).bincount().tolist()
         self._tree_sizes.record_step(depths, np.bincount(self.draws.step, minlength=len(depths)).tolist())
 
@@ -600,7 +558,7 @@ class ActiveBatch:
         self._compact()
         if self._fits(self.cache, token):
             return token
-        parent, *_ = distinct_steps(self.cache, self.draws.node, token)
+        parent, *_ = distinct_steps(self.cache, self._nodes, token)
         rows = len(self._questions)
         new = torch.bincount(self.frontier.row[parent], minlength=rows)
         costs = int(self.cache.lengths.max()) + self.frontier.slots_by_row(rows) + new
@@ -615,65 +573,42 @@ class ActiveBatch:
     def _fits(self, cache: ThreeLevelCache, token: Tensor) -> bool:
         """Return whether the tokens of the next step fit into memory."""
         room = self._scheduler.budget - cache.tokens_held
-        return len(token) <= room or len(distinct_steps(cache, self.draws.node, token)[0]) <= room
-
-
-@dataclass(frozen=True)
-class ChosenTokens:
-    """The next token of each of n samples."""
-
-    tokens: NDArray[np.int64]  # (n,)
-    log_probs: NDArray[np.float32]  # (n,)
-    closing_log_probs: NDArray[np.float32]  # (n, W), of the closing tokens at the same node
+        return len(token) <= room or len(distinct_steps(cache, self._nodes, token)[0]) <= room
 
 
 def choose_tokens(
     request: DecodingRequest, cache: TreeCache, outputs: ModelOutputs, draws: ActiveDraws, u: Tensor
-) -> ChosenTokens:
-    """Choose the next token of each sample at its node of `outputs`, by its recalibrator and uniform (n,)."""
-    tokens, log_probs = torch.empty_like(draws.node), torch.empty(len(draws))
-    closing = torch.empty((len(draws), len(request.closing_tokens)))
-    for index, distributions, row in _distributions(cache, outputs, request.recalibrators, draws):
-        if request.choose is inverse_cdf and isinstance(distributions, TemperedDistributions):
-            size = distributions.logits.shape[1]
-            token = draw_by_weights(distributions.weights_at, distributions.sums, size, row, u[index])
-        else:
-            token = request.choose(distributions.log_probs, row, u[index])
-        tokens[index], log_probs[index] = token.cpu(), distributions.log_probs_at(row, token).cpu()
-        if request.closing_tokens:
-            closers = torch.tensor(request.closing_tokens, device=row.device)
-            closing[index] = distributions.log_probs_at(row[:, None], closers).cpu()
-    return ChosenTokens(tokens.numpy(), log_probs.numpy(), closing.numpy())
+) -> tuple[Index, NDArray[np.float32], NDArray[np.float32]]:
+    """Choose the next token of each sample at its node of `outputs`, by its recalibrator and uniform (n,).
 
-
-def _distributions(
-    cache: TreeCache, outputs: ModelOutputs, recalibrators: Sequence[AnyRecalibrator], draws: ActiveDraws
-) -> Iterator[tuple[Tensor, Distributions, Tensor]]:
-    """Yield indices of samples, the distributions at some nodes, and the row of each sample in them.
-
-    Logits exist for a limited number of nodes at a time.
+    Return tokens (n,), their log-probabilities (n,), and those of the closing tokens (n, W) at the same node.
     """
-    node, recalibrator_index = draws.node, torch.from_numpy(draws.recalibrator)
-    rows = cache.network.rows_at_a_time
-    for first in range(0, len(outputs), rows):
-        part = outputs[first : first + rows]
-        logits = cache.network.logits(part.states)
-        inside = (node >= first) & (node < first + rows)
-        for r, recalibrator in enumerate(recalibrators):
-            index = torch.nonzero((recalibrator_index == r) & inside)[:, 0]
+    node = torch.from_numpy(draws.node)
+    tokens, scores = torch.empty_like(node), torch.empty(len(draws))
+    closing = torch.empty((len(draws), len(request.closing_tokens)))
+    for first, part, logits in logits_in_parts(cache.network, outputs):
+        closers = torch.tensor(request.closing_tokens, dtype=torch.long, device=logits.device)
+        inside = (node >= first) & (node < first + len(part))
+        for r, recalibrator in enumerate(request.recalibrators):
+            index = torch.nonzero(torch.from_numpy(draws.recalibrator == r) & inside)[:, 0]
             if not len(index):
                 continue
             distinct, row = torch.unique(node[index] - first, return_inverse=True)
-            outputs_read, logits_read = part, logits
+            distinct, row = distinct.to(logits.device), row.to(logits.device)
+            some, its_logits = part, logits
             if len(distinct) < len(part):
-                distinct = distinct.to(logits.device)
-                outputs_read, logits_read = part[distinct], logits[distinct]
+                some, its_logits = part[distinct], logits[distinct]
             distributions = (
-                TemperedDistributions(logits_read, recalibrator)
-                if isinstance(recalibrator, Temperature) and logits.device.type != "mps"  # no float64 there
-                else Distributions(log_probs(recalibrator, logits_read, outputs_read, cache.ats))
+                TemperedDistributions(its_logits, recalibrator.temperature)
+                if request.choose is inverse_cdf
+                and isinstance(recalibrator, Temperature)
+                and logits.device.type != "mps"  # no float64 there
+                else Distributions(log_probs(recalibrator, its_logits, some, cache.ats))
             )
-            yield index, distributions, row.to(logits.device)
+            token = distributions.choose(request.choose, row, u[index])
+            tokens[index], scores[index] = token.cpu(), distributions.log_probs_at(row, token).cpu()
+            closing[index] = distributions.log_probs_at(row[:, None], closers).cpu()
+    return tokens.numpy(), scores.numpy(), closing.numpy()
 
 
 @dataclass(frozen=True)
@@ -696,12 +631,16 @@ class Beam:
 
 
 def beam_search(
-    batch: Batch, recalibrator: AnyRecalibrator, stops: frozenset[int], num_beams: int, steps: int
+    cache: TreeCache,
+    prompts: Sequence[Sequence[int]],
+    recalibrator: AnyRecalibrator,
+    stops: frozenset[int],
+    num_beams: int,
+    steps: int,
 ) -> list[Beam]:
-    """Return the best answer of at most `steps` tokens to each prompt of a batch; its cache is consumed."""
-    cache = batch.cache
-    searches = [_Search(num_beams, [Beam(node=row)]) for row in range(len(batch.questions))]
-    frontier = start(cache, batch.token_ids)
+    """Return the best answer of at most `steps` tokens to each prompt; the cache is consumed."""
+    searches = [_Search(num_beams, [Beam(node=row)]) for row in range(len(prompts))]
+    frontier = start(cache, prompts)
     possible_stops = sorted(token for token in stops if token < cache.network.vocabulary)
     enders = torch.tensor(possible_stops, dtype=torch.long, device=cache.network.device)
     for step in range(steps):
@@ -754,16 +693,13 @@ def _candidates(
     The result has, by node, pairs of tokens and their log-probabilities.
     """
     tokens, values = [], []
-    rows = cache.network.rows_at_a_time
-    for first in range(0, len(outputs), rows):
-        part = outputs[first : first + rows]
-        scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
-        best = scored.topk(min(width, scored.shape[1]))
+    most = min(width, cache.network.vocabulary)
+    for _, part, logits in logits_in_parts(cache.network, outputs):
+        scored = log_probs(recalibrator, logits, part, cache.ats)
+        best = scored.topk(most)
         check_not_nan(best.values)
         ending = torch.isin(best.indices, enders)
-        running = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
-            min(width, scored.shape[1])
-        )
+        running = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(most)
         ends_only = best.values.masked_fill(~ending, -torch.inf)  # the others are in `running`
         tokens.append(torch.cat([best.indices, running.indices], 1).cpu())
         values.append(torch.cat([ends_only, running.values], 1).cpu())

@@ -13,17 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from semcal.errors import ModelError, UsageError
-
-if TYPE_CHECKING:
-    from semcal.models.distribution import Temperature
 
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(log-probabilities (F, V), row of each sample (n,), uniform of each (n,)) -> token of each sample (n,)."""
@@ -229,42 +224,37 @@ class Distributions:
     def __init__(self, log_probs: Tensor) -> None:
         self.log_probs = log_probs
 
+    def choose(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
+        """Return the token (n,) of each uniform (n,) in its row (n,)."""
+        return choose(self.log_probs, rows, u)
+
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Return log-probabilities of tokens in rows; the two index arrays are broadcast."""
         return self.log_probs[rows, tokens]
 
 
 class TemperedDistributions(Distributions):
-    """Distributions softmax(z / T) of logits z (F, V), with weights exp((z - max z)/T) for the choice."""
+    """Distributions softmax(z / T) of logits z (F, V), for the choice by inverse CDF alone."""
 
-    def __init__(self, logits: Tensor, recalibrator: Temperature) -> None:
-        self.logits, self.recalibrator = logits, recalibrator
+    def __init__(self, logits: Tensor, temperature: float) -> None:
+        self._logits, self._temperature = logits, temperature
+        self._top = logits.amax(-1, keepdim=True)
+        rows = _ROWS if logits.device.type == "cpu" else max(1, len(logits))
+        parts = [slice(start, start + rows) for start in range(0, len(logits), rows)]
+        self._sums = torch.cat([block_sums(self._weights(logits[part], self._top[part])) for part in parts])
 
-    @cached_property
-    def log_probs(self) -> Tensor:  # type: ignore[override]
-        return self.recalibrator.log_probs(self.logits)
-
-    @cached_property
-    def sums(self) -> Tensor:
-        """The `block_sums` of the weights; weights exist for a few rows at a time."""
-        rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
-        parts = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
-        return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in parts])
-
-    def weights_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Return weights of tokens in rows."""
-        return self._weights(self.logits[rows, tokens], self._top[rows, 0])
+    def choose(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
+        del choose
+        return draw_by_weights(self._weights_at, self._sums, self._logits.shape[1], rows, u)
 
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        if "log_probs" in self.__dict__:
-            return super().log_probs_at(rows, tokens)
-        over = (self.logits[rows, tokens] - self._top[rows, 0]).double() / self.recalibrator.temperature
-        return (over - self.sums.sum(-1).log()[rows]).float()
+        over = (self._logits[rows, tokens] - self._top[rows, 0]).double() / self._temperature
+        return (over - self._sums.sum(-1).log()[rows]).float()
 
-    @cached_property
-    def _top(self) -> Tensor:
-        return self.logits.amax(-1, keepdim=True)
+    def _weights_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        return self._weights(self._logits[rows, tokens], self._top[rows, 0])
 
     def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
-        weights = (logits - top).mul_(1 / self.recalibrator.temperature)
+        """Return the weights exp((z - max z)/T)."""
+        weights = (logits - top).mul_(1 / self._temperature)
         return torch.threshold_(weights.clamp_min_(_LEAST).exp_(), 1.7e-38, 0.0)

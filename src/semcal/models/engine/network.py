@@ -382,9 +382,14 @@ class TreePass:
         self.store(layer, torch.arange(self.first, last, device=self.row.device), key, value)
         return self.attend_to_stored(layer, query, key.shape[1])
 
-    def subset(self, index: Tensor) -> TreePass:
-        """Return a pass of only these (ascending) new tokens."""
-        return replace(self, row=self.row[index], path=self.path[index], depth=self.depth[index], _masks={})
+    def attend_some(
+        self, index: Tensor, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        """Return the attention output (1, n, H, D) of only these (ascending) new tokens, which are stored."""
+        self.store(layer, self.first + index, key, value)
+        row, path, depth = self.row[index], self.path[index], self.depth[index]
+        some = replace(self, row=row, path=path, depth=depth, _masks={})
+        return some.attend_to_stored(layer, query, key.shape[1])
 
     def store(self, layer: LayerCache, slots: Tensor, *key_value: Tensor) -> None:
         """Store keys and values (1, h, n, D) of the tokens in these slots (n,)."""
@@ -411,7 +416,7 @@ class TreePass:
 
     def _attend_to_tree(self, layer: LayerCache, query: Tensor, heads: int) -> PartialAttention:
         assert layer.tree is not None
-        slots = self._slots
+        slots = self.path.clamp_min(0)
         keys, values = (states[slots].transpose(1, 2) for states in layer.tree)  # (N, h, T, D)
         grouped = query[0].reshape(heads, -1, *query.shape[2:]).permute(2, 0, 1, 3)  # (N, h, g, D)
         part = attend(grouped, keys, values, layer.config, self._tree_mask(layer.config.window))
@@ -433,10 +438,6 @@ class TreePass:
             output.reshape(rows * most, heads * groups, -1)[self._place],
             log_sum_exp.reshape(rows * most, heads * groups)[self._place],
         )
-
-    @cached_property
-    def _slots(self) -> Tensor:
-        return self.path.clamp_min(0)
 
     @cached_property
     def _rank(self) -> Tensor:
@@ -569,7 +570,15 @@ class Network:
         self.dtype: torch.dtype = model.dtype
         check_supported(f"{type(model).__name__} cannot be used", model.config)
         config = model.config.get_text_config()
-        self._masks = _Masks(config)
+        kinds = getattr(config, "layer_types", None) or ()
+        window = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
+        self._window: int | None = window or None
+        self._mixed = self._window is not None and _SLIDING in kinds  # True if only some layers are local
+        #: Number of positions that a token sees, itself included, by layer; None for all positions.
+        self.windows = [
+            self._window if kind == _SLIDING or not self._mixed else None
+            for kind in kinds or [_SLIDING] * config.num_hidden_layers
+        ]
         self.vocabulary = int(config.vocab_size)
         #: Maximum sequence length by the positions of the model, and the reason if it is not obvious.
         self.limit: int | None = getattr(config, "max_position_embeddings", None)
@@ -580,11 +589,6 @@ class Network:
         # measured by `checked_network`: bytes of one token's keys and values, size of a last hidden state
         self.bytes_per_token, self.width = 0, 0
         self.patched: Any = None  # the body with our attention, if the result is exact
-
-    @property
-    def windows(self) -> list[int | None]:
-        """Number of positions that a token sees, itself included, by layer; None for all positions."""
-        return self._masks.windows
 
     @property
     def block_shape(self) -> BlockShape:
@@ -653,12 +657,27 @@ class Network:
         output = self.model.base_model(
             input_ids=token_ids,
             position_ids=new_positions,
-            attention_mask=self._masks.additive(visible, new_positions, positions, self.dtype),
+            attention_mask=self._additive_mask(visible, new_positions, positions),
             past_key_values=key_values,
             use_cache=True,
         )
         states: Tensor = output.last_hidden_state
         return states
+
+    def _additive_mask(self, visible: Tensor, positions: Tensor, held: Tensor) -> Tensor | dict[str, Tensor]:
+        """Return the mask (B, 1, n, K) to add to attention scores, or one mask per kind of layer.
+
+        `positions` (B, n) are the positions of new tokens, `held` (B, K) those of all cached tokens.
+        """
+
+        def added(mask: Tensor) -> Tensor:
+            floats = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
+            return floats.masked_fill_(~mask, torch.finfo(self.dtype).min)[:, None]
+
+        if not self._window:
+            return added(visible)
+        local = added(visible & (held[:, None, :] > positions[:, :, None] - self._window))
+        return {_FULL: added(visible), _SLIDING: local} if self._mixed else local
 
     @torch.no_grad()
     def state_within(self, token_ids: Sequence[int], depth: float) -> Tensor:
@@ -827,37 +846,3 @@ def check_supported(failure: str, config: Any) -> None:
     if part:
         has = f"models of type {config.model_type!r} have {part}, which is not supported"
         raise ModelError(f"{failure}: {has}. {SERVE_IT}")
-
-
-class _Masks:
-    """Attention masks for rows with trees of tokens, by kind of attention layer of a model."""
-
-    def __init__(self, config: Any) -> None:
-        kinds = set(getattr(config, "layer_types", None) or ())
-        self.window = getattr(config, "sliding_window", None)
-        if not getattr(config, "use_sliding_window", True):
-            self.window = None
-        self.mixed = bool(self.window) and _SLIDING in kinds  # True if only some layers are local
-        layers = getattr(config, "layer_types", None) or [_SLIDING] * config.num_hidden_layers
-        self.windows = [self.window if kind == _SLIDING or not self.mixed else None for kind in layers]
-
-    def additive(
-        self, visible: Tensor, positions: Tensor, held: Tensor, dtype: torch.dtype
-    ) -> Tensor | dict[str, Tensor]:
-        """Return the mask (B, 1, n, K) to add to attention scores, or one mask per kind of layer.
-
-        `visible` (B, n, K) is true if a new token follows a cached token in the tree, or is that token.
-        `positions` (B, n) are the positions of new tokens, `held` (B, K) those of all cached tokens.
-        """
-        if not self.window:
-            return _as_floats(visible, dtype)
-        near = held[:, None, :] > positions[:, :, None] - self.window
-        if self.mixed:
-            return {_FULL: _as_floats(visible, dtype), _SLIDING: _as_floats(visible & near, dtype)}
-        return _as_floats(visible & near, dtype)
-
-
-def _as_floats(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 for visible tokens, and the lowest number of `dtype` for others."""
-    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]

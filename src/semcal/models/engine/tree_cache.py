@@ -25,7 +25,8 @@ import torch
 import transformers
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers.cache_utils import Cache, DynamicLayer
+from torch.nn.utils.rnn import pad_sequence
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.files import canonical, read_sealed, user_cache, write_sealed
@@ -44,7 +45,6 @@ from semcal.models.engine.network import (
 from semcal.models.protocols import AnyRecalibrator, StateReader
 
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # a CPU needs few tokens for full use
-_ROOM = 64  # additional slots when a full buffer grows
 _FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -77,46 +77,6 @@ class ModelOutputs:
         return cls(states, torch.cat([part.inverse_temperatures for part in parts]))
 
 
-@dataclass(frozen=True)
-class _ATSState:
-    """One ATS of a three-level cache, whose keys and values are layer `index`."""
-
-    ats: StateReader
-    index: int
-
-    @torch.no_grad()
-    def read(self, states: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
-        """Return 1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
-        if isinstance(forward_pass, TreePass) and forward_pass.read_by is not None:
-            index = forward_pass.read_by[:, -1 - self.index].nonzero()[:, 0]
-            return self._read_subset(states, positions, forward_pass, index)
-        ats, states, positions = self.ats, states[None], positions[None]
-        query = ats.queries(states, positions)
-        layer = self._layer(forward_pass)
-        output = forward_pass.attend(layer, query, *ats.keys_values(states, positions))
-        return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
-
-    def _read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
-        """Return 1/T (N,) after only these (n,) of the new tokens, NaN after others.
-
-        No token attends to the others: a sample of this recalibrator was read after every token of its path.
-        """
-        inverse_temperatures = torch.full((len(states),), torch.nan, device=states.device)
-        if not len(index):
-            return inverse_temperatures
-        ats, states, positions = self.ats, states[None, index], positions[None, index]
-        layer, (keys, values) = self._layer(tree), ats.keys_values(states, positions)
-        tree.store(layer, tree.first + index, keys, values)
-        query = ats.queries(states, positions)
-        output = tree.subset(index).attend_to_stored(layer, query, keys.shape[1])
-        inverse_temperatures[index] = ats.inverse_temperature_from(states, output.flatten(2))[0].float()
-        return inverse_temperatures
-
-    def _layer(self, forward_pass: ForwardPass) -> LayerCache:
-        config = AttentionConfig(self.ats.head_dim**-0.5)
-        return forward_pass.layers.setdefault(self.index, LayerCache(config))
-
-
 def log_probs(
     recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[StateReader]
 ) -> Tensor:
@@ -125,6 +85,13 @@ def log_probs(
         return recalibrator.log_probs(logits)
     beta = outputs.inverse_temperatures[:, ats.index(recalibrator)]
     return recalibrator.log_probs(logits, beta.to(logits.device))
+
+
+def logits_in_parts(network: Network, outputs: ModelOutputs) -> Iterator[tuple[int, ModelOutputs, Tensor]]:
+    """Yield a limited number of outputs at a time: the index of the first, the outputs, and their logits."""
+    for first in range(0, len(outputs), network.rows_at_a_time):
+        part = outputs[first : first + network.rows_at_a_time]
+        yield first, part, network.logits(part.states)
 
 
 @dataclass(frozen=True)
@@ -174,13 +141,9 @@ class ThreeLevelCache:
         """Return a cache with the same prefix, read by these ATS, without questions."""
         cache = replace(self.empty(), ats=tuple(ats))
         positions = torch.arange(self.prefix_length, device=self.network.device)
-        for state in cache._ats_states if self.prefix_length else ():
-            state.read(self.prefix_states, positions, PrefixPass(cache.layers))
+        if self.prefix_length:
+            cache._inverse_temperatures(self.prefix_states, positions, PrefixPass(cache.layers))
         return cache
-
-    @property
-    def _ats_states(self) -> list[_ATSState]:
-        return [_ATSState(ats, -1 - i) for i, ats in enumerate(self.ats)]
 
     @property
     def bytes_per_token(self) -> int:
@@ -262,8 +225,34 @@ class ThreeLevelCache:
 
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
         states = self.network.run(token_ids, positions, forward_pass)
-        beta = [state.read(states, positions, forward_pass) for state in self._ats_states]
-        return ModelOutputs.of(states, beta)
+        return ModelOutputs.of(states, self._inverse_temperatures(states, positions, forward_pass))
+
+    @torch.no_grad()
+    def _inverse_temperatures(
+        self, states: Tensor, positions: Tensor, forward_pass: ForwardPass
+    ) -> list[Tensor]:
+        """Return 1/T (N,) of each ATS after the N new tokens of a pass, with states (N, d) at positions (N,).
+
+        1/T is NaN after tokens that an ATS does not read. No token attends to these tokens: a sample of an
+        ATS was read after every token of its path.
+        """
+        found = []
+        for number, ats in enumerate(self.ats):
+            config = AttentionConfig(ats.head_dim**-0.5)
+            layer = forward_pass.layers.setdefault(-1 - number, LayerCache(config))
+            if not isinstance(forward_pass, TreePass) or forward_pass.read_by is None:
+                some, at = states[None], positions[None]
+                output = forward_pass.attend(layer, ats.queries(some, at), *ats.keys_values(some, at))
+                found.append(ats.inverse_temperature_from(some, output.flatten(2))[0].float())
+                continue
+            found.append(torch.full((len(states),), torch.nan, device=states.device))
+            index = forward_pass.read_by[:, number].nonzero()[:, 0]
+            if len(index):
+                some, at = states[None, index], positions[None, index]
+                query, key_value = ats.queries(some, at), ats.keys_values(some, at)
+                output = forward_pass.attend_some(index, layer, query, *key_value)
+                found[-1][index] = ats.inverse_temperature_from(some, output.flatten(2))[0].float()
+        return found
 
     def _passes(self, lengths: Sequence[int]) -> Iterator[slice]:
         """Split prompts into runs of at most `tokens_per_pass` tokens and at least one prompt."""
@@ -294,7 +283,8 @@ class FallbackCache:
     positions: Tensor  # (rows, K) int64, positions of the cached tokens
     prefix_length: int = 0
     prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
-    ats_states: tuple[_FallbackATS, ...] = ()
+    ats: tuple[StateReader, ...] = ()
+    ats_layers: tuple[DynamicLayer, ...] = ()  # keys and values of each ATS
     lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # whole prompts, by row
     place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> row
     column: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # slot -> column
@@ -303,8 +293,7 @@ class FallbackCache:
     def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> FallbackCache:
         """Run the shared tokens, if any, in one row."""
         positions = torch.zeros((1, 0), dtype=torch.long, device=network.device)
-        empty = Cache(layer_class_to_replicate=_BufferedLayer)
-        cache = cls(network, empty, positions, len(prefix))
+        cache = cls(network, DynamicCache(), positions, len(prefix))
         if prefix:
             count = len(prefix)
             outputs = cache._run(torch.tensor([prefix]), torch.arange(count)[None], _causal_mask(count))
@@ -312,15 +301,11 @@ class FallbackCache:
         return cache
 
     def with_ats(self, ats: Sequence[StateReader]) -> FallbackCache:
-        cache = replace(self._repeated(1), ats_states=tuple(map(_FallbackATS, ats)))
-        for state in cache.ats_states if self.prefix_length else ():
+        cache = replace(self._repeated(1), ats=tuple(ats), ats_layers=tuple(DynamicLayer() for _ in ats))
+        if self.prefix_length:
             visible = _causal_mask(self.prefix_length).to(self.network.device)
-            state.read(self.prefix_states[None], self.positions, visible)
+            cache._inverse_temperatures(self.prefix_states[None], self.positions, visible)
         return cache
-
-    @property
-    def ats(self) -> Sequence[StateReader]:
-        return [state.recalibrator for state in self.ats_states]
 
     @property
     def slots(self) -> int:
@@ -336,9 +321,11 @@ class FallbackCache:
 
     def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
         rows = self._repeated(len(prompts))
-        self.key_values, self.positions, self.ats_states = rows.key_values, rows.positions, rows.ats_states
+        self.key_values, self.positions, self.ats_layers = rows.key_values, rows.positions, rows.ats_layers
         before = self.prefix_length
-        token_ids, lengths = _padded([prompt[before:] for prompt in prompts])
+        own_tokens = [torch.tensor(prompt[before:]) for prompt in prompts]
+        token_ids = pad_sequence(own_tokens, batch_first=True)
+        lengths = torch.tensor([len(tokens) for tokens in own_tokens])
         batch, width = token_ids.shape
         self.lengths, self.place = before + lengths, torch.arange(batch)
         visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
@@ -363,7 +350,7 @@ class FallbackCache:
         held = self.place[rows]
         if len(held) == len(self.positions):
             return
-        for layer in (*self.key_values.layers, *(state.layer for state in self.ats_states)):
+        for layer in (*self.key_values.layers, *self.ats_layers):
             layer.batch_select_indices(held.to(self.network.device))
         self.positions, self.lengths = self.positions[held.to(self.positions.device)], self.lengths[held]
         self.place = torch.full_like(self.place, -1)
@@ -380,12 +367,16 @@ class FallbackCache:
 
     def _repeated(self, rows: int) -> FallbackCache:
         """Return a cache of `rows` copies of the first row, without questions."""
-        layers = [_BufferedLayer.repeated(layer, rows) for layer in self.key_values.layers]
-        key_values = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=_BufferedLayer)
-        ats_states = tuple(state.repeated(rows) for state in self.ats_states)
-        positions = self.positions[:1].expand(rows, -1)
+        layers = [_repeated(layer, rows) for layer in self.key_values.layers]
+        key_values = Cache(layers=layers) if layers else DynamicCache()
         return FallbackCache(
-            self.network, key_values, positions, self.prefix_length, self.prefix_states, ats_states
+            self.network,
+            key_values,
+            self.positions[:1].expand(rows, -1),
+            self.prefix_length,
+            self.prefix_states,
+            self.ats,
+            tuple(_repeated(layer, rows) for layer in self.ats_layers),
         )
 
     def _run(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> ModelOutputs:
@@ -394,92 +385,30 @@ class FallbackCache:
         positions, visible = positions.to(device), visible.to(device)
         self.positions = torch.cat([self.positions, positions], 1)
         states = self.network.run_unpatched(token_ids.to(device), visible, self.positions, self.key_values)
-        return ModelOutputs.of(states, [state.read(states, positions, visible) for state in self.ats_states])
-
-
-class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values (rows, heads, slots, width), views of buffers with spare room.
-
-    New tokens are written in place instead of being concatenated.
-    """
-
-    is_initialized: bool
-    key_buffer: Tensor
-    value_buffer: Tensor
-
-    @classmethod
-    def repeated(cls, layer: Any, rows: int) -> _BufferedLayer:
-        """Return a layer of `rows` rows, each with the tokens of the single row of `layer`.
-
-        The tokens are copied only when new tokens are written.
-        """
-        copy = cls()
-        if layer.is_initialized:
-            copy._hold(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
-        return copy
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append (rows, heads, n, width), and return all keys and values."""
-        if not self.is_initialized:
-            self._hold(key_states[:, :, :0], value_states[:, :, :0])
-        length, new = self.keys.shape[-2], key_states.shape[-2]
-        if length + new > self.key_buffer.shape[-2]:
-            self.key_buffer = _moved_to(self.keys, length + new + _ROOM)
-            self.value_buffer = _moved_to(self.values, length + new + _ROOM)
-        self.key_buffer[:, :, length : length + new] = key_states
-        self.value_buffer[:, :, length : length + new] = value_states
-        return self._view(length + new)
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only these rows."""
-        length = self.keys.shape[-2]
-        self.key_buffer, self.value_buffer = self.key_buffer[indices], self.value_buffer[indices]
-        self._view(length)
-
-    def _hold(self, keys: Tensor, values: Tensor) -> None:
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
-        self.key_buffer, self.value_buffer = keys, values
-        self._view(keys.shape[-2])
-
-    def _view(self, length: int) -> tuple[Tensor, Tensor]:
-        self.keys: Tensor = self.key_buffer[:, :, :length]
-        self.values: Tensor = self.value_buffer[:, :, :length]
-        return self.keys, self.values
-
-
-class _FallbackATS:
-    """One ATS of a fallback cache, with its own keys and values, one row per question."""
-
-    def __init__(self, recalibrator: StateReader, layer: _BufferedLayer | None = None) -> None:
-        self.recalibrator = recalibrator
-        self.layer = layer or _BufferedLayer()
+        return ModelOutputs.of(states, self._inverse_temperatures(states, positions, visible))
 
     @torch.no_grad()
-    def read(self, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Return 1/T (B, n) after new tokens with states (B, n, d); `visible` is the mask (B, n, K)."""
-        keys, values = self.layer.update(*self.recalibrator.keys_values(states, positions))
-        return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
+    def _inverse_temperatures(self, states: Tensor, positions: Tensor, visible: Tensor) -> list[Tensor]:
+        """Return 1/T (B, n) of each ATS after new tokens with states (B, n, d)."""
+        found = []
+        for ats, layer in zip(self.ats, self.ats_layers):
+            keys, values = layer.update(*ats.keys_values(states, positions))
+            found.append(ats.inverse_temperature(states, positions, keys, values, visible).float())
+        return found
 
-    def repeated(self, rows: int) -> _FallbackATS:
-        return _FallbackATS(self.recalibrator, _BufferedLayer.repeated(self.layer, rows))
 
-
-def _moved_to(held: Tensor, slots: int) -> Tensor:
-    """Return a buffer of `slots` slots with `held` first."""
-    buffer = held.new_empty((*held.shape[:2], slots, held.shape[3]))
-    buffer[:, :, : held.shape[2]] = held
-    return buffer
+def _repeated(layer: Any, rows: int) -> DynamicLayer:
+    """Return a layer of `rows` rows, each with the tokens of the first row of `layer`."""
+    copy = DynamicLayer()
+    if layer.is_initialized:
+        copy.lazy_initialization(layer.keys, layer.values)
+        copy.keys = layer.keys[:1].expand(rows, -1, -1, -1)
+        copy.values = layer.values[:1].expand(rows, -1, -1, -1)
+    return copy
 
 
 def _causal_mask(count: int) -> Tensor:
     return torch.ones((1, count, count), dtype=torch.bool).tril()
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return rows of tokens as one matrix (B, n), padded with zeros, and their lengths (B,)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    width = int(lengths.max())
-    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths
 
 
 TreeCache = ThreeLevelCache | FallbackCache
@@ -550,7 +479,10 @@ def advance(
     parent, token, reached = distinct_steps(cache, node, token)
     row = frontier.row[parent]
     cache.drop_except(torch.unique_consecutive(row))
-    path = _extended(frontier.path[parent], cache.slots + torch.arange(len(parent)))
+    before = frontier.path[parent]  # paths with one more slot, as wide as the longest
+    depth, path = (before >= 0).sum(1), pad(before, (0, 1), value=-1)
+    path[torch.arange(len(path)), depth] = cache.slots + torch.arange(len(parent))
+    path = path[:, : int(depth.max()) + 1]
     read_by = None
     if ats is not None:
         read_by = torch.zeros((len(parent), len(cache.ats)), dtype=torch.bool)
@@ -563,14 +495,6 @@ def distinct_steps(cache: TreeCache, node: Tensor, token: Tensor) -> tuple[Tenso
     vocabulary = cache.network.vocabulary
     distinct, reached = torch.unique(node * vocabulary + token, return_inverse=True)
     return distinct // vocabulary, distinct % vocabulary, reached
-
-
-def _extended(path: Tensor, slot: Tensor) -> Tensor:
-    """Return paths (k, T) with one more slot (k,), as wide as the longest path."""
-    depth = (path >= 0).sum(1)
-    path = pad(path, (0, 1), value=-1)
-    path[torch.arange(len(path)), depth] = slot
-    return path[:, : int(depth.max()) + 1]
 
 
 def checked_network(model: Any, checkpoint: str = "") -> Network:
