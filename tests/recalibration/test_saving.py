@@ -59,12 +59,12 @@ def test_gradient_steps_are_kept_with_what_they_led_to(tmp_path: Path) -> None:
         assert again.sgd_ == training.recalibrator.sgd_
         assert (again.sgd_.steps, again.sgd_.schedule) == (600, schedule)
         assert len(again.sgd_.losses) == LOSSES_KEPT
-        assert np.mean(again.sgd_.losses) == pytest.approx(np.mean(training.losses))
+        assert np.mean(again.sgd_.losses) == pytest.approx(np.mean(training.report["losses"]))
         assert solver_of(again) == "sgd"
     ts = fit_ts(one.features, one.head, schedule=schedule)
     save_pretrained(ts.recalibrator, tmp_path, provenance=PROVENANCE)
     again, _ = from_pretrained(tmp_path)
-    assert again.sgd_.distance(again.temperature_) == ts.distance > 0
+    assert again.sgd_.distance(again.temperature_) == ts.report["distance"] > 0
     assert "solver='sgd', steps=600, exact=1." in repr(again)
 
 

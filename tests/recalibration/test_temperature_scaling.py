@@ -14,6 +14,7 @@ from scipy.special import log_softmax
 
 from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
+from semcal.recalibration.exact_solver import sums_at
 
 POINTS = [("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75)]
 
@@ -60,8 +61,6 @@ def test_the_fit_is_the_minimum_that_scipy_finds_of_the_literal_loss(loss: str, 
 
 @pytest.mark.parametrize(("loss", "alpha"), POINTS)
 def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha: float | None) -> None:
-    from semcal.recalibration.exact_solver import sums_at, token_terms
-
     z, y = (torch.as_tensor(a) for a in draws(1, n=50))
     beta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     log_p = torch.log_softmax(z * beta, 1)
@@ -70,7 +69,7 @@ def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha:
     value = nll if loss == "NLL" else torch.where(hit, (1 - alpha) * nll, -alpha * log_p.mean(1))
     (slope,) = torch.autograd.grad(value.sum(), beta, create_graph=True)
     (curvature,) = torch.autograd.grad(slope, beta)
-    sums = sums_at(0.7, token_terms(z, y, loss=loss, alpha=alpha), torch.ones(50, dtype=torch.float64))
+    sums = sums_at(0.7, z, y, torch.ones(50, dtype=torch.float64), loss=loss, alpha=alpha)
     assert sums.slope == pytest.approx(slope.item(), rel=1e-10)
     assert sums.curvature == pytest.approx(curvature.item(), rel=1e-10)
 

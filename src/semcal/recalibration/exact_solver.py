@@ -48,16 +48,40 @@ LossBatch = tuple[Tensor, Tensor, Tensor]
 FLOAT64_LOGITS = 128_000
 
 
-@dataclass(frozen=True)
-class TokenTerms:
-    """The terms of a loss for a batch of N tokens, as functions of β."""
+def as_batch(
+    logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
+) -> LossBatch:
+    """Return logits (N, V), targets (N,) and weights (N,) as tensors; the default weight is 1."""
+    y = torch.as_tensor(targets)
+    odd = (y != y.long()).nonzero()
+    if len(odd):
+        raise InputError(f"targets: expected token ids, got {y[tuple(odd[0])].item()} at {odd[0].tolist()}")
+    w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
+    return torch.as_tensor(logits), y.long(), w
 
-    logits: Tensor  # (N, V) float64, minus the row maximum: the largest is 0
-    weight: Tensor  # (N,), the factor w
-    centre: Tensor  # (N,), the value c, minus the row maximum
+
+def sums_of_batches(
+    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
+) -> tuple[LossSums, int]:
+    """Return the sums of all batches at `beta`, and the number of tokens with a positive weight.
+
+    InputError if shapes disagree, a target is outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or a logit for SS is −inf (its loss is infinite at every temperature).
+    """
+    total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
+    for logits, targets, weights in batches:
+        _check_batch(logits, targets, weights)
+        size = max(1, FLOAT64_LOGITS // max(1, logits.shape[1]))
+        for start in range(0, len(targets), size):
+            z, y, w = (values[start : start + size] for values in (logits, targets, weights.double()))
+            total += sums_at(beta, z, y, w, loss=loss, alpha=alpha)
+        tokens += int((weights > 0).sum())
+    return total, tokens
 
 
-def _check_batch(logits: Tensor, targets: Tensor) -> None:
+def _check_batch(logits: Tensor, targets: Tensor, weights: Tensor) -> None:
+    if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
+        raise InputError("weights: expected one finite, non-negative number per token. Correct the weights")
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise InputError(
             f"logits: got shapes {tuple(logits.shape)} and {tuple(targets.shape)}. Pass logits (N, V) and "
@@ -73,20 +97,23 @@ def _check_batch(logits: Tensor, targets: Tensor) -> None:
         raise InputError(f"logits: token {int(bad.nonzero()[0])} has NaN or +inf, or only -inf")
 
 
-def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
-    """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
-
-    InputError if shapes disagree, a target is outside the vocabulary or has logit −inf, a logit is NaN or
-    +inf, or a logit for SS is −inf (its loss is infinite at every temperature).
-    """
-    _check_batch(logits, targets)
+def sums_at(
+    beta: float, logits: Tensor, targets: Tensor, weights: Tensor, *, loss: str, alpha: float | None
+) -> LossSums:
+    """Return the sums of N tokens at `beta`, for logits (N, V), targets (N,) and weights (N,)."""
     z = logits.double()
     z = z - z.amax(1, keepdim=True)
     target = z.gather(1, targets[:, None])[:, 0]
-    hit = z.argmax(1) == targets
-    weight, centre = weight_and_centre(hit, target, z.mean(1), loss=loss, alpha=alpha)
+    w, centre = weight_and_centre(z.argmax(1) == targets, target, z.mean(1), loss=loss, alpha=alpha)
     _check_finite(centre, loss)
-    return TokenTerms(z, weight, centre)
+    log_partition, mean, variance = moments(beta, z)
+    w = w * weights
+    return LossSums(
+        n=float(weights.sum()),
+        loss=float((w * (log_partition - beta * centre)).sum()),
+        slope=float((w * (mean - centre)).sum()),
+        curvature=float((w * variance).sum()),
+    )
 
 
 def weight_and_centre(
@@ -149,7 +176,7 @@ def _check_finite(values: Tensor, loss: str) -> None:
     if odd.any():
         raise InputError(
             f"logits: the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit is "
-            "-inf or NaN. Remove the token"
+            "-inf or NaN. Remove the token or its answer"
         )
 
 
@@ -160,62 +187,6 @@ def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     total = weighted.sum(1)
     mean = weighted.mul_(z).sum(1) / total
     return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
-
-
-def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
-    """Return the sums of one batch at inverse temperature `beta`."""
-    log_partition, mean, variance = moments(beta, terms.logits)
-    w = terms.weight * sample_weight
-    return LossSums(
-        n=float(sample_weight.sum()),
-        loss=float((w * (log_partition - beta * terms.centre)).sum()),
-        slope=float((w * (mean - terms.centre)).sum()),
-        curvature=float((w * variance).sum()),
-    )
-
-
-def sums_of_batches(
-    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
-) -> tuple[LossSums, int]:
-    """Return the sums of all batches at `beta`, and the number of tokens with a positive weight."""
-    total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
-    for logits, targets, weights in _chunks(batches):
-        total += sums_at(beta, token_terms(logits, targets, loss=loss, alpha=alpha), weights)
-        tokens += int((weights > 0).sum())
-    return total, tokens
-
-
-def as_batch(
-    logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
-) -> LossBatch:
-    """Return logits (N, V), targets (N,) and weights (N,) as tensors; the default weight is 1."""
-    y = _whole(torch.as_tensor(targets))
-    w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
-    return torch.as_tensor(logits), y, w
-
-
-def _chunks(batches: Iterable[LossBatch]) -> Iterator[LossBatch]:
-    """Cut batches so that the float64 copies of a chunk stay small."""
-    for logits, targets, weights in batches:
-        if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
-            raise InputError(
-                "weights: expected one finite, non-negative number per token. Correct the weights"
-            )
-        size = (
-            max(1, FLOAT64_LOGITS // max(1, logits.shape[-1])) if logits.ndim == 2 else max(1, len(targets))
-        )
-        for start in range(0, len(targets), size):
-            stop = start + size
-            yield logits[start:stop], targets[start:stop], weights[start:stop].double()
-
-
-def _whole(targets: Tensor) -> Tensor:
-    odd = (targets != targets.long()).nonzero()
-    if len(odd):
-        raise InputError(
-            f"targets: expected token ids, got {targets[tuple(odd[0])].item()} at {odd[0].tolist()}"
-        )
-    return targets.long()
 
 
 #: Numbers per computation: half a megabyte in a processor's cache, more on a GPU.
@@ -362,28 +333,12 @@ class LogPartitionTable:
     high: float
     error: float  # largest error of L, in nats, on a sample of positions
 
-    def covers(self, beta: Tensor) -> bool:
-        """Return whether all inverse temperatures are in the range, up to rounding."""
-        slack = 1e-6
-        return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
-
     def terms(self, *, loss: str, alpha: float | None) -> tuple[Tensor, Tensor]:
-        """Return w and c (N,) of each token's loss w (L(β) − β c).
-
-        Raises
-        ------
-        InputError
-            If the loss of a token is infinite at every T, because a logit is −inf.
-        """
+        """Return w and c (N,) of each token's loss w (L(β) − β c); InputError if a loss is infinite."""
         weight, centre = weight_and_centre(
             self.hit, self.target, self.mean[self.position], loss=loss, alpha=alpha
         )
-        infinite = (centre == -torch.inf).nonzero()
-        if len(infinite):
-            raise InputError(
-                f"logits: the {loss} of token {int(infinite[0])} is infinite at every T, because a logit is "
-                "-inf. Remove the answer"
-            )
+        _check_finite(centre, loss)
         return weight, centre
 
     def log_partitions(self, beta: float) -> Tensor:

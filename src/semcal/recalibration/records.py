@@ -202,14 +202,6 @@ class GradientSteps:
     losses: tuple[float, ...] = field(repr=False)  # mean nats per token over blocks of steps
     exact_temperature: float | None = None  # TS: optimum of the same loss over all references
 
-    @classmethod
-    def from_losses(
-        cls, schedule: Schedule, losses: Sequence[float], exact_temperature: float | None = None
-    ) -> GradientSteps:
-        """Return the record of a training with one loss (nats) per step."""
-        bound = sum(learning_rates(schedule, len(losses)))
-        return cls(schedule, len(losses), bound, block_means(losses), exact_temperature)
-
     def distance(self, temperature: float) -> float | None:
         """Return the distance of log T from the exact solution; None without one."""
         if self.exact_temperature is None:
