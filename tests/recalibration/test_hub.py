@@ -9,11 +9,10 @@ import huggingface_hub
 import huggingface_hub.errors
 import pytest
 import torch
+from calibration_sets import PROVENANCE
 
 from semcal.errors import StoreError, UsageError
-from semcal.recalibration import Provenance, TemperatureScaling, from_pretrained, save_pretrained
-
-PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3)
+from semcal.recalibration import TemperatureScaling, from_pretrained, save_pretrained
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from calibration_sets import made
+from calibration_sets import PROVENANCE, made
 
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration import (
     ATS,
     BlockShape,
     Platt,
-    Provenance,
     TemperatureScaling,
     from_pretrained,
     save_pretrained,
@@ -23,8 +22,6 @@ from semcal.recalibration import (
 from semcal.recalibration.recalibrators import solver_of
 from semcal.recalibration.records import LOSSES_KEPT, Schedule
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
-
-PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
 
 @pytest.fixture

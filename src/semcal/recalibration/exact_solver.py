@@ -214,7 +214,10 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     """
     count, size = logits.shape
     sums = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
-    step = max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size)
+    step, tiled = (
+        max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size),
+        size // TILE * TILE,
+    )
     z_buffer, buffer = logits.new_empty((2, min(step, count), size), dtype=torch.float32)
     for start in range(0, count, step):
         rows = slice(start, start + step)
@@ -223,7 +226,11 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
         least, scale = float(z.amin()), beta.to(z.device, torch.float32).expand(count, -1)[rows]
         for k, most in enumerate(scale.amax(0).tolist()):
             values = torch.mul(z, scale[:, k : k + 1], out=buffer[: len(chunk)])
-            sums[rows, k] = _tile_sums(_exponentials(values, least * most)).cpu()
+            if least * most < SMALLEST_EXPONENT:
+                values.clamp_(min=SMALLEST_EXPONENT)
+            tiles = values.exp_()[:, :tiled].view(len(values), -1, TILE).sum(-1)
+            rest = values[:, tiled:].sum(1, dtype=torch.float64)
+            sums[rows, k] = (tiles.sum(1, dtype=torch.float64) + rest).cpu()
     return sums.log_()
 
 
@@ -251,18 +258,6 @@ def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     terms: Tensor = (value[..., None] * -inverse).exp_()  # (N, bins, K)
     terms.mul_((spread[..., None] * (inverse.square() / 2)).add_(1)).mul_(count[..., None])
     return terms.sum(1, dtype=torch.float64).log_().cpu()
-
-
-def _exponentials(exponents: Tensor, least: float) -> Tensor:
-    """Exponentiate in place, with exponents clamped to the smallest."""
-    return (exponents.clamp_(min=SMALLEST_EXPONENT) if least < SMALLEST_EXPONENT else exponents).exp_()
-
-
-def _tile_sums(values: Tensor) -> Tensor:
-    """Sum positive numbers (p, V) to (p,) in float64; only the sums of single tiles are in float32."""
-    tiled = values.shape[1] // TILE * TILE
-    tiles = values[:, :tiled].view(len(values), -1, TILE).sum(-1)
-    return tiles.sum(1, dtype=torch.float64) + values[:, tiled:].sum(1, dtype=torch.float64)
 
 
 # ---- Tables of log-partition functions
@@ -374,15 +369,6 @@ def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[sli
         size = max(FEWEST_ROWS, CHUNK // logits.shape[1])
 
 
-def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
-    """Return Chebyshev nodes in β, and the matrix that maps values at the nodes to coefficients."""
-    x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))
-    matrix = 2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x)))
-    matrix[0] /= 2
-    half = math.log(high / low) / 2
-    return list(np.exp(math.log(low) + half * (x + 1))), torch.as_tensor(matrix)
-
-
 def tabulate(
     features: FitFeatures,
     head: Head,
@@ -404,31 +390,31 @@ def tabulate(
     rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
     order = position.argsort(stable=True)
     ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
-    betas, matrix = _nodes(nodes, low, high)
+    x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))  # Chebyshev nodes
+    betas = torch.tensor(np.exp(math.log(low) + math.log(high / low) / 2 * (x + 1)))
+    to_coefficients = torch.as_tensor(2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x))))
+    to_coefficients[0] /= 2
     coefficients = torch.empty(len(rows), nodes)
     mean = torch.empty(len(rows), dtype=torch.float64)
     top = torch.empty(len(rows), dtype=torch.long)  # the top token of each position
     target = torch.empty(len(position), dtype=torch.float64)
     for part, z in logit_chunks(features.states, rows, head):
         at_nodes = binned_log_partitions if z.shape[1] >= BINNED_FROM else log_partitions
-        coefficients[part] = (at_nodes(z, torch.tensor(betas)) @ matrix.T).float()
+        coefficients[part] = (at_nodes(z, betas) @ to_coefficients.T).float()
         mean[part], top[part] = z.mean(1, dtype=torch.float64).cpu(), z.argmax(1).cpu()
         tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
-        target[tokens] = _targets(z, position[tokens] - part.start, features.targets[tokens], tokens)
+        wanted, size = features.targets[tokens], z.shape[1]
+        outside = ((wanted < 0) | (wanted >= size)).nonzero()
+        if len(outside):
+            bad = int(outside[0])
+            raise InputError(
+                f"targets: {int(wanted[bad])} of token {int(tokens[bad])} is outside the vocabulary of {size}"
+            )
+        at = position[tokens] - part.start
+        target[tokens] = z[at.to(z.device), wanted.to(z.device)].double().cpu()
     hit = top[position] == features.targets
     table = LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high, error=math.nan)
     return _checked(table, features, head, tolerance)
-
-
-def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
-    outside = (targets < 0) | (targets >= z.shape[1])
-    if outside.any():
-        bad = int(outside.nonzero()[0])
-        raise InputError(
-            f"targets: {int(targets[bad])} of token {int(tokens[bad])} is outside the vocabulary of "
-            f"{z.shape[1]}"
-        )
-    return z[at.to(z.device), targets.to(z.device)].double().cpu()
 
 
 def _checked(
@@ -709,7 +695,11 @@ def fit_temperatures(
         check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     wide = ("any", None) in losses
-    tables = table or (tabulate(features, head) if wide else _narrow_table(features, head))
+    if table is not None or wide:
+        tables = table or tabulate(features, head)
+    else:  # usual temperatures, with the node density of the full table
+        nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
+        tables = tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
     tabulated, resampled, at_end = _tabulated_optima(features, tables, losses, resamples, seed)
     if table is None and at_end and not wide:  # the optimum may lie beyond the narrow table
         tables = tabulate(features, head)
@@ -756,12 +746,6 @@ def _tabulated_optima(
     resampled = [_resampled(loss, resamples, seed) for loss in tabulated]
     optima = {1 / float(loss.minimum()) for loss in tabulated}.union(*resampled)
     return tabulated, resampled, not optima.isdisjoint((1 / table.low, 1 / table.high))
-
-
-def _narrow_table(features: FitFeatures, head: Head) -> LogPartitionTable:
-    """Return a table of usual temperatures, with the node density of the full table."""
-    nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
-    return tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
 
 
 def _confirm(

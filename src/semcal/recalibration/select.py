@@ -190,7 +190,12 @@ def sample_candidates(
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
     steps = SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)
-    stage = Stage(steps, _revisions(model, sampling, cluster) if keep else {})
+    revisions = {
+        "model": model.revision,
+        "prompt": sampling.asking.hash(model),
+        "equivalence": [cluster.judge.name, cluster.judge.revision],
+    }
+    stage = Stage(steps, revisions if keep else {})
     for block in run_stages(
         (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
         workers=SerialExecutor(WorkerState(model, cluster.judge)),
@@ -206,15 +211,6 @@ def sample_candidates(
         for error in failures.values():
             on_bad_question(error)
     return dict(zip(recalibrators, rows.values()))
-
-
-def _revisions(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
-    """Return the revisions of the models that the rows depend on."""
-    return {
-        "model": model.revision,
-        "prompt": sampling.asking.hash(model),
-        "equivalence": [cluster.judge.name, cluster.judge.revision],
-    }
 
 
 # ---- Scores and choices
