@@ -22,7 +22,6 @@ from semcal.metrics.probability_maps import (
     Support,
     choose_answers,
     choose_map,
-    part_of,
     predict_out_of_fold,
 )
 
@@ -325,13 +324,6 @@ def test_an_average_with_other_weights_than_it_has_maps_is_refused(weights: tupl
     features, right = overconfident()
     with pytest.raises(InputError, match="averaged"):
         replace(BETA.fit(features, right), others=(NONE.fit(features, right),), weights=weights)
-
-
-def test_the_same_seed_gives_the_same_choice_and_part_of_keeps_the_order() -> None:
-    features, right = overconfident()
-    one, other = (choose_map(features, right, [NONE, BETA, BOTH], seed=4) for _ in range(2))
-    assert one.map == other.map
-    assert part_of(features, np.arange(400) < 3)["depth"].tolist() == features["depth"][:3].tolist()
 
 
 @pytest.mark.parametrize(
