@@ -168,7 +168,7 @@ def test_every_recalibrator_gives_a_distribution_and_keeps_the_order_of_tokens(r
     assert torch.equal(recalibrator.log_probs(logits[3]), log_p[3])
 
 
-# ---- The losses of training ---------------------------------------------------------------------------------
+# ---- The losses of training
 
 
 def log_probs(seed: int, n: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
