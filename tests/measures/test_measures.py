@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import entr
 from scipy.stats import entropy as scipy_entropy
 
 from semcal.errors import InputError, UndefinedWarning, UsageError
@@ -25,7 +24,6 @@ from semcal.measures import (
     semantic_entropy_monte_carlo,
     semantic_entropy_rao_blackwell,
 )
-from semcal.measures import formulas as measures
 
 ALPHAS = {"t_alpha": 0.75, "g_alpha": 1.25}
 
@@ -211,99 +209,89 @@ def test_no_questions_give_empty_results():
         assert result.per_question() == []
 
 
-class TestLikelihoodZero:
-    clusters = ((0, 1), (2,))
+# ---- Samples of likelihood 0, and refusals
 
-    def result(self, measure, u):
-        return confidence([self.clusters], [u], measure=measure).probabilities.tolist()
-
-    def test_e_sc_counts_the_draw(self):
-        assert self.result("E-SC", [-1, -math.inf, -1]) == [2 / 3, 1 / 3]
-
-    def test_sums_and_entropy_pass_over_it(self):
-        assert self.result("L-SC", [-1, -math.inf, -1]) == pytest.approx([0.5, 0.5])
-        assert self.result("ML-SC", [-1, -math.inf, -1]) == pytest.approx([1 / 3, 2 / 3])
-        assert self.result("IC-SC", [-1, -math.inf, -1]) == pytest.approx([0.5, 0.5])
-
-    @pytest.mark.parametrize("measure", ["B-SC", "T-SC", "G-SC"])
-    def test_a_product_with_it_is_zero(self, measure):
-        assert self.result(measure, [-1, -math.inf, -1]) == [0.0, 1.0]
-
-    @pytest.mark.parametrize("measure", ["L-SC", "ML-SC", "IC-SC"])
-    def test_a_cluster_of_nothing_else_is_impossible(self, measure):
-        assert self.result(measure, [-1, -2, -math.inf]) == [1.0, 0.0]
-
-    @pytest.mark.parametrize("measure", ["B-SC", "T-SC", "G-SC"])
-    def test_a_measure_without_any_possible_cluster_is_null_and_says_where(self, measure):
-        u = [[-1, -1], [-1, -math.inf, -math.inf], [-1, -2]]
-        clusters = [[[0], [1]], [[0, 1], [2]], [[0, 1]]]
-        with pytest.warns(UndefinedWarning, match=rf"{measure} .*'why'"):
-            result = confidence(clusters, u, measure=measure, ids=["who", "why", "when"])
-        assert result.top_cluster.tolist() == [0, -1, 0]
-        np.testing.assert_array_equal(np.isnan(result.confidence), [False, True, False])
-        np.testing.assert_array_equal(np.isnan(result.entropy), [False, True, False])
-        np.testing.assert_array_equal(np.isnan(result.probabilities), [False, False, True, True, False])
-
-    def test_all_draws_of_likelihood_zero_are_an_error(self):
-        with pytest.raises(InputError, match=r"'b'.*-inf"):
-            confidence([[[0]], [[0], [1]]], [[-1], [-math.inf] * 2], measure="E-SC", ids=["a", "b"])
+ONE_OF_TWO, ALL_OF_ONE = [-1, -math.inf, -1], [-1, -2, -math.inf]  # of the clusters (0, 1) and (2)
 
 
-class TestRefusals:
-    @pytest.mark.parametrize("value", [math.nan, 0.1, 2e-6, math.inf])
-    def test_a_log_likelihood_that_is_none(self, value):
-        with pytest.raises(InputError, match="question 1"):
-            confidence([[[0]], [[0, 1]]], [[-1], [-1, value]], measure="L-SC")
+@pytest.mark.parametrize(
+    ("measure", "u", "expected"),
+    [
+        ("E-SC", ONE_OF_TWO, [2 / 3, 1 / 3]),
+        ("L-SC", ONE_OF_TWO, [0.5, 0.5]),
+        ("ML-SC", ONE_OF_TWO, [1 / 3, 2 / 3]),
+        ("IC-SC", ONE_OF_TWO, [0.5, 0.5]),
+        *((measure, ONE_OF_TWO, [0, 1]) for measure in ("B-SC", "T-SC", "G-SC")),
+        *((measure, ALL_OF_ONE, [1, 0]) for measure in ("L-SC", "ML-SC", "IC-SC")),
+    ],
+)
+def test_a_draw_of_likelihood_zero_counts_adds_nothing_to_sums_and_makes_products_zero(measure, u, expected):
+    found = confidence([[[0, 1], [2]]], [u], measure=measure).probabilities
+    assert found.tolist() == pytest.approx(expected, abs=1e-15)
 
-    def test_a_rounding_error_above_zero_is_fine(self):
-        assert confidence([[[0], [1]]], [[1e-6, 0.0]], measure="L-SC").confidence[0] == pytest.approx(0.5)
 
-    @pytest.mark.parametrize(
-        ("clusters", "message"),
-        [
+@pytest.mark.parametrize("measure", ["B-SC", "T-SC", "G-SC"])
+def test_a_measure_without_any_possible_cluster_is_null_and_says_where(measure):
+    u = [[-1, -1], [-1, -math.inf, -math.inf], [-1, -2]]
+    clusters = [[[0], [1]], [[0, 1], [2]], [[0, 1]]]
+    with pytest.warns(UndefinedWarning, match=rf"{measure} .*'why'"):
+        result = confidence(clusters, u, measure=measure, ids=["who", "why", "when"])
+    assert result.top_cluster.tolist() == [0, -1, 0]
+    np.testing.assert_array_equal(np.isnan(result.confidence), [False, True, False])
+    np.testing.assert_array_equal(np.isnan(result.entropy), [False, True, False])
+    np.testing.assert_array_equal(np.isnan(result.probabilities), [False, False, True, True, False])
+
+
+def test_a_rounding_error_above_zero_is_fine():
+    assert confidence([[[0], [1]]], [[1e-6, 0.0]], measure="L-SC").confidence[0] == pytest.approx(0.5)
+
+
+TWO = [[[0]], [[0, 1]]]
+#: Clusters, log-likelihoods, options, and a part of the message of an InputError.
+INPUTS = [
+    *((TWO, [[-1], [-1, value]], {}, "question 1") for value in (math.nan, 0.1, 2e-6, math.inf)),
+    *(
+        ([[[0]], *clusters], None, {"measure": "E-SC"}, f"question 1 .*{message}")
+        for clusters, message in [
             ([[[0], [0, 1]]], "two"),
             ([[[0], [2]]], "outside"),
             ([[[0], [-1]]], "outside"),
             ([[[0], []]], "empty"),
             ([[]], "no clusters"),
-            ([[[0, 0.5]]], "index"),
-            ([[[0, math.nan]]], "index"),
-            ([[[0, math.inf]]], "index"),
-        ],
-    )
-    def test_clusters_that_are_no_partition(self, clusters, message):
-        with pytest.raises(InputError, match=f"question 1 .*{message}"):
-            confidence([[[0]], *clusters])
+            *(([[[0, index]]], "index") for index in (0.5, math.nan, math.inf)),
+        ]
+    ),
+    (TWO, [[-1], [-1]], {}, "question 1 has 1"),
+    (TWO, [[-1]], {}, "log_likelihoods"),
+    (TWO, [[-1], [-1, None]], {}, "question 1 "),
+    (TWO, [-1.0, -1.0], {}, "question"),
+    (TWO, [["a"], [-1, -1]], {}, "question"),
+    ([[[0]], [[0], [1]]], [[-1], [-math.inf] * 2], {"measure": "E-SC", "ids": ["a", "b"]}, r"'b'.*-inf"),
+    ([[[0]]], None, {"measure": "E-SC", "ids": ["a", "b"]}, "ids"),
+    ([[0, 1], [2]], None, {"measure": "E-SC"}, "clusters"),
+]
+#: Log-likelihoods, options, and a part of the message of a UsageError.
+OPTIONS = [
+    (None, {"measure": "X-SC"}, "'X-SC'"),
+    (None, {"measure": "L-SC"}, "log_likelihoods"),
+    *(
+        ([[-1]], {"measure": "B-SC", option: value}, option)
+        for option in ("t_alpha", "g_alpha")
+        for value in (0, -1, math.inf, math.nan)
+    ),
+]
 
-    @pytest.mark.parametrize(
-        ("log_likelihoods", "named"),
-        [
-            ([[-1], [-1]], "question 1 has 1"),
-            ([[-1]], "log_likelihoods"),
-            ([[-1], [-1, None]], "question 1 "),
-            ([-1.0, -1.0], "question"),
-            ([["a"], [-1, -1]], "question"),
-        ],
-    )
-    def test_log_likelihoods_that_do_not_fit(self, log_likelihoods, named):
-        with pytest.raises(InputError, match=named):
-            confidence([[[0]], [[0, 1]]], log_likelihoods, measure="L-SC")
-        with pytest.raises(InputError, match="ids"):
-            confidence([[[0]]], ids=["a", "b"])
-        with pytest.raises(InputError, match="clusters"):
-            confidence([[0, 1], [2]])
 
-    def test_a_measure_that_does_not_exist_or_needs_what_is_missing(self):
-        with pytest.raises(UsageError, match="'X-SC'"):
-            confidence([[[0]]], measure="X-SC")
-        with pytest.raises(UsageError, match="log_likelihoods"):
-            confidence([[[0]]], measure="L-SC")
+@pytest.mark.parametrize(("clusters", "log_likelihoods", "options", "named"), INPUTS)
+def test_input_that_cannot_be_used_is_refused_by_name(clusters, log_likelihoods, options, named):
+    with pytest.raises(InputError, match=named):
+        confidence(clusters, log_likelihoods, **{"measure": "L-SC"} | options)
 
-    @pytest.mark.parametrize("option", ["t_alpha", "g_alpha"])
-    @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan])
-    def test_a_parameter_that_is_not_positive(self, option, value):
-        with pytest.raises(UsageError, match=option):
-            confidence([[[0]]], [[-1]], measure="B-SC", **{option: value})
+
+@pytest.mark.parametrize(("log_likelihoods", "options", "named"), OPTIONS)
+def test_measures_and_parameters_that_make_no_sense_are_refused_by_name(log_likelihoods, options, named):
+    with pytest.raises(UsageError, match=named):
+        confidence([[[0]]], log_likelihoods, **options)
 
 
 def test_a_question_of_one_meaning_has_entropy_zero_without_a_sign() -> None:
@@ -322,11 +310,6 @@ def probabilities(clusters, log_likelihoods):
     """Share of the sampled probability mass in each cluster."""
     mass = [sum(math.exp(log_likelihoods[i]) for i in members) for members in clusters]
     return [x / sum(mass) for x in mass]
-
-
-def test_terms_of_entropies_are_scipys_to_the_bit():
-    p = np.append(10 ** np.random.default_rng(0).uniform(-320, 0, 4000), [0.0, 1.0, np.nan])
-    np.testing.assert_array_equal(measures._entropy_terms(p), entr(p))
 
 
 def test_semantic_entropy_of_a_measure_is_the_shannon_entropy_of_its_distribution():

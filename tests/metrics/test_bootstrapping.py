@@ -135,15 +135,6 @@ def test_it_does_with_many_questions_with_ties_and_without(digits: int) -> None:
     checked(np.round(confidence, digits), rng.random(300) < confidence)
 
 
-def test_whole_numbers_lose_nothing() -> None:
-    rng = np.random.default_rng(0)
-    score, correct = rng.random(4100), rng.random(4100) < 0.5
-    places, counts = drawn(4100, 3, 2)
-    expected = summaries(score[places], correct[places])["auroc"]
-    found = measure_rows(shared_table(score, correct, counts), ["auroc"], 15)["auroc"]
-    assert found.tolist() == expected.tolist()
-
-
 def test_more_resamples_than_are_drawn_at_a_time_follow_one_another() -> None:
     places, counts = drawn(7, 137, 3)
     assert counts.tolist() == [np.bincount(one, minlength=7).tolist() for one in places]

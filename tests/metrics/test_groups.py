@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from semcal import metrics
 from semcal.errors import InputError, UndefinedWarning
-from semcal.metrics import bootstrap, joint_bootstrap, paired_test, summaries
+from semcal.metrics import bootstrap, joint_bootstrap, summaries
 from semcal.metrics.intervals import area_interval, slices
 from semcal.metrics.overview import METRICS
 from tests.metrics.plain_bootstrap import plain_resamples
@@ -67,16 +67,6 @@ def test_the_null_of_clustered_errors_decides_the_members_of_a_group_by_one_numb
     for name in (key for key, metric in METRICS.items() if metric.zero_if_calibrated):
         errors = found.if_calibrated("it", name)
         np.testing.assert_allclose(errors, expected[name], atol=1e-12, err_msg=name)
-
-
-def test_a_clustered_paired_test_is_that_of_the_joint_bootstrap() -> None:
-    p, c, label = clustered(3, groups=30)
-    other, also = p**0.5, c
-    test = paired_test(p, c, other, also, metric="brier", groups=label, resamples=200, seed=4)
-    both = joint_bootstrap({0: (p, c), 1: (other, also)}, groups=label, resamples=200, seed=4)
-    common = both.paired(0, 1, "brier")
-    for name in ("difference", "low", "high", "standard_error", "p_value", "resamples"):
-        assert getattr(test, name) == pytest.approx(getattr(common, name), abs=1e-12)
 
 
 def test_intervals_of_calibrated_confidences_in_groups_begin_at_0() -> None:

@@ -22,7 +22,6 @@ from semcal.metrics.probability_maps import (
     Support,
     choose_answers,
     choose_map,
-    part_of,
     predict_out_of_fold,
 )
 
@@ -94,34 +93,24 @@ def test_a_map_of_a_higher_tier_must_be_clearly_better() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_bounded_slopes_meet_the_conditions_of_the_optimum_and_are_those_of_another_solver(seed: int) -> None:
-    """Karush, Kuhn and Tucker: no slope in its range can be moved so that the penalised loss falls."""
+def test_bounded_slopes_are_those_of_another_solver(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, names = 120, ("up", "down", "turned up", "turned down", "free")
     x = rng.normal(size=(n, 5)) @ (np.eye(5) + 0.4)
     right = (rng.random(n) < expit(x @ [0.8, -0.8, -1.0, 1.0, -0.5])).astype(float)
     candidate = MapCandidate("logistic", names, rising=("up", "turned up"), falling=("down", "turned down"))
-    found = replace(candidate.fit(dict(zip(names, x.T)), right), support=None)
+    slopes = np.array(candidate.fit(dict(zip(names, x.T)), right).parameters["slopes"]) * x.std(0)
     z = (x - x.mean(0)) / x.std(0)
-    slopes = np.array(found.parameters["slopes"]) * x.std(0)
-    sign = np.array([1.0, -1.0, 1.0, -1.0, 0.0])
 
     def loss(theta: np.ndarray) -> float:
         score = z @ theta[:-1] + theta[-1]
         return float((np.logaddexp(0, score) - right * score).sum() + 1.5 * (theta[:-1] ** 2).sum())
 
-    residual = found.predict(dict(zip(names, x.T))) - right
-    gradient = residual @ z + 3 * slopes
-    assert (sign * slopes >= 0).all()
-    assert (sign * gradient)[sign != 0] == pytest.approx(np.maximum(0, sign * gradient)[sign != 0], abs=1e-4)
-    assert slopes * gradient == pytest.approx(np.zeros(5), abs=1e-4)
-    assert abs(residual.sum()) < 1e-4
-    assert (slopes == 0).sum() >= 1  # or no bound would be met
-    bounds = [*((0 if s > 0 else None, 0 if s < 0 else None) for s in sign), (None, None)]
-    theirs = minimize(
-        loss, np.zeros(6), method="SLSQP", bounds=bounds, options={"ftol": 1e-12, "maxiter": 500}
-    )
+    bounds = [(0, None), (None, 0), (0, None), (None, 0), (None, None), (None, None)]
+    options = {"ftol": 1e-12, "maxiter": 500}
+    theirs = minimize(loss, np.zeros(6), method="SLSQP", bounds=bounds, options=options)
     assert slopes == pytest.approx(theirs.x[:-1], abs=1e-3)
+    assert (slopes == 0).sum() >= 1  # or no bound would be met
 
 
 @pytest.mark.parametrize(("rights", "expected"), [(0, 1 / 402), (400, 401 / 402)])
@@ -325,13 +314,6 @@ def test_an_average_with_other_weights_than_it_has_maps_is_refused(weights: tupl
     features, right = overconfident()
     with pytest.raises(InputError, match="averaged"):
         replace(BETA.fit(features, right), others=(NONE.fit(features, right),), weights=weights)
-
-
-def test_the_same_seed_gives_the_same_choice_and_part_of_keeps_the_order() -> None:
-    features, right = overconfident()
-    one, other = (choose_map(features, right, [NONE, BETA, BOTH], seed=4) for _ in range(2))
-    assert one.map == other.map
-    assert part_of(features, np.arange(400) < 3)["depth"].tolist() == features["depth"][:3].tolist()
 
 
 @pytest.mark.parametrize(

@@ -141,17 +141,6 @@ def test_that_even_the_surest_err_too_often_is_said_only_where_the_questions_cou
     assert half.questions_needed == 2 * 29
 
 
-def test_the_sentence_has_the_threshold_or_the_questions_that_it_would_take():
-    p, c = [0.62] * 48 + [0.3] * 52, [1] * 47 + [0] + [0] * 52
-    result = risk_controlled_threshold(p, c, risk_limit=0.1, start=0.62)
-    assert result.questions_needed is None
-    for figure in ("0.31", "48%", "10%", "95%"):
-        assert figure in result.sentence
-    few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1, start=0.62)
-    assert "20 questions" in few.sentence
-    assert "29" in few.sentence
-
-
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_bound_holds_for_questions_that_are_right_and_wrong_together_if_their_groups_are_given(grouped):
     risk, delta, worlds, rng = 0.1, 0.05, 300, np.random.default_rng(0)

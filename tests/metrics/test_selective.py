@@ -80,12 +80,6 @@ def test_prr_lies_within_one_of_chance_and_the_oracle_has_one(scored):
     assert prr(c, c) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("correct", [[1, 1], [0, 0]])
-def test_prr_of_one_class_is_undefined(correct):
-    with pytest.warns(UndefinedWarning, match="PRR"):
-        assert math.isnan(prr([0.1, 0.9], correct))
-
-
 def test_a_threshold_keeps_what_is_at_least_as_sure():
     curve = selective_accuracy([0.2, 0.5, 0.5, 0.9], [0, 1, 0, 1], threshold=[0.0, 0.5, 0.9])
     np.testing.assert_allclose(curve.coverage, [1, 0.75, 0.25])
@@ -110,12 +104,7 @@ def test_a_rate_that_is_a_whole_number_of_questions_rejects_that_many(n):
 # ---- AUROC
 
 
-SCORED = st.lists(
-    st.tuples(st.one_of(st.integers(-3, 3), st.floats(-1e6, 1e6)), st.booleans()), min_size=2, max_size=40
-).map(lambda rows: tuple(np.array(column, float) for column in zip(*rows, strict=True)))
-
-
-@given(SCORED)
+@given(MANY)
 def test_auroc_agrees_with_scikit_learn_and_mann_whitney(scored):
     s, c = scored
     assume(0 < c.sum() < len(c))
@@ -124,11 +113,12 @@ def test_auroc_agrees_with_scikit_learn_and_mann_whitney(scored):
     assert auroc(s, c) == pytest.approx(u / (c.sum() * (1 - c).sum()), abs=1e-12)
 
 
-@pytest.mark.parametrize("correct", [[1, 1, 1], [0, 0, 0]])
-def test_auroc_of_one_class_is_undefined_and_not_a_half(correct):
-    with pytest.warns(UndefinedWarning, match="AUROC"):
-        assert np.isnan(auroc([0.1, 0.2, 0.3], correct))
-
-
 def test_infinite_scores_have_their_place_in_the_ranking():
     assert auroc([-np.inf, 0, np.inf], [0, 1, 1]) == 1.0
+
+
+@pytest.mark.parametrize("metric", [auroc, prr])
+@pytest.mark.parametrize("correct", [[1, 1], [0, 0]])
+def test_one_class_leaves_a_metric_undefined(metric, correct):
+    with pytest.warns(UndefinedWarning, match=metric.__name__.upper()):
+        assert math.isnan(metric([0.1, 0.9], correct))

@@ -199,22 +199,11 @@ def test_a_row_of_a_table_counts_what_its_set_alone_counts(sets):
 @settings(deadline=None)
 @given(data_sets(), st.sampled_from([0.5, 1.0]))
 def test_the_width_of_smooth_ece_is_that_of_fourteen_bisections(sets, end_weight):
-    seen = []
-
-    def bisected(smoothing):
-        low, high = np.zeros(len(smoothing.mass)), np.ones(len(smoothing.mass))
-        for _ in range(14):
-            middle = (low + high) / 2
-            wider = smoothing.error(middle) > middle
-            low, high = np.where(wider, middle, low), np.where(wider, high, middle)
-        seen.append((low, high))
-        return found(smoothing)
-
-    found = calibration_errors.bracket_width
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            calibration_errors, "bracket_width", lambda given: kept.append(bisected(given)) or kept[-1]
-        )
-        kept: list = []
-        calibration_errors.smooth_ece_of(frequency_tables(sets[0], sets[1].astype(np.float64)), end_weight)
-    np.testing.assert_array_equal(kept, seen)
+    table = frequency_tables(sets[0], sets[1].astype(np.float64))
+    smoothing = calibration_errors.smoothing_of(table, end_weight)
+    low, high = np.zeros(len(sets[0])), np.ones(len(sets[0]))
+    for _ in range(14):
+        middle = (low + high) / 2
+        wider = smoothing.error(middle) > middle
+        low, high = np.where(wider, middle, low), np.where(wider, high, middle)
+    np.testing.assert_array_equal(calibration_errors.bracket_width(smoothing), (low, high))

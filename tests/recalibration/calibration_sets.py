@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from semcal.models.features import Head
-from semcal.recalibration import FitFeatures
+from semcal.recalibration import FitFeatures, Provenance
+
+PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
 
 @dataclass(frozen=True)
@@ -68,3 +70,20 @@ def made(
     p = torch.softmax(logits / temperature, 1)
     blank.targets[:] = torch.multinomial(p, 1, generator=g)[:, 0]
     return Made(blank, lambda states: states.float() @ weight.T, logits)
+
+
+def flat(logits: Tensor, targets: list[int], tokens: int = 1) -> Made:
+    """One question for each `tokens` rows of logits, which are their own states."""
+    n, index = len(logits) // tokens, torch.arange(len(logits) // tokens)
+    features = FitFeatures(
+        prefix=logits[:0],
+        states=logits,
+        whole=False,
+        prompt_start=index * tokens,
+        prompt_length=torch.ones(n, dtype=torch.long),
+        answer_question=index,
+        answer_start=index * tokens + 1,
+        target_start=torch.arange(n + 1) * tokens,
+        targets=torch.tensor(targets),
+    )
+    return Made(features, lambda states: states.float(), logits)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from calibration_sets import Made, made
+from calibration_sets import Made, flat, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -229,13 +229,8 @@ def test_an_impossible_token_is_named() -> None:
     one = made(2)
     barred = one.logits.clone()
     barred[4, int(one.features.targets[4])] = -torch.inf
-    index = torch.arange(len(barred))
-    features = FitFeatures(
-        barred[:0], barred, False, index, index * 0 + 1, index, index + 1,
-        torch.arange(len(barred) + 1), one.features.targets,
-    )  # fmt: skip
     with pytest.raises(InputError, match="token 4"):
-        fit_any(Made(features, lambda states: states, barred))
+        fit_any(flat(barred, one.features.targets.tolist()))
 
 
 REFUSED: list[Callable[[Made], object]] = [

@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 import semcal
 from semcal.errors import FitError, UsageError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.features import batch_inverse_temperatures, inverse_temperatures
+from semcal.models.features import inverse_temperatures
 from semcal.models.load import load_model
 from semcal.recalibration import ATS, BlockShape, Platt, TemperatureScaling
 
@@ -127,18 +127,6 @@ def test_ats_and_platt_start_as_the_model_exactly() -> None:
     z = torch.randn(4, 9, generator=torch.Generator().manual_seed(0)) * 5
     for log_probs in (Platt(9).log_probs(z), ATS(SHAPE).log_probs(z, torch.full((4,), 1.0))):
         assert torch.equal(log_probs, torch.log_softmax(z, -1))
-
-
-def test_padding_changes_nothing() -> None:
-    features, ats = made(5, references=3).features, shaken()
-    together = inverse_temperatures(ats, features)
-    alone = torch.cat(
-        [
-            batch_inverse_temperatures(ats, features.sequences(torch.tensor([a])), features.prefix)
-            for a in range(len(features.answer_question))
-        ]
-    )
-    assert torch.allclose(together, alone, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("bias", "bound"), [(50.0, 20.0), (-50.0, 0.05)])

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from calibration_sets import Made, made
+from calibration_sets import Made, flat, made
 from scipy.special import log_softmax
 from scipy.stats import t
 
 from semcal.errors import FitError, InputError, UndefinedWarning
-from semcal.recalibration import BlockShape, FitFeatures, TemperatureScaling, fit_temperatures
+from semcal.recalibration import BlockShape, TemperatureScaling, fit_temperatures
 from semcal.recalibration.exact_solver import tabulate, tabulated_loss
 from semcal.recalibration.records import PAPER_LOSSES
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
@@ -24,23 +24,6 @@ def plain(one: Made, loss: str, alpha: float | None) -> TemperatureScaling:
     return TemperatureScaling(loss, alpha).fit(
         one.logits, one.features.targets, weights=one.features.token_weights()
     )
-
-
-def flat(logits: torch.Tensor, targets: list[int], tokens: int = 1) -> Made:
-    """One question for each `tokens` rows of logits, which are their own states."""
-    n, index = len(logits) // tokens, torch.arange(len(logits) // tokens)
-    features = FitFeatures(
-        prefix=logits[:0],
-        states=logits,
-        whole=False,
-        prompt_start=index * tokens,
-        prompt_length=torch.ones(n, dtype=torch.long),
-        answer_question=index,
-        answer_start=index * tokens + 1,
-        target_start=torch.arange(n + 1) * tokens,
-        targets=torch.tensor(targets),
-    )
-    return Made(features, lambda states: states.float(), logits)
 
 
 def test_all_five_losses_at_once_are_what_each_is_alone() -> None:

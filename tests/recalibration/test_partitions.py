@@ -26,51 +26,23 @@ NEAR, ALIKE = 1e-6, 2e-5
 TEMPERATURES = st.lists(st.floats(0.05, 20), min_size=1, max_size=25)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=80)
 @given(
-    TEMPERATURES, st.integers(1, 900), st.integers(1, 5), st.sampled_from([0.1, 1, 6, 30]), st.integers(0, 99)
-)
-def test_any_temperatures_of_any_logits(
-    temperatures: list[float], size: int, rows: int, scale: float, seed: int
-) -> None:
-    z, beta = logits(rows, size, scale, seed), 1 / torch.tensor(temperatures, dtype=torch.float64)
-    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= NEAR
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.floats(0.05, 3), st.floats(0.01, 2), st.integers(3, 40), st.sampled_from([1, 6, 30]))
-def test_equally_spaced_inverse_temperatures_are_as_exact(
-    first: float, gap: float, count: int, scale: float
-) -> None:
-    z, beta = logits(3, 700, scale), first + gap * torch.arange(count, dtype=torch.float64)
-    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= NEAR
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.floats(0.05, 10),
-    st.lists(st.floats(1, 9), min_size=10, max_size=30),
+    TEMPERATURES,
     st.integers(1, 900),
     st.sampled_from([0, 0.1, 1, 6, 30, 1000]),
+    st.floats(0, 9),
     st.integers(0, 99),
 )
-def test_many_temperatures_of_a_range(
-    lowest: float, ratios: list[float], size: int, scale: float, seed: int
+def test_any_temperatures_of_any_logits(
+    temperatures: list[float], size: int, scale: float, gap: float, seed: int
 ) -> None:
-    z, beta = logits(3, size, scale, seed), lowest * torch.tensor(ratios, dtype=torch.float64)
+    z, beta = logits(3, size, scale, seed), 1 / torch.tensor(temperatures, dtype=torch.float64)
     z[1, 1::2] = -torch.inf
-    z[2, 1:] = z[2, 0] - scale / lowest
+    z[2, 1:] = z[2, 0] - gap / float(beta.min())  # all tokens but one at one distance
     errors = (log_partitions(z, beta) - exact(z, beta)).abs().amax(1)
     assert errors[:2].max() <= NEAR
     assert errors[2] <= ALIKE
-
-
-@pytest.mark.parametrize("spread", [1.5, 2.9, 5.0, 7.5, 50.0])
-def test_tokens_that_all_lie_at_one_distance(spread: float) -> None:
-    beta = 2 / torch.linspace(spread, 1, 20, dtype=torch.float64)
-    distances = torch.linspace(0, 7 * spread, 8)
-    z = torch.cat([torch.zeros(8, 1), -distances[:, None].expand(8, 10_000)], 1)
-    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= ALIKE
 
 
 @settings(deadline=None, max_examples=40)
@@ -84,9 +56,8 @@ def test_binned_logits_are_within_a_fifth_of_the_tolerance_of_a_table(
     z[1, 1::2] = -torch.inf
     z[2, 1:] = z[2, 0] - scale * 3
     z[3] = -(z[3].abs() ** 1.5)  # a heavy tail
-    assert (
-        exact_solver.binned_log_partitions(z, beta) - exact(z, beta)
-    ).abs().max() <= exact_solver.TABLE_TOLERANCE / 5
+    errors = (exact_solver.binned_log_partitions(z, beta) - exact(z, beta)).abs()
+    assert errors.max() <= exact_solver.TABLE_TOLERANCE / 5
 
 
 def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,11 +71,9 @@ def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pyt
 
 @pytest.mark.parametrize("cached", [2**9, 2**13, 2**20])
 def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    z, even = logits(9, 20_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
-    expected = exact(z, even)
+    z, beta = logits(9, 20_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
     monkeypatch.setattr(exact_solver, "IN_CACHE", cached)
-    assert (log_partitions(z, even) - expected).abs().max() <= NEAR
-    assert (log_partitions(z, even.flip(0)) - expected.flip(1)).abs().max() <= NEAR
+    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= NEAR
 
 
 def test_each_row_may_have_temperatures_of_its_own_and_bfloat16_is_read_as_it_is() -> None:
@@ -112,25 +81,20 @@ def test_each_row_may_have_temperatures_of_its_own_and_bfloat16_is_read_as_it_is
     assert (log_partitions(z, beta) - exact(z.float(), beta)).abs().max() <= NEAR
 
 
-def test_log_probabilities_are_those_of_each_temperature() -> None:
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0, 1.7, 20.0])
+def test_log_probabilities_are_those_of_a_temperature(temperature: float) -> None:
     z = logits(9, 1500)
-    temperatures = [0.05, 0.5, 1.0, 1.7, 20.0]
-    partitions_at = log_partitions(z, 1 / torch.tensor(temperatures, dtype=torch.float64))
-    for k, temperature in enumerate(temperatures):
-        expected = (z.double() / temperature).log_softmax(1)
-        scaled = (z.double() - z.double().amax(1, keepdim=True)) / temperature
-        torch.testing.assert_close(scaled - partitions_at[:, k : k + 1], expected, rtol=1e-6, atol=1e-6)
-        recalibrated = Temperature(temperature).log_probs(z)
-        torch.testing.assert_close(recalibrated.double(), expected, rtol=1e-5, atol=2e-5)
+    expected = (z.double() / temperature).log_softmax(1)
+    found = Temperature(temperature).log_probs(z).double()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
 
 
-def test_what_is_no_distribution_is_nan() -> None:
-    for bad in (torch.nan, torch.inf):
-        z = torch.tensor([[0.0, bad], [0.0, 0.0], [-torch.inf, -torch.inf]])
-        for beta in (torch.tensor([1.0, 2.0]), torch.linspace(1, 2, 30) ** 2):
-            found = log_partitions(z, beta)
-            assert found[[0, 2]].isnan().all()
-            torch.testing.assert_close(found[1].exp(), torch.full(beta.shape, 2.0, dtype=torch.float64))
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_no_distribution_is_nan(bad: float) -> None:
+    z, beta = torch.tensor([[0.0, bad], [0.0, 0.0], [-torch.inf, -torch.inf]]), torch.linspace(1, 2, 30) ** 2
+    found = log_partitions(z, beta)
+    assert found[[0, 2]].isnan().all()
+    torch.testing.assert_close(found[1].exp(), torch.full(beta.shape, 2.0, dtype=torch.float64))
 
 
 def test_no_rows_and_no_temperatures_are_legal() -> None:

@@ -1,21 +1,23 @@
-"""A recalibrator on disk comes back the same, or not at all."""
+"""A recalibrator on disk comes back the same, or not at all; from the hub it is read by id and revision."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
+import huggingface_hub.errors
 import numpy as np
 import pytest
 import torch
-from calibration_sets import made
+from calibration_sets import PROVENANCE, made
 
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration import (
     ATS,
     BlockShape,
     Platt,
-    Provenance,
     TemperatureScaling,
     from_pretrained,
     save_pretrained,
@@ -23,8 +25,6 @@ from semcal.recalibration import (
 from semcal.recalibration.recalibrators import solver_of
 from semcal.recalibration.records import LOSSES_KEPT, Schedule
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
-
-PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def test_gradient_steps_are_kept_with_what_they_led_to(tmp_path: Path) -> None:
         assert again.sgd_ == training.recalibrator.sgd_
         assert (again.sgd_.steps, again.sgd_.schedule) == (600, schedule)
         assert len(again.sgd_.losses) == LOSSES_KEPT
-        assert np.mean(again.sgd_.losses) == pytest.approx(np.mean(training.losses))
+        assert np.mean(again.sgd_.losses) == pytest.approx(np.mean(training.report["losses"]))
         assert solver_of(again) == "sgd"
     ts = fit_ts(one.features, one.head, schedule=schedule)
     save_pretrained(ts.recalibrator, tmp_path, provenance=PROVENANCE)
     again, _ = from_pretrained(tmp_path)
-    assert again.sgd_.distance(again.temperature_) == ts.distance > 0
+    assert again.sgd_.distance(again.temperature_) == ts.report["distance"] > 0
     assert "solver='sgd', steps=600, exact=1." in repr(again)
 
 
@@ -133,3 +133,48 @@ def test_a_temperature_saved_where_weights_lay_leaves_none_behind(tmp_path: Path
     save_pretrained(ts, tmp_path, provenance=PROVENANCE)
     assert [file.name for file in tmp_path.iterdir()] == ["recalibrator.json"]
     assert from_pretrained(tmp_path)[0].temperature_ == ts.temperature_
+
+
+# ---- The hub
+
+
+def test_an_id_and_a_revision_are_read_from_the_hub(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(repo_id: str, *, revision: str | None, **options: Any) -> str:
+        assert (repo_id, revision, options["local_files_only"]) == ("me/ts", "c0ffee", False)
+        return str(saved.parent)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
+    recalibrator, provenance = from_pretrained("me/ts", revision="c0ffee")
+    assert provenance == PROVENANCE
+    assert recalibrator.temperature_ == from_pretrained(saved.parent)[0].temperature_
+
+
+def test_a_path_never_asks_the_hub(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any, **__: Any) -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr("semcal.hub_names.unreachable", asked)
+    (tmp_path / "empty").mkdir()
+    for path in (Path("me/ts"), "./me/ts", "no-such-ts", "a/b/c"):
+        with pytest.raises(UsageError, match=f"{path}"):
+            from_pretrained(path)
+    with pytest.raises(UsageError, match=r"recalibrator\.json"):
+        from_pretrained(str(tmp_path / "empty"))
+    with pytest.raises(UsageError, match="revision"):
+        from_pretrained(saved.parent, revision="main")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("Name or service not known"), huggingface_hub.errors.HTTPError("cannot connect")]
+)
+def test_a_hub_that_cannot_be_reached_is_a_store_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
+    with pytest.raises(StoreError, match=f"'me/ts'.*{error}"):
+        from_pretrained("me/ts")

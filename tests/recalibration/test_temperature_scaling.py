@@ -1,8 +1,9 @@
-"""TS against known truth, a literal transcription of the losses, and SciPy's minimiser."""
+"""TS and the losses of training against known truth, a literal transcription and SciPy's minimiser."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from scipy.special import log_softmax
 
 from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
+from semcal.recalibration.exact_solver import mean_loss, sums_at, token_losses
+from semcal.recalibration.records import PAPER_LOSSES
 
-POINTS = [("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75)]
+EACH_LOSS = pytest.mark.parametrize(("loss", "alpha"), PAPER_LOSSES)
 
 
 def draws(seed: int, n: int = 400, size: int = 30, temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -26,23 +29,20 @@ def draws(seed: int, n: int = 400, size: int = 30, temperature: float = 1.0) -> 
     return z, (p.cumsum(1) > rng.random((n, 1))).argmax(1)
 
 
-def transcribed_loss(
-    temperature: float, z: np.ndarray, y: np.ndarray, loss: str, alpha: float | None
-) -> float:
-    """The paper's two equations, token by token."""
-    total = 0.0
-    for row, target in zip(z, y):
-        log_p = log_softmax(row / temperature)
-        if loss == "NLL":
-            total += -log_p[target]
-        elif int(np.argmax(row)) == target:
-            total += -(1 - alpha) * log_p[target]
-        else:
-            total += -(alpha / len(row)) * sum(log_p)
-    return total / len(z)
+def transcribed(log_p: np.ndarray, target: int, loss: str, alpha: float | None) -> float:
+    """The paper's two equations for one token."""
+    if loss == "NLL":
+        return -log_p[target]
+    if int(np.argmax(log_p)) == target:
+        return -(1 - alpha) * log_p[target]
+    return -(alpha / len(log_p)) * sum(log_p)
 
 
-@pytest.mark.parametrize(("loss", "alpha"), POINTS)
+def transcribed_loss(t: float, z: np.ndarray, y: np.ndarray, loss: str, alpha: float | None) -> float:
+    return np.mean([transcribed(log_softmax(row / t), target, loss, alpha) for row, target in zip(z, y)])
+
+
+@EACH_LOSS
 def test_the_fit_is_the_minimum_that_scipy_finds_of_the_literal_loss(loss: str, alpha: float | None) -> None:
     z, y = draws(0, n=150, temperature=2.0)
     fitted = TemperatureScaling(loss, alpha).fit(z, y)
@@ -58,10 +58,8 @@ def test_the_fit_is_the_minimum_that_scipy_finds_of_the_literal_loss(loss: str, 
     )
 
 
-@pytest.mark.parametrize(("loss", "alpha"), POINTS)
+@EACH_LOSS
 def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha: float | None) -> None:
-    from semcal.recalibration.exact_solver import sums_at, token_terms
-
     z, y = (torch.as_tensor(a) for a in draws(1, n=50))
     beta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     log_p = torch.log_softmax(z * beta, 1)
@@ -70,7 +68,7 @@ def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha:
     value = nll if loss == "NLL" else torch.where(hit, (1 - alpha) * nll, -alpha * log_p.mean(1))
     (slope,) = torch.autograd.grad(value.sum(), beta, create_graph=True)
     (curvature,) = torch.autograd.grad(slope, beta)
-    sums = sums_at(0.7, token_terms(z, y, loss=loss, alpha=alpha), torch.ones(50, dtype=torch.float64))
+    sums = sums_at(0.7, z, y, torch.ones(50, dtype=torch.float64), loss=loss, alpha=alpha)
     assert sums.slope == pytest.approx(slope.item(), rel=1e-10)
     assert sums.curvature == pytest.approx(curvature.item(), rel=1e-10)
 
@@ -126,26 +124,31 @@ def test_a_model_always_right_or_wrong_is_clipped_to_a_bound_and_a_flat_loss_lea
     assert (fitted.temperature_, fitted.certificate_.at_bound) == expected
 
 
-def test_bad_input_is_named() -> None:
-    z, y = draws(6, n=5, size=4)
-    with pytest.raises(InputError, match="targets: 4 of token 2"):
-        TemperatureScaling().fit(z, [0, 1, 4, 0, 0])
-    with pytest.raises(InputError, match="token 3 "):
-        TemperatureScaling().fit(np.where(np.arange(5)[:, None] == 3, np.nan, z), y)
-    with pytest.raises(InputError, match="token 1 "):
-        TemperatureScaling().fit(np.where(np.eye(5, 4, k=-1) == 1, -np.inf, z), np.zeros(5, int))
-    with pytest.raises(InputError, match="logits"):
-        TemperatureScaling().fit(z[0], y)
-    with pytest.raises(InputError, match=r"^targets: .* 0\.5 at \[1\]"):
-        TemperatureScaling().fit(np.zeros((2, 3)), np.array([1.0, 0.5]))
-    with pytest.raises(InputError, match="weights"):
-        TemperatureScaling().fit(z, y, weights=[1, 1, -1, 1, 1])
-    with pytest.raises(FitError, match="token"):
-        TemperatureScaling().fit(z, y, weights=np.zeros(5))
-    with pytest.raises(UsageError, match="NL"):
-        TemperatureScaling("NL")
-    with pytest.raises(UsageError, match="alpha"):
-        TemperatureScaling("SS")
+Z, Y = draws(6, n=5, size=4)
+IN_ROW_3 = np.arange(5)[:, None] == 3
+
+
+@pytest.mark.parametrize(
+    ("z", "y", "weights", "error", "named"),
+    [
+        (Z, [0, 1, 4, 0, 0], None, InputError, "targets: 4 of token 2"),
+        (np.where(IN_ROW_3, np.nan, Z), Y, None, InputError, "token 3 "),
+        (np.where(np.eye(5, 4, k=-1) == 1, -np.inf, Z), np.zeros(5, int), None, InputError, "token 1 "),
+        (Z[0], Y, None, InputError, "logits"),
+        (np.zeros((2, 3)), np.array([1.0, 0.5]), None, InputError, r"^targets: .* 0\.5 at \[1\]"),
+        (Z, Y, [1, 1, -1, 1, 1], InputError, "weights"),
+        (Z, Y, np.zeros(5), FitError, "token"),
+    ],
+)
+def test_bad_input_is_named(z: Any, y: Any, weights: Any, error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match=named):
+        TemperatureScaling().fit(z, y, weights=weights)
+
+
+def test_other_losses_temperatures_and_orders_of_calls_are_refused() -> None:
+    for loss, named in (("NL", "NL"), ("SS", "alpha")):
+        with pytest.raises(UsageError, match=named):
+            TemperatureScaling(loss)
     with pytest.raises(FitError, match="fit"):
         TemperatureScaling().log_probs(torch.zeros(2))
     for temperature in (0.0, -1.0, math.nan, math.inf):
@@ -163,3 +166,52 @@ def test_every_recalibrator_gives_a_distribution_and_keeps_the_order_of_tokens(r
     assert torch.allclose(log_p.exp().sum(-1), torch.ones(20), atol=1e-5)
     assert torch.equal(log_p.argsort(-1), logits.float().argsort(-1))
     assert torch.equal(recalibrator.log_probs(logits[3]), log_p[3])
+
+
+# ---- The losses of training
+
+
+def log_probs(seed: int, n: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
+    z, y = draws(seed, n, size=7)
+    return torch.log_softmax(torch.as_tensor(z), 1), torch.as_tensor(y)
+
+
+@EACH_LOSS
+@settings(max_examples=20)
+@given(seed=st.integers(0, 999))
+def test_each_token_s_loss_is_the_paper_s_equation(loss: str, alpha: float | None, seed: int) -> None:
+    log_p, y = log_probs(seed)
+    expected = [transcribed(row, target, loss, alpha) for row, target in zip(log_p.numpy(), y.tolist())]
+    assert token_losses(log_p, y, loss=loss, alpha=alpha).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@EACH_LOSS
+def test_masked_positions_are_counted_nowhere(loss: str, alpha: float | None) -> None:
+    log_p, y = log_probs(2)
+    mask = torch.arange(30) % 3 > 0
+    spoilt = torch.where(mask[:, None], log_p, torch.nan)
+    value = mean_loss(spoilt, torch.where(mask, y, -100), mask, loss=loss, alpha=alpha)
+    kept = token_losses(log_p[mask], y[mask], loss=loss, alpha=alpha)
+    assert value.item() == pytest.approx(kept.mean().item(), rel=1e-12)
+
+
+def test_weights_are_repetitions() -> None:
+    log_p, y = log_probs(3, n=6)
+    times = torch.tensor([0, 1, 2, 3, 1, 0])
+    repeated = (tensor.repeat_interleave(times, 0) for tensor in (log_p, y))
+    expected = mean_loss(*repeated, loss="SS", alpha=0.25).item()
+    assert mean_loss(log_p, y, times, loss="SS", alpha=0.25).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_ss_with_an_impossible_token_is_an_error_where_it_misses_and_finite_where_it_hits() -> None:
+    log_p = torch.tensor([[0.6, 0.4, 0.0]]).log().requires_grad_(True)
+    loss = mean_loss(log_p, torch.tensor([0]), loss="SS", alpha=0.1)
+    assert loss.item() == pytest.approx(-0.9 * math.log(0.6))
+    (gradient,) = torch.autograd.grad(loss, log_p)
+    assert gradient.tolist() == [pytest.approx([-0.9, 0.0, 0.0])]
+    with pytest.raises(InputError, match="SS of token 0"):
+        mean_loss(log_p, torch.tensor([1]), loss="SS", alpha=0.1)
+    with pytest.raises(InputError, match="NLL of token 0"):
+        mean_loss(log_p, torch.tensor([2]), loss="NLL", alpha=None)
+    with pytest.raises(InputError, match="weights"):
+        mean_loss(*log_probs(4), torch.zeros(30), loss="NLL", alpha=None)

@@ -29,7 +29,6 @@ from tests.json_rows import (
     fit_grid,
     grade_row,
     measure_rows,
-    paired_scores,
     rows_at_temperatures,
     sample_questions,
 )
@@ -191,7 +190,6 @@ def test_a_temperature_gains_nothing_by_having_no_opinion() -> None:
     found = choose_temperatures(rows)
     assert found.temperatures == {"E-SC": 1.0}
     assert {entry["n"] for entry in found.table()} == {5}
-    assert paired_scores(list(rows.values()), "E-SC").undefined == 5
 
 
 def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path: Path) -> None:

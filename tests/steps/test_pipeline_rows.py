@@ -28,7 +28,6 @@ from tests.json_rows import (
     cluster_rows,
     grade_row,
     measure_rows,
-    paired_scores,
     scores_by_measure,
 )
 
@@ -261,17 +260,6 @@ def test_rows_that_share_nothing_are_resampled_one_by_one() -> None:
     (alone,) = assess(scores_by_measure(apart), ci=True, resamples=50).values()
     assert "groups" not in plain
     assert plain == alone
-
-
-def test_candidates_know_the_groups_of_their_common_questions() -> None:
-    given = [
-        {"id": str(i), "context": f"Passage {i // 2}", "confidence": {"E-SC": p}, "correct": {"E-SC": True}}
-        for i, p in enumerate([0.5, 0.5, None, 0.5, 0.5])
-    ]
-    groups = paired_scores([given, given], "E-SC").groups
-    assert groups is not None
-    assert groups.tolist() == [0, 0, 1, 2]
-    assert paired_scores([given[3:]], "E-SC").groups is None
 
 
 @pytest.mark.parametrize("value", [["a"], {"a": 1}, float("nan")])

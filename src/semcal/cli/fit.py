@@ -417,7 +417,7 @@ class FitWork:
         )
         provenance = self._provenance(labelled.questions)
         with successive_progress() as begin:
-            selected = fit_and_select(
+            chosen, selection = fit_and_select(
                 self.language_model,
                 labelled,
                 self.validation,
@@ -427,7 +427,7 @@ class FitWork:
                 progress=begin,
                 keep=keep,
             )
-        return self._save(selected.recalibrators, selected.selection.table(), provenance)
+        return self._save(chosen, selection.table(), provenance)
 
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""

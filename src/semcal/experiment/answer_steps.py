@@ -21,7 +21,7 @@ from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.prompting import PromptConfig
 from semcal.models.sample import SampleStep, read_answer
-from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
+from semcal.recalibration.select import Candidate, Selection, select, under_alphas
 from semcal.rows import FAILED, Json, Row, Rows, failures_of
 from semcal.steps import RecalibratorSource, Step, WorkerState
 from semcal.workers import Progress, versions
@@ -215,7 +215,7 @@ class SelectStep(Step):
         return [Row(selected.model_dump())]
 
     def _select(self, graded: Graded, candidates: Iterable[Candidate]) -> Selection:
-        return select_graded(
+        return select(
             {candidate: graded[candidate.name] for candidate in candidates},
             measure_alphas=self.measure_alphas,
             bins=self.bins,

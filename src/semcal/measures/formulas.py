@@ -531,13 +531,8 @@ def confidence(
         weights = statistics.log_sum if ties == "likelier" else weights
     results = {}
     for name in names:
-        entry = MEASURES[name]
-        if entry.probabilities is not None:
-            probabilities = entry.probabilities(statistics)
-            largest = layout.question_max(probabilities)
-        else:
-            probabilities, largest = _softmax(layout, _scores(entry, statistics, alphas[entry.parameter]))
-        results[name] = _result(name, layout, probabilities, largest, weights, ids)
+        measured = _distribution(MEASURES[name], statistics, alphas[MEASURES[name].parameter])
+        results[name] = _result(name, layout, *measured, weights, ids)
     return results[measure] if isinstance(measure, str) else results
 
 
@@ -555,15 +550,25 @@ def _tie_weights(layout: ClusterLayout, ties: str | Sequence[Sequence[float]]) -
         return np.log(values)
 
 
-def _scores(measure: Measure, statistics: ClusterStatistics, alpha: float) -> Floats:
-    """Return the log-scores of the clusters, -inf for a likelihood of 0; UsageError for an overflow."""
+def _distribution(measure: Measure, statistics: ClusterStatistics, alpha: float) -> tuple[Floats, Floats]:
+    """Return the distribution over the clusters of each question, and its maximum; NaN if it is null.
+
+    UsageError if scores overflow.
+    """
+    layout = statistics.layout
+    if measure.probabilities is not None:
+        probabilities = measure.probabilities(statistics)
+        return probabilities, layout.question_max(probabilities)
     with np.errstate(over="ignore"):
-        scores = measure.log_score(statistics, alpha)
+        scores = measure.log_score(statistics, alpha)  # -inf for a likelihood of 0
     if np.isinf(scores).any() and (np.isinf(scores) & np.isfinite(statistics.sum_log)).any():
         raise UsageError(
             f"{measure.parameter}: the scores of {measure.name} overflow at {alpha:g}. Pass a value nearer 1"
         )
-    return scores
+    top = layout.question_max(scores)
+    shifted = np.exp(scores - layout.spread(np.where(top > -np.inf, top, 0.0)))
+    total = np.where(top > -np.inf, layout.question_sum(shifted), np.nan)
+    return shifted / layout.spread(total), 1.0 / total  # the largest is exp(0) / total
 
 
 def _entropy_terms(p: Floats) -> Floats:
@@ -575,14 +580,6 @@ def _entropy_terms(p: Floats) -> Floats:
     nonzero = p != 0  # NaN stays NaN
     terms[nonzero] = -p[nonzero] * np.fromiter(map(math.log, p[nonzero].tolist()), float)
     return terms
-
-
-def _softmax(layout: ClusterLayout, scores: Floats) -> tuple[Floats, Floats]:
-    """Return the softmax over the clusters of each question, and its maximum; NaN if all scores are -inf."""
-    top = layout.question_max(scores)
-    shifted = np.exp(scores - layout.spread(np.where(top > -np.inf, top, 0.0)))
-    total = np.where(top > -np.inf, layout.question_sum(shifted), np.nan)
-    return shifted / layout.spread(total), 1.0 / total  # the largest is exp(0) / total
 
 
 def _result(

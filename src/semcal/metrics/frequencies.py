@@ -344,21 +344,14 @@ def isotonic_fit(rates: Floats, weights: Floats) -> Floats:
 
 def probability_table(confidence: ArrayLike, correct: ArrayLike) -> FrequencyTable:
     """Count probabilities. Values outside [0, 1] by at most 1e-6 are clipped."""
-    return frequency_table(*as_pairs(confidence, correct))
+    return shared_table(*as_pairs(confidence, correct))
 
 
 def score_table(score: ArrayLike, correct: ArrayLike) -> FrequencyTable:
     """Count real scores (larger means surer)."""
-    return frequency_table(as_scores(score, "score"), as_correct(correct))
-
-
-def frequency_table(values: Floats, correct: Floats) -> FrequencyTable:
-    """Count checked values and outcomes."""
-    check_same_length(values, correct)
-    value, place = np.unique(values, return_inverse=True)
-    count = np.bincount(place, minlength=len(value)).astype(np.float64)
-    right = np.bincount(place, weights=correct, minlength=len(value)).astype(np.float64)
-    return FrequencyTable(value, count[None], right[None])
+    values, outcomes = as_scores(score, "score"), as_correct(correct)
+    check_same_length(values, outcomes)
+    return shared_table(values, outcomes)
 
 
 def frequency_tables(values: Floats, correct: Floats) -> FrequencyTable:

@@ -30,7 +30,6 @@ from semcal.metrics.frequencies import (
     check_same_length,
     draw_counts,
     draw_uniforms,
-    frequency_table,
     shared_table,
     warn_undefined,
 )
@@ -553,7 +552,7 @@ def _bootstrapped(
     }
     if clusters is not None and clusters.max() == 0:  # all resamples are the same
         resampled = {key: {name: np.full(resamples, np.nan) for name in names} for key in methods}
-    estimates = {key: _averages(runs, names, bins, frequency_table) for key, runs in methods.items()}
+    estimates = {key: _averages(runs, names, bins, shared_table) for key, runs in methods.items()}
     return JointBootstrap(
         {key: {name: float(value[0]) for name, value in values.items()} for key, values in estimates.items()},
         resampled,

@@ -34,7 +34,6 @@ from semcal.metrics.frequencies import (
     both_names,
     check_bins,
     draw_uniforms,
-    frequency_table,
     frequency_tables,
     score_table,
     shared_table,
@@ -203,7 +202,7 @@ def summary(
     """
     bins = check_bins(bins)
     p, c = as_pairs(confidence, correct)
-    t = frequency_table(p, c)
+    t = shared_table(p, c)
     ranked = t if score is None else score_table(score, correct)
     floors = _floor_figures(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": len(p)}
@@ -343,7 +342,7 @@ def noise_floors(
     draws = int(as_option(draws, "draws", "a positive whole number, such as 1000", low=0, whole=True))
     bins, rng, n = check_bins(bins), as_generator(seed), len(confidence)
     clusters = as_groups(groups, n)
-    observed_table = frequency_table(confidence, np.zeros(n) if correct is None else correct)
+    observed_table = shared_table(confidence, np.zeros(n) if correct is None else correct)
     alone, grouped = [], []
     step = max(1, DRAWN // n)
     for start in range(0, draws, step):
@@ -432,12 +431,10 @@ def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike],
     array = as_numbers(values, argument)
     if array.ndim != 2 or not array.size:
         raise InputError(f"{argument} has shape {array.shape}; expected one row per set, shape (B, N)")
-    try:
-        return check(array.ravel()).reshape(array.shape)
-    except InputError:
-        for number, row in enumerate(array):
-            try:
-                check(row)
-            except InputError as error:
-                raise InputError(f"set {number}: {error}") from error
-        raise
+    rows = []
+    for number, row in enumerate(array):
+        try:
+            rows.append(check(row))
+        except InputError as error:
+            raise InputError(f"set {number}: {error}") from error
+    return np.stack(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -22,7 +22,7 @@ from semcal.metrics.frequencies import (
     as_scores,
     both_names,
     check_same_length,
-    frequency_table,
+    shared_table,
 )
 
 TestName = Literal["exact", "betting"]
@@ -149,34 +149,14 @@ def _least_answered(risk: float, delta: float) -> Floats:
     return np.asarray(errors + 1 + right)
 
 
-class _Tested(Protocol):
-    """The result for a risk limit."""
+def threshold_sentence(tested: Any, questions: int, aside: int = 0) -> str:
+    """Describe the promise of a threshold, or the reason why there is none.
 
-    @property
-    def threshold(self) -> float | None: ...
-    @property
-    def risk_limit(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def answered(self) -> int: ...
-    @property
-    def questions_needed(self) -> int | None: ...
-    @property
-    def least_risk(self) -> float | None: ...
-    @property
-    def groups(self) -> int | None: ...
-    @property
-    def test(self) -> TestName: ...
-
-
-def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
-    """Describe the promise of a threshold, or the reason why there is none."""
+    `tested` is a `RiskControlledThreshold`, or the threshold of a calibration with the same attributes.
+    """
     limit = f"{100 * tested.risk_limit:.3g}%"
     if tested.threshold is not None:
-        about = ""
-        if tested.groups is not None:
-            about = OF_GROUPS[tested.test == "betting"]
+        about = "" if tested.groups is None else OF_GROUPS[tested.test == "betting"]
         sure = f"{100 * (1 - tested.delta):.3g}% confidence"
         return (
             f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
@@ -288,7 +268,7 @@ def risk_controlled_threshold(
         raise UsageError(f"start is {start}, below all thresholds. Raise it to at least {grid[-1]:g}.")
     first = int(below[0])
     tested = int((~aside).sum())
-    answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
+    answered, right = shared_table(values[~aside], outcomes[~aside]).at_least(grid)
     errors, nonempty = answered - right, answered > 0
     bounds = promise.upper_bound(errors[first:], answered[first:])
     failed = np.flatnonzero(bounds > risk_limit)

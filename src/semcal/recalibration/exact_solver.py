@@ -48,16 +48,40 @@ LossBatch = tuple[Tensor, Tensor, Tensor]
 FLOAT64_LOGITS = 128_000
 
 
-@dataclass(frozen=True)
-class TokenTerms:
-    """The terms of a loss for a batch of N tokens, as functions of β."""
+def as_batch(
+    logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
+) -> LossBatch:
+    """Return logits (N, V), targets (N,) and weights (N,) as tensors; the default weight is 1."""
+    y = torch.as_tensor(targets)
+    odd = (y != y.long()).nonzero()
+    if len(odd):
+        raise InputError(f"targets: expected token ids, got {y[tuple(odd[0])].item()} at {odd[0].tolist()}")
+    w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
+    return torch.as_tensor(logits), y.long(), w
 
-    logits: Tensor  # (N, V) float64, minus the row maximum: the largest is 0
-    weight: Tensor  # (N,), the factor w
-    centre: Tensor  # (N,), the value c, minus the row maximum
+
+def sums_of_batches(
+    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
+) -> tuple[LossSums, int]:
+    """Return the sums of all batches at `beta`, and the number of tokens with a positive weight.
+
+    InputError if shapes disagree, a target is outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or a logit for SS is −inf (its loss is infinite at every temperature).
+    """
+    total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
+    for logits, targets, weights in batches:
+        _check_batch(logits, targets, weights)
+        size = max(1, FLOAT64_LOGITS // max(1, logits.shape[1]))
+        for start in range(0, len(targets), size):
+            z, y, w = (values[start : start + size] for values in (logits, targets, weights.double()))
+            total += sums_at(beta, z, y, w, loss=loss, alpha=alpha)
+        tokens += int((weights > 0).sum())
+    return total, tokens
 
 
-def _check_batch(logits: Tensor, targets: Tensor) -> None:
+def _check_batch(logits: Tensor, targets: Tensor, weights: Tensor) -> None:
+    if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
+        raise InputError("weights: expected one finite, non-negative number per token. Correct the weights")
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise InputError(
             f"logits: got shapes {tuple(logits.shape)} and {tuple(targets.shape)}. Pass logits (N, V) and "
@@ -73,20 +97,23 @@ def _check_batch(logits: Tensor, targets: Tensor) -> None:
         raise InputError(f"logits: token {int(bad.nonzero()[0])} has NaN or +inf, or only -inf")
 
 
-def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
-    """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
-
-    InputError if shapes disagree, a target is outside the vocabulary or has logit −inf, a logit is NaN or
-    +inf, or a logit for SS is −inf (its loss is infinite at every temperature).
-    """
-    _check_batch(logits, targets)
+def sums_at(
+    beta: float, logits: Tensor, targets: Tensor, weights: Tensor, *, loss: str, alpha: float | None
+) -> LossSums:
+    """Return the sums of N tokens at `beta`, for logits (N, V), targets (N,) and weights (N,)."""
     z = logits.double()
     z = z - z.amax(1, keepdim=True)
     target = z.gather(1, targets[:, None])[:, 0]
-    hit = z.argmax(1) == targets
-    weight, centre = weight_and_centre(hit, target, z.mean(1), loss=loss, alpha=alpha)
+    w, centre = weight_and_centre(z.argmax(1) == targets, target, z.mean(1), loss=loss, alpha=alpha)
     _check_finite(centre, loss)
-    return TokenTerms(z, weight, centre)
+    log_partition, mean, variance = moments(beta, z)
+    w = w * weights
+    return LossSums(
+        n=float(weights.sum()),
+        loss=float((w * (log_partition - beta * centre)).sum()),
+        slope=float((w * (mean - centre)).sum()),
+        curvature=float((w * variance).sum()),
+    )
 
 
 def weight_and_centre(
@@ -149,7 +176,7 @@ def _check_finite(values: Tensor, loss: str) -> None:
     if odd.any():
         raise InputError(
             f"logits: the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit is "
-            "-inf or NaN. Remove the token"
+            "-inf or NaN. Remove the token or its answer"
         )
 
 
@@ -160,62 +187,6 @@ def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     total = weighted.sum(1)
     mean = weighted.mul_(z).sum(1) / total
     return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
-
-
-def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
-    """Return the sums of one batch at inverse temperature `beta`."""
-    log_partition, mean, variance = moments(beta, terms.logits)
-    w = terms.weight * sample_weight
-    return LossSums(
-        n=float(sample_weight.sum()),
-        loss=float((w * (log_partition - beta * terms.centre)).sum()),
-        slope=float((w * (mean - terms.centre)).sum()),
-        curvature=float((w * variance).sum()),
-    )
-
-
-def sums_of_batches(
-    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
-) -> tuple[LossSums, int]:
-    """Return the sums of all batches at `beta`, and the number of tokens with a positive weight."""
-    total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
-    for logits, targets, weights in _chunks(batches):
-        total += sums_at(beta, token_terms(logits, targets, loss=loss, alpha=alpha), weights)
-        tokens += int((weights > 0).sum())
-    return total, tokens
-
-
-def as_batch(
-    logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
-) -> LossBatch:
-    """Return logits (N, V), targets (N,) and weights (N,) as tensors; the default weight is 1."""
-    y = _whole(torch.as_tensor(targets))
-    w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
-    return torch.as_tensor(logits), y, w
-
-
-def _chunks(batches: Iterable[LossBatch]) -> Iterator[LossBatch]:
-    """Cut batches so that the float64 copies of a chunk stay small."""
-    for logits, targets, weights in batches:
-        if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
-            raise InputError(
-                "weights: expected one finite, non-negative number per token. Correct the weights"
-            )
-        size = (
-            max(1, FLOAT64_LOGITS // max(1, logits.shape[-1])) if logits.ndim == 2 else max(1, len(targets))
-        )
-        for start in range(0, len(targets), size):
-            stop = start + size
-            yield logits[start:stop], targets[start:stop], weights[start:stop].double()
-
-
-def _whole(targets: Tensor) -> Tensor:
-    odd = (targets != targets.long()).nonzero()
-    if len(odd):
-        raise InputError(
-            f"targets: expected token ids, got {targets[tuple(odd[0])].item()} at {odd[0].tolist()}"
-        )
-    return targets.long()
 
 
 #: Numbers per computation: half a megabyte in a processor's cache, more on a GPU.
@@ -243,7 +214,10 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     """
     count, size = logits.shape
     sums = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
-    step = max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size)
+    step, tiled = (
+        max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size),
+        size // TILE * TILE,
+    )
     z_buffer, buffer = logits.new_empty((2, min(step, count), size), dtype=torch.float32)
     for start in range(0, count, step):
         rows = slice(start, start + step)
@@ -252,7 +226,11 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
         least, scale = float(z.amin()), beta.to(z.device, torch.float32).expand(count, -1)[rows]
         for k, most in enumerate(scale.amax(0).tolist()):
             values = torch.mul(z, scale[:, k : k + 1], out=buffer[: len(chunk)])
-            sums[rows, k] = _tile_sums(_exponentials(values, least * most)).cpu()
+            if least * most < SMALLEST_EXPONENT:
+                values.clamp_(min=SMALLEST_EXPONENT)
+            tiles = values.exp_()[:, :tiled].view(len(values), -1, TILE).sum(-1)
+            rest = values[:, tiled:].sum(1, dtype=torch.float64)
+            sums[rows, k] = (tiles.sum(1, dtype=torch.float64) + rest).cpu()
     return sums.log_()
 
 
@@ -280,18 +258,6 @@ def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     terms: Tensor = (value[..., None] * -inverse).exp_()  # (N, bins, K)
     terms.mul_((spread[..., None] * (inverse.square() / 2)).add_(1)).mul_(count[..., None])
     return terms.sum(1, dtype=torch.float64).log_().cpu()
-
-
-def _exponentials(exponents: Tensor, least: float) -> Tensor:
-    """Exponentiate in place, with exponents clamped to the smallest."""
-    return (exponents.clamp_(min=SMALLEST_EXPONENT) if least < SMALLEST_EXPONENT else exponents).exp_()
-
-
-def _tile_sums(values: Tensor) -> Tensor:
-    """Sum positive numbers (p, V) to (p,) in float64; only the sums of single tiles are in float32."""
-    tiled = values.shape[1] // TILE * TILE
-    tiles = values[:, :tiled].view(len(values), -1, TILE).sum(-1)
-    return tiles.sum(1, dtype=torch.float64) + values[:, tiled:].sum(1, dtype=torch.float64)
 
 
 # ---- Tables of log-partition functions
@@ -362,28 +328,12 @@ class LogPartitionTable:
     high: float
     error: float  # largest error of L, in nats, on a sample of positions
 
-    def covers(self, beta: Tensor) -> bool:
-        """Return whether all inverse temperatures are in the range, up to rounding."""
-        slack = 1e-6
-        return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
-
     def terms(self, *, loss: str, alpha: float | None) -> tuple[Tensor, Tensor]:
-        """Return w and c (N,) of each token's loss w (L(β) − β c).
-
-        Raises
-        ------
-        InputError
-            If the loss of a token is infinite at every T, because a logit is −inf.
-        """
+        """Return w and c (N,) of each token's loss w (L(β) − β c); InputError if a loss is infinite."""
         weight, centre = weight_and_centre(
             self.hit, self.target, self.mean[self.position], loss=loss, alpha=alpha
         )
-        infinite = (centre == -torch.inf).nonzero()
-        if len(infinite):
-            raise InputError(
-                f"logits: the {loss} of token {int(infinite[0])} is infinite at every T, because a logit is "
-                "-inf. Remove the answer"
-            )
+        _check_finite(centre, loss)
         return weight, centre
 
     def log_partitions(self, beta: float) -> Tensor:
@@ -419,15 +369,6 @@ def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[sli
         size = max(FEWEST_ROWS, CHUNK // logits.shape[1])
 
 
-def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
-    """Return Chebyshev nodes in β, and the matrix that maps values at the nodes to coefficients."""
-    x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))
-    matrix = 2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x)))
-    matrix[0] /= 2
-    half = math.log(high / low) / 2
-    return list(np.exp(math.log(low) + half * (x + 1))), torch.as_tensor(matrix)
-
-
 def tabulate(
     features: FitFeatures,
     head: Head,
@@ -449,31 +390,31 @@ def tabulate(
     rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
     order = position.argsort(stable=True)
     ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
-    betas, matrix = _nodes(nodes, low, high)
+    x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))  # Chebyshev nodes
+    betas = torch.tensor(np.exp(math.log(low) + math.log(high / low) / 2 * (x + 1)))
+    to_coefficients = torch.as_tensor(2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x))))
+    to_coefficients[0] /= 2
     coefficients = torch.empty(len(rows), nodes)
     mean = torch.empty(len(rows), dtype=torch.float64)
     top = torch.empty(len(rows), dtype=torch.long)  # the top token of each position
     target = torch.empty(len(position), dtype=torch.float64)
     for part, z in logit_chunks(features.states, rows, head):
         at_nodes = binned_log_partitions if z.shape[1] >= BINNED_FROM else log_partitions
-        coefficients[part] = (at_nodes(z, torch.tensor(betas)) @ matrix.T).float()
+        coefficients[part] = (at_nodes(z, betas) @ to_coefficients.T).float()
         mean[part], top[part] = z.mean(1, dtype=torch.float64).cpu(), z.argmax(1).cpu()
         tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
-        target[tokens] = _targets(z, position[tokens] - part.start, features.targets[tokens], tokens)
+        wanted, size = features.targets[tokens], z.shape[1]
+        outside = ((wanted < 0) | (wanted >= size)).nonzero()
+        if len(outside):
+            bad = int(outside[0])
+            raise InputError(
+                f"targets: {int(wanted[bad])} of token {int(tokens[bad])} is outside the vocabulary of {size}"
+            )
+        at = position[tokens] - part.start
+        target[tokens] = z[at.to(z.device), wanted.to(z.device)].double().cpu()
     hit = top[position] == features.targets
     table = LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high, error=math.nan)
     return _checked(table, features, head, tolerance)
-
-
-def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
-    outside = (targets < 0) | (targets >= z.shape[1])
-    if outside.any():
-        bad = int(outside.nonzero()[0])
-        raise InputError(
-            f"targets: {int(targets[bad])} of token {int(tokens[bad])} is outside the vocabulary of "
-            f"{z.shape[1]}"
-        )
-    return z[at.to(z.device), targets.to(z.device)].double().cpu()
 
 
 def _checked(
@@ -754,7 +695,11 @@ def fit_temperatures(
         check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     wide = ("any", None) in losses
-    tables = table or (tabulate(features, head) if wide else _narrow_table(features, head))
+    if table is not None or wide:
+        tables = table or tabulate(features, head)
+    else:  # usual temperatures, with the node density of the full table
+        nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
+        tables = tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
     tabulated, resampled, at_end = _tabulated_optima(features, tables, losses, resamples, seed)
     if table is None and at_end and not wide:  # the optimum may lie beyond the narrow table
         tables = tabulate(features, head)
@@ -801,12 +746,6 @@ def _tabulated_optima(
     resampled = [_resampled(loss, resamples, seed) for loss in tabulated]
     optima = {1 / float(loss.minimum()) for loss in tabulated}.union(*resampled)
     return tabulated, resampled, not optima.isdisjoint((1 / table.low, 1 / table.high))
-
-
-def _narrow_table(features: FitFeatures, head: Head) -> LogPartitionTable:
-    """Return a table of usual temperatures, with the node density of the full table."""
-    nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
-    return tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
 
 
 def _confirm(

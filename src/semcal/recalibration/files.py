@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from semcal.data.question import Role
 from semcal.errors import SemcalWarning, StoreError, UsageError, naming_extra, shown
 from semcal.files import dumps, json_checksum, read_object, writing
 from semcal.hub_names import RECALIBRATOR, NamedKind, locate, snapshot
 from semcal.recalibration.methods import SAVED
-from semcal.recalibration.records import GradientSteps, Schedule, check_loss
+from semcal.recalibration.records import GradientSteps, check_loss
 from semcal.rows import Json
 
 if TYPE_CHECKING:
@@ -156,14 +156,6 @@ class FitRecord(Strict):
     seed: StoredCount = 0
 
 
-class _Steps(Strict):
-    schedule: Schedule
-    steps: Annotated[int, Field(ge=1, lt=2**63)]
-    drift_bound: Annotated[float, Field(ge=0)]
-    losses: tuple[float, ...]
-    exact_temperature: PositiveFloat | None = None
-
-
 class Contents(Strict):
     """The contents of the file of a method; each method has its own subclass."""
 
@@ -174,12 +166,7 @@ class Contents(Strict):
     fit: FitRecord = Field(validation_alias="provenance")
     loss: str
     alpha: float | None
-    sgd: _Steps | None = None
-
-    @property
-    def steps(self) -> GradientSteps | None:
-        """The record of the training; None without a training."""
-        return None if self.sgd is None else GradientSteps(**dict(self.sgd))
+    sgd: GradientSteps | None = None
 
     @classmethod
     def described(cls, recalibrator: Any) -> Json:

@@ -45,7 +45,13 @@ class FitData:
         FitError if a question has no reference answer, or fewer than 5 questions are left (fewer than 1 if
         not `fitted_to`). QuestionErrors are passed to `on_bad_question`; without it the first is raised.
         """
-        _check_labelled(questions, fitted_to=fitted_to)
+        if fitted_to:
+            check_enough(len(questions))
+        for question in questions:
+            if not question.answers:
+                raise FitError(
+                    f"questions: {question.id!r} has no reference answer. Add one to every labeled question"
+                )
         read, bad = asking.read(model, questions)
         bad += model.invalid_prompts([prompt for _, prompt, _ in read], [answers for *_, answers in read])
         for error in bad:
@@ -103,16 +109,6 @@ def provenance_of(
         versions=versions,
         server={**(server or {}), **({"answered_as": other_names} if other_names else {})},
     )
-
-
-def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
-    if fitted_to:
-        check_enough(len(questions))
-    for question in questions:
-        if not question.answers:
-            raise FitError(
-                f"questions: {question.id!r} has no reference answer. Add one to every labeled question"
-            )
 
 
 def fit_features(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from semcal.models.distribution import SE, Base
 from semcal.models.protocols import TokenDistribution
@@ -18,9 +18,9 @@ from semcal.registry import Catalogue, check_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
-    from semcal.models.features import BlockShape, FitFeatures
+    from semcal.models.features import FitFeatures
+    from semcal.models.protocols import LanguageModel
     from semcal.recalibration.exact_solver import LogPartitionTable
     from semcal.recalibration.records import Fitted, TemperatureFit
 
@@ -32,22 +32,11 @@ StepProgress = Callable[[int, int], None]
 """A function that receives the number of finished steps and the total."""
 
 
-class FrozenModel(Protocol):
-    """The interface of the language model that fits use."""
-
-    @property
-    def block_shape(self) -> BlockShape:
-        """The shape of the decoder blocks of the model."""
-
-    def logits(self, states: Tensor) -> Tensor:
-        """Compute logits (n, V) of states (n, d)."""
-
-
 @dataclass(frozen=True)
 class FitTask:
     """Data and settings of the fits of a method, one fit per loss."""
 
-    model: FrozenModel
+    model: LanguageModel
     features: FitFeatures
     losses: Sequence[tuple[str, float | None]]  # losses with their α
     solver: str  # a solver of the method

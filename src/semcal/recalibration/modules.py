@@ -153,7 +153,7 @@ class ModuleContents(Contents):
         for problem in _tensor_problems(tensors, module.state_dict()):
             raise StoreError(f"{weights}: the weights do not match {FILE}: {problem}. Fit again")
         module.to_empty(device="cpu").load_state_dict(tensors)
-        return module.freeze(self.steps)
+        return module.freeze(self.sgd)
 
 
 class _Vocabulary(Strict):

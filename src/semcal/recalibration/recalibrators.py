@@ -269,7 +269,7 @@ class TSContents(Contents):
             loss=self.loss,
             alpha=self.alpha,
             n_tokens=self.n_tokens,
-            sgd=self.steps,
+            sgd=self.sgd,
         )
 
 

@@ -19,9 +19,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import scipy
+from pydantic import Field, PositiveFloat
 
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.models.protocols import StateReader, TokenDistribution
@@ -197,18 +198,12 @@ class GradientSteps:
     """The record of a training, saved with the recalibrator."""
 
     schedule: Schedule
-    steps: int
-    drift_bound: float  # sum of the learning rates: approximate maximum change of a parameter by AdamW
+    steps: Annotated[int, Field(ge=1, lt=2**63)]
+    drift_bound: Annotated[
+        float, Field(ge=0)
+    ]  # sum of the learning rates: approximate maximum change of a parameter by AdamW
     losses: tuple[float, ...] = field(repr=False)  # mean nats per token over blocks of steps
-    exact_temperature: float | None = None  # TS: optimum of the same loss over all references
-
-    @classmethod
-    def from_losses(
-        cls, schedule: Schedule, losses: Sequence[float], exact_temperature: float | None = None
-    ) -> GradientSteps:
-        """Return the record of a training with one loss (nats) per step."""
-        bound = sum(learning_rates(schedule, len(losses)))
-        return cls(schedule, len(losses), bound, block_means(losses), exact_temperature)
+    exact_temperature: PositiveFloat | None = None  # TS: optimum of the same loss over all references
 
     def distance(self, temperature: float) -> float | None:
         """Return the distance of log T from the exact solution; None without one."""

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.data.datasets import Questions, as_questions
-from semcal.data.question import Question, several
+from semcal.data.question import Question
 from semcal.errors import FitError, InputError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together
-from semcal.grading.rules import Grader, RuleGrader
+from semcal.grading.rules import RuleGrader
 from semcal.inputs import EquivalenceLike, ModelLike, as_model, load_cluster_config
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
@@ -91,12 +91,6 @@ class Candidate:
         )
 
 
-def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
-    """Return the candidate of a method with a loss, its α and a weight decay, with its name in tables."""
-    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
-    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
-
-
 @dataclass(frozen=True)
 class CandidateFit:
     """One fit: all losses of TS together, or one candidate of a method with weight decays."""
@@ -110,7 +104,13 @@ class CandidateFit:
     @property
     def candidates(self) -> list[Candidate]:
         """The candidates, in the order of the losses."""
-        return [candidate_of(self.method, *loss, self.weight_decay) for loss in self.losses]
+        decay, found = self.weight_decay, []
+        for loss, alpha in self.losses:
+            parts = [self.method, loss]
+            parts += [] if alpha is None else [f"{alpha:g}"]
+            parts += [f"decay {decay:g}"] if decay else []
+            found.append(Candidate(" ".join(parts), loss, alpha, decay))
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -167,27 +167,6 @@ def fit_candidate(
     return dict(zip(fit.candidates, (result.recalibrator for result in results), strict=True))
 
 
-def fit_candidates(
-    model: LanguageModel,
-    features: FitFeatures,
-    fits: Sequence[CandidateFit],
-    *,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> dict[Candidate, Fitted]:
-    """Run several fits on stored features; `progress` receives the number of finished candidates."""
-    from semcal.recalibration.exact_solver import tabulate
-
-    table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
-    fitted: dict[Candidate, Fitted] = {}
-    for fit in fits:
-        fitted |= fit_candidate(model, features, fit, learning_rate=learning_rate, seed=seed, table=table)
-        if progress is not None:
-            progress(len(fitted))
-    return fitted
-
-
 def sample_candidates(
     model: Sampler,
     questions: Sequence[Question],
@@ -211,7 +190,12 @@ def sample_candidates(
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
     steps = SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)
-    stage = Stage(steps, _revisions(model, sampling, cluster) if keep else {})
+    revisions = {
+        "model": model.revision,
+        "prompt": sampling.asking.hash(model),
+        "equivalence": [cluster.judge.name, cluster.judge.revision],
+    }
+    stage = Stage(steps, revisions if keep else {})
     for block in run_stages(
         (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
         workers=SerialExecutor(WorkerState(model, cluster.judge)),
@@ -229,15 +213,6 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _revisions(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
-    """Return the revisions of the models that the rows depend on."""
-    return {
-        "model": model.revision,
-        "prompt": sampling.asking.hash(model),
-        "equivalence": [cluster.judge.name, cluster.judge.revision],
-    }
-
-
 # ---- Scores and choices
 
 
@@ -253,76 +228,61 @@ class Score:
     n: int  # number of counted questions
 
 
-@dataclass(frozen=True, eq=False)
-class PairedScores:
-    """Confidence and correctness of N questions for each of C candidates, for one measure."""
+def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
+    """Return a dict of measure → one score per candidate, from measure → graded rows of each candidate.
 
-    confidence: NDArray[np.float64]  # (C, N)
-    correct: NDArray[np.bool_]  # (C, N)
-    ids: tuple[str, ...]  # the N counted questions
-    undefined: int  # omitted questions: a null of one candidate must not be an advantage
-    groups: NDArray[np.intp] | None = None  # (N,) by passage or field `group`; None without groups
-
-    def scores(self, *, bins: int = 15) -> list[Score]:
-        """Return the scores of every candidate."""
-        return [
-            Score(
-                gain=metrics.gain(p, c),
-                brier=metrics.brier(p, c),
-                ace=metrics.ace(p, c, bins=bins),
-                auroc=metrics.auroc(p, c),
-                accuracy=float(np.mean(c)),
-                n=len(self.ids),
-            )
-            for p, c in zip(self.confidence, self.correct)
-        ]
-
-
-def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
-    """Collect one measure of graded rows of several candidates on the same questions, in any order.
-
-    A row without the measure counts as null. InputError if a question occurs twice, or if a candidate lacks
-    it.
+    The rows of the candidates are of the same questions, in any order; a row without the measure counts as
+    null. A measure that is null for all questions is omitted (without log-likelihoods, all but E-SC);
+    FitError if no measure is left. InputError if a question occurs twice, or if a candidate lacks it.
     """
-    by_id = [_by_id(rows) for rows in candidates]
+    scores = {}
+    for measure, rows_of in candidates.items():
+        check_name(measure, MEASURES, what="measure")
+        confidence, correct = _paired(rows_of, measure)
+        if confidence.shape[1]:
+            scores[measure] = [
+                Score(
+                    gain=metrics.gain(p, c),
+                    brier=metrics.brier(p, c),
+                    ace=metrics.ace(p, c, bins=bins),
+                    auroc=metrics.auroc(p, c),
+                    accuracy=float(np.mean(c)),
+                    n=len(c),
+                )
+                for p, c in zip(confidence, correct)
+            ]
+    if not scores:
+        raise FitError(
+            "measures: all are null for every question. Include E-SC, or pass samples with log-likelihoods"
+        )
+    return scores
+
+
+def _paired(candidates: Sequence[Rows], measure: str) -> NDArray[np.float64]:
+    """Return confidence and correctness (2, C, N) of the questions that are null for no candidate.
+
+    A null of one candidate must not be an advantage.
+    """
+    by_id: list[dict[str, Row]] = []
+    for rows in candidates:
+        check_distinct(row.id for row in rows)
+        by_id.append({row.id: row for row in rows})
     for candidate in by_id[1:]:
         for missing in by_id[0].keys() ^ candidate.keys():
             raise InputError(
                 f"candidates: question {missing!r} is missing for some. Pass rows of the same questions for "
                 "every candidate"
             )
-    values = {
-        name: [(row.measured.confidence.get(measure), row.graded.of_measure(measure)) for row in rows]
-        for name, rows in zip(by_id[0], zip(*(map(rows_of.__getitem__, by_id[0]) for rows_of in by_id)))
-    }
-    defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}
-    shape = (len(defined), len(by_id), 2)
-    table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
-    groups = several(by_id[0][name].ties for name in defined)
-    return PairedScores(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
-
-
-def _by_id(rows: Rows) -> dict[str, Row]:
-    check_distinct(row.id for row in rows)
-    return {row.id: row for row in rows}
-
-
-def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
-    """Return a dict of measure → one score per candidate, from measure → graded rows of each candidate.
-
-    A measure that is null for all questions is omitted (without log-likelihoods, all but E-SC); FitError if
-    no measure is left.
-    """
-    paired = {
-        check_name(measure, MEASURES, what="measure"): paired_scores(rows, measure)
-        for measure, rows in candidates.items()
-    }
-    scores = {measure: pairs.scores(bins=bins) for measure, pairs in paired.items() if pairs.ids}
-    if not scores:
-        raise FitError(
-            "measures: all are null for every question. Include E-SC, or pass samples with log-likelihoods"
-        )
-    return scores
+    values = [
+        [
+            (rows[name].measured.confidence.get(measure), rows[name].graded.of_measure(measure))
+            for rows in by_id
+        ]
+        for name in by_id[0]
+    ]
+    defined = [pairs for pairs in values if not any(None in pair for pair in pairs)]
+    table = np.array(defined, dtype=np.float64).reshape(len(defined), len(by_id), 2)
+    return table.transpose(2, 1, 0)
 
 
 def choose(
@@ -388,11 +348,10 @@ class Selection:
 
 
 def select(
-    candidates: Mapping[Candidate, Rows],
+    candidates: Mapping[Candidate, Sequence[Rows]],
     *,
-    grader: Grader | None = None,
-    measures: Collection[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
+    bins: int = 15,
     by: str = "gain",
 ) -> Selection:
     """Select for each measure the candidate, and a for T-SC and G-SC, with the highest gain.
@@ -401,36 +360,11 @@ def select(
     no fit, then NLL, then SS; the smaller α of SS; no weight decay, then 0, then more; a closer to 1 (smaller
     |log a|; B-SC is T-SC with a = 1); the first candidate.
 
-    `candidates` maps candidates to their sampled and clustered rows of the same validation questions. A
-    measure that is null for all questions is omitted. `by="brier"` is the paper's rule, the lowest Brier
-    score: it prefers a candidate whose answers are nearly all wrong with little confidence. The scores of
-    selected entries are optimistic.
+    `candidates` maps candidates to the rows of `under_alphas` for the same validation questions. A measure
+    that is null for all questions is omitted. `by="brier"` is the paper's rule, the lowest Brier score: it
+    prefers a candidate whose answers are nearly all wrong with little confidence. The scores of selected
+    entries are optimistic.
     """
-    correct = grade_together(
-        grader or RuleGrader(),
-        lambda marks: {
-            candidate: [
-                [grade.correct for grade in grade_clusters(row, grader=marks).values()] for row in rows
-            ]
-            for candidate, rows in candidates.items()
-        },
-    )
-    graded = {
-        candidate: under_alphas(rows, correct[candidate], measure_alphas)
-        for candidate, rows in candidates.items()
-    }
-    return select_graded(graded, measures=measures, measure_alphas=measure_alphas, by=by)
-
-
-def select_graded(
-    candidates: Mapping[Candidate, Sequence[Rows]],
-    *,
-    measures: Collection[str] = MEASURES,
-    measure_alphas: Sequence[float] = MEASURE_ALPHAS,
-    bins: int = 15,
-    by: str = "gain",
-) -> Selection:
-    """Select as `select` does, from the rows of `under_alphas` for each candidate."""
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
         raise UsageError(
@@ -439,12 +373,12 @@ def select_graded(
     if not measure_alphas:
         raise UsageError("measure_alphas: got none. Pass at least one number for T-SC and G-SC, such as 0.5")
     tried = {
-        measure: [
+        name: [
             (candidate, a, rows)
             for candidate, under in candidates.items()
-            for a, rows in zip(measure_alphas if MEASURES[measure].parameter else (None,), under)
+            for a, rows in zip(measure_alphas if measure.parameter else (None,), under)
         ]
-        for measure in measures
+        for name, measure in MEASURES.items()
     }
     scores = candidate_scores(
         {measure: [rows for *_, rows in of_measure] for measure, of_measure in tried.items()}, bins=bins
@@ -469,17 +403,15 @@ def under_alphas(
     ties: str = "likelier",
 ) -> list[list[Row]]:
     """Measure rows with each a, given the grade of each cluster of each row; return a list of rows per a."""
+
+    def graded(row: Row, verdict: Sequence[bool]) -> Row:
+        top = row.top_clusters.items()
+        return row.add(Grades(correct={name: None if at is None else verdict[at] for name, at in top}))
+
     return [
-        [
-            row.add(Grades(correct=_correct(row.top_clusters, verdict)))
-            for row, verdict in zip(measure_rows(rows, MeasureOptions(a, a, ties=ties)), verdicts)
-        ]
+        [graded(*pair) for pair in zip(measure_rows(rows, MeasureOptions(a, a, ties=ties)), verdicts)]
         for a in alphas
     ]
-
-
-def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str, bool | None]:
-    return {measure: None if cluster is None else verdict[cluster] for measure, cluster in top.items()}
 
 
 # ---- The sweep
@@ -495,19 +427,6 @@ class Sweep:
     by: str = "gain"  # as in `select`
 
 
-@dataclass(frozen=True)
-class FittedSelection:
-    """All fitted candidates, and the selection among them."""
-
-    fitted: Mapping[Candidate, Fitted]
-    selection: Selection
-
-    @property
-    def recalibrators(self) -> dict[str, Fitted]:
-        """The selected recalibrator by measure."""
-        return {measure: self.fitted[entry.candidate] for measure, entry in self.selection.chosen.items()}
-
-
 def fit_and_select(
     model: LanguageModel,
     labelled: FitData,
@@ -518,13 +437,15 @@ def fit_and_select(
     *,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
     keep: Path | None = None,
-) -> FittedSelection:
+) -> tuple[dict[str, Fitted], Selection]:
     """Fit every candidate, sample the validation questions with each, and select by measure.
 
-    The model reads the labeled questions once, and samples the validation questions once. `progress` maps a
-    label and a total to a function that receives the number of finished items. `keep` is a folder for
-    finished blocks of questions: the same call samples only the remaining blocks, with identical results.
+    Return the selected recalibrator by measure, and the selection. The model reads the labeled questions
+    once, and samples the validation questions once. `progress` maps a label and a total to a function that
+    receives the number of finished items. `keep` is a folder for finished blocks of questions: the same call
+    samples only the remaining blocks, with identical results.
     """
+    from semcal.recalibration.exact_solver import tabulate
     from semcal.recalibration.fit_data import fit_features
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:
@@ -542,9 +463,14 @@ def fit_and_select(
     )
     fits = candidate_fits(sweep.methods, losses=PAPER_LOSSES)
     finished = shown("fit", sum(len(fit.losses) for fit in fits))
-    fitted = fit_candidates(
-        model, features, fits, learning_rate=sweep.learning_rate, seed=seed, progress=finished
-    )
+    table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
+    fitted: dict[Candidate, Fitted] = {}
+    for fit in fits:
+        fitted |= fit_candidate(
+            model, features, fit, learning_rate=sweep.learning_rate, seed=seed, table=table
+        )
+        if finished is not None:
+            finished(len(fitted))
     rows = sample_candidates(
         model,
         validation,
@@ -554,7 +480,16 @@ def fit_and_select(
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )
-    return FittedSelection(fitted, select(rows, by=sweep.by))
+    verdicts = grade_together(
+        RuleGrader(),
+        lambda marks: {
+            candidate: [[grade.correct for grade in grade_clusters(row, grader=marks).values()] for row in of]
+            for candidate, of in rows.items()
+        },
+    )
+    graded = {candidate: under_alphas(of, verdicts[candidate]) for candidate, of in rows.items()}
+    selection = select(graded, by=sweep.by)
+    return {measure: fitted[entry.candidate] for measure, entry in selection.chosen.items()}, selection
 
 
 def save_choices(

@@ -296,22 +296,45 @@ def fit_by_losses(
     for number in range(1, MOST_WINDOWS + 1):
         centre = min(max(centre, low + HALF), high - HALF)
         nll = np.stack([gold.by_question(evaluate(math.exp(centre + HALF * x))) for x in NODES])
-        complete = _complete(nll, gold)
+        complete = np.isfinite(nll).all(0) & np.isfinite(gold.by_question(gold.log_probs))
+        check_enough(int(complete.sum()), of="that the server answered for")
         series = chebfit(NODES, nll[:, complete], len(NODES) - 1)
         x, before = _vertex(series.sum(1)), _vertex(series.sum(1)[:-1])
         beta, slope, curvature = math.exp(centre + HALF * x), chebder(series), chebder(series, 2)
         first, second = chebval(x, slope) / HALF, chebval(x, curvature) / HALF**2
         at_bound = abs(x) == 1 and any(math.isclose(centre + HALF * x, end) for end in (low, high))
         if abs(x) < INSIDE or at_bound:
-            terms = np.stack([chebval(x, series), first / beta, (second - first) / beta**2])
-            error = abs(x - before) * HALF / beta
-            return _server_fit(beta, terms, gold, complete, error, steps=5 * number, at_bound=at_bound)
+            steps = 5 * number
+            break
         centre += HALF * x + _newton_step(float(first.sum()), float(second.sum()))
-    raise FitError(
-        f"temperature: the loss has no minimum in {MOST_WINDOWS} windows (the last one near "
-        f"{math.exp(-centre):.3g}), so the server's log-probabilities are inconsistent. Run `semcal probe` "
-        "to check the server"
+    else:
+        raise FitError(
+            f"temperature: the loss has no minimum in {MOST_WINDOWS} windows (the last one near "
+            f"{math.exp(-centre):.3g}), so the server's log-probabilities are inconsistent. Run `semcal "
+            "probe` to check the server"
+        )
+    error = abs(x - before) * HALF / beta
+    # loss, slope and curvature in β of each complete question
+    terms = np.stack([chebval(x, series), first / beta, (second - first) / beta**2])
+    n, at_one = gold.by_question(np.stack([np.ones_like(gold.weight), -gold.log_probs]))[:, complete].sum(1)
+    sums = LossSums(float(n), *(float(value) for value in terms.sum(1)))
+    at_one_sums = LossSums(float(n), float(at_one), 0.0, 0.0)
+    questions = terms.shape[1]
+    groups = None if gold.groups is None else gold.groups[complete]
+    cluster = clusters_of(groups, questions, torch.arange(questions))
+    fit = TemperatureFit(
+        "NLL",
+        None,
+        certificate=certify(beta, sums, at_one_sums, at_bound=at_bound, steps=steps),
+        log_temperature_step=error * beta,
+        standard_error=math.nan if at_bound else clustered_error(beta, torch.from_numpy(terms[1:]), cluster),
+        resampled=(),
+        curve=LossCurve((), ()),
+        n_tokens=int(complete[gold.question].sum()),
+        n_questions=questions,
+        n_clusters=int(cluster.max()) + 1,
     )
+    return ServerFit(fit, error)
 
 
 def _newton_step(first: float, second: float) -> float:
@@ -325,41 +348,3 @@ def _vertex(series: Array) -> float:
     roots = [float(root.real) for root in chebroots(chebder(series)) if abs(root.imag) < 1e-9]
     inside = [0.0, *(root for root in roots if abs(root) < 1), -1.0, 1.0]
     return min(inside, key=lambda x: float(chebval(x, series)))
-
-
-def _complete(by_question: Array, gold: GoldTokens) -> NDArray[np.bool_]:
-    """Return a mask (Q,) of the questions without missing values; FitError if they are too few."""
-    complete = np.isfinite(by_question).all(0) & np.isfinite(gold.by_question(gold.log_probs))
-    check_enough(int(complete.sum()), of="that the server answered for")
-    return np.asarray(complete)
-
-
-def _server_fit(
-    beta: float,
-    terms: Array,
-    gold: GoldTokens,
-    complete: NDArray[np.bool_],
-    route_error: float,
-    *,
-    steps: int,
-    at_bound: bool,
-) -> ServerFit:
-    """Build the fit from loss, slope and curvature in β (3, Q') of each complete question."""
-    n, at_one = gold.by_question(np.stack([np.ones_like(gold.weight), -gold.log_probs]))[:, complete].sum(1)
-    sums = LossSums(float(n), *(float(value) for value in terms.sum(1)))
-    sums_at_one = LossSums(float(n), float(at_one), 0.0, 0.0)
-    groups = None if gold.groups is None else gold.groups[complete]
-    cluster = clusters_of(groups, terms.shape[1], torch.arange(terms.shape[1]))
-    fit = TemperatureFit(
-        "NLL",
-        None,
-        certificate=certify(beta, sums, sums_at_one, at_bound=at_bound, steps=steps),
-        log_temperature_step=route_error * beta,
-        standard_error=math.nan if at_bound else clustered_error(beta, torch.from_numpy(terms[1:]), cluster),
-        resampled=(),
-        curve=LossCurve((), ()),
-        n_tokens=int(complete[gold.question].sum()),
-        n_questions=terms.shape[1],
-        n_clusters=int(cluster.max()) + 1,
-    )
-    return ServerFit(fit, route_error)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,21 +19,17 @@ from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.models.features import BlockShape, FitFeatures, Head, batch_inverse_temperatures
-from semcal.recalibration.exact_solver import (
-    LogPartitionTable,
-    mean_loss,
-    tabulate,
-    tabulated_loss,
-    token_losses,
-)
+from semcal.recalibration.exact_solver import LogPartitionTable, mean_loss, tabulate, tabulated_loss
 from semcal.recalibration.methods import FitResult, FitTask, StepProgress, paper_schedule
 from semcal.recalibration.modules import ATS, Platt
 from semcal.recalibration.recalibrators import TemperatureScaling
 from semcal.recalibration.records import (
     T_MAX,
     T_MIN,
+    Fitted,
     GradientSteps,
     Schedule,
+    block_means,
     certify,
     check_enough,
     check_loss,
@@ -42,35 +38,6 @@ from semcal.recalibration.records import (
 
 #: Maximum logits per call of the head, for several steps of Platt.
 CHUNK = 8_000_000
-_Step = TypeVar("_Step")
-
-
-@dataclass(frozen=True)
-class Training:
-    """A finished training."""
-
-    recalibrator: TemperatureScaling | ATS | Platt  # the fitted recalibrator
-    sgd: GradientSteps  # settings and record; also `recalibrator.sgd_`
-    #: Mean loss (nats) of the tokens of each step, before the step; `sgd.losses` are block means.
-    losses: tuple[float, ...]
-
-    @property
-    def distance(self) -> float | None:
-        """The distance of log T from the exact solution for TS; None for other methods."""
-        if not isinstance(self.recalibrator, TemperatureScaling):
-            return None
-        return self.sgd.distance(self.recalibrator.temperature_)
-
-    def result(self) -> FitResult:
-        """Return the recalibrator with its report."""
-        report = {
-            "steps": self.sgd.steps,
-            "losses": list(self.losses),
-            "drift_bound": self.sgd.drift_bound,
-            "exact_temperature": self.sgd.exact_temperature,
-            "distance": self.distance,
-        }
-        return FitResult(self.recalibrator, report)
 
 
 def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
@@ -101,57 +68,53 @@ def training_plan(features: FitFeatures, schedule: Schedule) -> list[Tensor]:
 
 def _train(
     parameters: Sequence[Tensor],
-    steps: Iterable[_Step],
-    total: int,
-    loss_of: Callable[[_Step], Tensor],
-    *,
+    plan: Sequence[Tensor],
+    loss_of: Callable[[Tensor], Tensor],
     schedule: Schedule,
     progress: StepProgress | None,
-) -> tuple[float, ...]:
+) -> tuple[GradientSteps, list[float]]:
+    """Take a step for each entry of the plan; return the record and the loss before each step."""
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
+    rates = learning_rates(schedule, len(plan))
     losses: list[float] = []
-    for rate, step in zip(learning_rates(schedule, total), steps):
+    for rate, answers in zip(rates, plan):
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.zero_grad()
-        loss = loss_of(step)
+        loss = loss_of(answers)
         loss.backward()  # type: ignore[no-untyped-call]
         if schedule.max_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, schedule.max_norm)
         optimiser.step()
         losses.append(float(loss.detach()))
         if progress is not None:
-            progress(len(losses), total)
-    return tuple(losses)
+            progress(len(losses), len(plan))
+    return GradientSteps(schedule, len(plan), sum(rates), block_means(losses)), losses
+
+
+def _result(
+    recalibrator: Fitted, record: GradientSteps, losses: list[float], distance: float | None = None
+) -> FitResult:
+    report = {
+        "steps": record.steps,
+        "losses": losses,
+        "drift_bound": record.drift_bound,
+        "exact_temperature": record.exact_temperature,
+        "distance": distance,
+    }
+    return FitResult(recalibrator, report)
 
 
 def _loss_of_tokens(
-    features: FitFeatures,
-    head: Head,
-    table: LogPartitionTable,
-    schedule: Schedule,
-    *,
-    loss: str,
-    alpha: float | None,
+    features: FitFeatures, table: LogPartitionTable, schedule: Schedule, *, loss: str, alpha: float | None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the function (tokens (n,), β (n,)) → mean loss."""
     weight, centre = table.terms(loss=loss, alpha=alpha)
     sample = features.token_weights() if schedule.references == "all" else torch.ones_like(centre)
-    rows = table.rows[table.position]
-
-    def from_logits(tokens: Tensor, beta: Tensor) -> Tensor:
-        with torch.no_grad():
-            logits = head(features.states[rows[tokens]])
-        log_probs = torch.log_softmax(logits * beta.to(logits.device, logits.dtype)[:, None], 1)
-        targets = features.targets[tokens].to(logits.device)
-        return token_losses(log_probs, targets, loss=loss, alpha=alpha).double().cpu()
 
     def mean(tokens: Tensor, beta: Tensor) -> Tensor:
-        if table.covers(beta.detach()):
-            log_partition = table.log_partition(table.position[tokens], beta.cpu())
-            losses = weight[tokens] * (log_partition - beta.cpu().double() * centre[tokens])
-        else:
-            losses = from_logits(tokens, beta)
+        log_partition = table.log_partition(table.position[tokens], beta)
+        losses = weight[tokens] * (log_partition - beta.double() * centre[tokens])
         w = sample[tokens]
         return (w * losses).sum() / w.sum()
 
@@ -167,54 +130,45 @@ def fit_ts(
     schedule: Schedule | None = None,
     table: LogPartitionTable | None = None,
     progress: StepProgress | None = None,
-) -> Training:
+) -> FitResult:
     """Train TS on log T from T = 1, and record the exact solution for comparison.
 
-    The default `schedule` is the paper's. The certificate describes the final T, with sums from the `table`,
-    which is computed if missing. A warning follows if the steps cannot move log T to the exact solution. The
-    bound is the sum of the learning rates: a step of AdamW is about one learning rate long if gradients keep
-    their sign.
+    The default `schedule` is the paper's. The certificate describes the final T, with sums from the `table`
+    of all T, which is computed if missing. A warning follows if the steps cannot move log T to the exact
+    solution. The bound is the sum of the learning rates: a step of AdamW is about one learning rate long if
+    gradients keep their sign.
     """
     check_loss(loss, alpha)
     schedule = schedule or paper_schedule("TS")
     table = table or tabulate(features, head)
-    mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
-    steps = training_plan(features, schedule)
+    mean = _loss_of_tokens(features, table, schedule, loss=loss, alpha=alpha)
+    plan = training_plan(features, schedule)
     log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
 
     def loss_of(answers: Tensor) -> Tensor:
         tokens = features.tokens_of(answers)
         return mean(tokens, torch.exp(-log_temperature).expand(len(tokens)))
 
-    losses = _train([log_temperature], steps, len(steps), loss_of, schedule=schedule, progress=progress)
+    record, losses = _train([log_temperature], plan, loss_of, schedule, progress)
     tabulated: Any = tabulated_loss(features, table, loss=loss, alpha=alpha)
-    record = GradientSteps.from_losses(schedule, losses, 1 / float(tabulated.minimum()))
+    optimum = 1 / float(tabulated.minimum())
+    record = replace(record, exact_temperature=optimum)
     beta = min(max(math.exp(-float(log_temperature.detach())), 1 / T_MAX), 1 / T_MIN)
     at_bound = beta in (1 / T_MAX, 1 / T_MIN)
-    certificate = certify(
-        beta, tabulated.sums(beta), tabulated.sums(1.0), at_bound=at_bound, steps=len(steps)
-    )
+    certificate = certify(beta, tabulated.sums(beta), tabulated.sums(1.0), at_bound=at_bound, steps=len(plan))
     ts = TemperatureScaling.from_certificate(
         certificate, 1 / beta, loss=loss, alpha=alpha, n_tokens=len(features.targets), sgd=record
     )
-    training = Training(ts, record, losses)
-    _warn_of_distance(training)
-    return training
-
-
-def _warn_of_distance(training: Training) -> None:
-    record = training.sgd
-    assert record.exact_temperature is not None
-    needed = abs(math.log(record.exact_temperature))
+    needed, distance = abs(math.log(optimum)), record.distance(ts.temperature_)
     if needed > record.drift_bound:
         warnings.warn(
             f"{record.steps} steps move log T by at most about {record.drift_bound:.3g}, but the optimum of "
-            f"this loss, T = {record.exact_temperature:.4g}, is {needed:.3g} away from T = 1; the training "
-            f"ended {training.distance:.3g} before the optimum. Use the exact solver, more questions or more "
-            "epochs",
+            f"this loss, T = {optimum:.4g}, is {needed:.3g} away from T = 1; the training ended "
+            f"{distance:.3g} before the optimum. Use the exact solver, more questions or more epochs",
             SemcalWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
+    return _result(ts, record, losses, distance)
 
 
 def fit_ats(
@@ -227,7 +181,7 @@ def fit_ats(
     schedule: Schedule | None = None,
     table: LogPartitionTable | None = None,
     progress: StepProgress | None = None,
-) -> Training:
+) -> FitResult:
     """Train ATS with a block of a shape, on the CPU; otherwise like `fit_ts`.
 
     FitError also if the states of whole sequences were not stored, UsageError if the hidden sizes of the
@@ -240,18 +194,17 @@ def fit_ats(
             f"shape: hidden_size is {shape.hidden_size}, but states have width {width}. Pass {width}"
         )
     ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed)
-    steps = training_plan(features, schedule)
+    plan = training_plan(features, schedule)
     features.check_whole()  # before the table is made
     table = table or tabulate(features, head)
-    mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
+    mean = _loss_of_tokens(features, table, schedule, loss=loss, alpha=alpha)
 
     def loss_of(answers: Tensor) -> Tensor:
         beta = batch_inverse_temperatures(ats, features.sequences(answers), features.prefix)
         return mean(features.tokens_of(answers), beta)
 
-    losses = _train(list(ats.parameters()), steps, len(steps), loss_of, schedule=schedule, progress=progress)
-    record = GradientSteps.from_losses(schedule, losses)
-    return Training(ats.freeze(record), record, losses)
+    record, losses = _train(list(ats.parameters()), plan, loss_of, schedule, progress)
+    return _result(ats.freeze(record), record, losses)
 
 
 def fit_platt(
@@ -262,36 +215,34 @@ def fit_platt(
     alpha: float | None = None,
     schedule: Schedule | None = None,
     progress: StepProgress | None = None,
-) -> Training:
+) -> FitResult:
     """Train Platt on the device of the head's logits; otherwise like `fit_ts`."""
     schedule = schedule or paper_schedule("Platt")
-    steps = training_plan(features, schedule)
+    plan = training_plan(features, schedule)
     rows, sample = features.predicting_rows(), features.token_weights()
     if schedule.references == "drawn":
         sample = torch.ones_like(sample)
     first = head(features.states[rows[:1]])
     platt = Platt(first.shape[1], loss=loss, alpha=alpha).to(first.device)
+    streamed = _with_logits(features, head, rows, plan, at_once=max(1, CHUNK // first.shape[1]))
 
-    def loss_of(step: tuple[Tensor, Tensor]) -> Tensor:
-        tokens, logits = step
+    def loss_of(_: Tensor) -> Tensor:
+        tokens, logits = next(streamed)
         targets, weights = features.targets[tokens].to(logits.device), sample[tokens].to(logits.device)
         return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
 
-    at_once = max(1, CHUNK // first.shape[1])
-    with_logits = _with_logits(features, head, rows, steps, at_once)
-    weights = list(platt.parameters())
-    losses = _train(weights, with_logits, len(steps), loss_of, schedule=schedule, progress=progress)
-    record = GradientSteps.from_losses(schedule, losses)
-    return Training(platt.freeze(record), record, losses)
+    record, losses = _train(list(platt.parameters()), plan, loss_of, schedule, progress)
+    return _result(platt.freeze(record), record, losses)
 
 
 def _with_logits(
-    features: FitFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
+    features: FitFeatures, head: Head, rows: Tensor, plan: list[Tensor], *, at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the tokens and the logits of each step; one call of the head serves several steps."""
     waiting: list[Tensor] = []
-    for number, answers in enumerate(steps, start=1):
+    for number, answers in enumerate(plan, start=1):
         waiting.append(features.tokens_of(answers))
-        following = len(features.tokens_of(steps[number])) if number < len(steps) else at_once
+        following = len(features.tokens_of(plan[number])) if number < len(plan) else at_once
         if sum(map(len, waiting)) + following > at_once:
             with torch.no_grad():
                 logits = head(features.states[rows[torch.cat(waiting)]])
@@ -304,9 +255,9 @@ def fit_all(task: FitTask, method: str) -> list[FitResult]:
     how: dict[str, Any] = {} if method == "Platt" else {"table": task.table}
     if method == "ATS":
         how["shape"] = task.model.block_shape
-    fits: dict[str, Callable[..., Training]] = {"TS": fit_ts, "ATS": fit_ats, "Platt": fit_platt}
+    fits: dict[str, Callable[..., FitResult]] = {"TS": fit_ts, "ATS": fit_ats, "Platt": fit_platt}
     how |= {"schedule": task.schedule, "progress": task.progress}
     return [
-        fits[method](task.features, task.model.logits, loss=loss, alpha=alpha, **how).result()
+        fits[method](task.features, task.model.logits, loss=loss, alpha=alpha, **how)
         for loss, alpha in task.losses
     ]
