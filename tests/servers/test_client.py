@@ -437,21 +437,7 @@ def test_the_servers_are_imported_without_httpx() -> None:
     assert done.stdout == "False\n"
 
 
-# Proxies and HTTPS
-
-
-def test_a_proxy_of_the_environment_is_used_but_not_for_the_hosts_that_it_excepts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    with (
-        ServerClient(Endpoint("http://example.org/v1"), ServerSettings(), first_wait=0) as client,
-        pytest.raises(ServerError, match="refused"),  # by the proxy
-    ):
-        client.get("/models")
-    with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
-        assert client.get("/models")["object"] == "list"
+# HTTPS
 
 
 def test_https_works_with_a_certificate_that_is_trusted_and_only_so(
@@ -532,11 +518,6 @@ def check(count: int, *, share: float, faults: tuple[str, ...] = FAULTS, seed: i
         assert of_plain <= of_usage <= of_plain + usage.tokens_lost
     assert usage.tokens_in + usage.tokens_out == spent.tokens_in + spent.tokens_out + usage.tokens_lost
     return proxy
-
-
-@pytest.mark.slow
-def test_a_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() -> None:
-    assert set(check(1000, share=0.1).faults) == set(FAULTS)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
