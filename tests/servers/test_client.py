@@ -311,14 +311,10 @@ def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('{"error": {"message": "n is too large", "type": "x", "code": 400}}', "n is too large"),
         ('{"object": "error", "message": "max_tokens is 0", "code": 400}', "max_tokens is 0"),
         ('{"error": "model not found", "error_type": "validation"}', "model not found"),
         ('{"detail": "Not Found"}', "Not Found"),
-        (
-            '{"detail": [{"loc": ["body", "n"], "msg": "no number"}, {"msg": "other"}]}',
-            "body.n: no number; other",
-        ),
+        ('{"detail": [{"loc": ["body", "n"], "msg": "no"}, {"msg": "other"}]}', "body.n: no; other"),
         ('{"error": {"code": 3}}', '{"code": 3}'),
         ("[]", ""),
         ('"busy"', "busy"),

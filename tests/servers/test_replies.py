@@ -201,7 +201,9 @@ DAMAGE: list[tuple[str, Any, str]] = [
     *(("choices.0.logprobs.content.0.bytes", value, "bytes") for value in ([300], 10**15)),
     *(("choices.0.logprobs.content.0.top_logprobs", value, "top_logprobs") for value in (True, 3)),
     ("choices.0.logprobs.content.0.token", None, "token"),
-    ("choices.0.token_ids", ["a"], "token id"),
+    *(("choices.0.token_ids", [value], "token id") for value in ("a", -1, 2**31)),
+    ("choices.0.logprobs.content.0.id", 10**18, "token id"),
+    ("choices.0.logprobs.content.0.token", "token_id:9999999999", "token id"),
 ]
 
 

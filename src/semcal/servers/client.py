@@ -316,31 +316,30 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -
     Some servers count only one of n choices in `usage`, and some omit entries of tokens. A missing or zero
     count is replaced by the maximum of the request in `worst`.
     """
-    usage = reply.get("usage") if isinstance(reply, Mapping) else None
-    counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+    counts, choices, entries = [0, 0], inside(reply, "choices"), 0
+    for place, name in enumerate(("prompt_tokens", "completion_tokens")):
+        count = inside(reply, "usage", name)
+        if isinstance(count, int | float) and count > 10**12:
+            raise ValueError(f"{name} is {shown(count)}")
+        if isinstance(count, int) and not isinstance(count, bool):
+            counts[place] = max(count, 0)
     tokens_in = counts[0] or worst[0]
-    choices = reply.get("choices") if isinstance(reply, Mapping) else None
-    entries = sum(_entries(choice) for choice in choices) if isinstance(choices, list) else 0
+    for choice in choices if isinstance(choices, list) else ():
+        listed = inside(choice, "logprobs", "content") or inside(choice, "logprobs", "tokens")
+        entries += len(listed) if isinstance(listed, list) else 0
     if echo and entries:
-        entries = max(entries - tokens_in * len(choices or ()), 0)
+        entries = max(entries - tokens_in * len(choices), 0)
     return tokens_in, max(entries, counts[1]) or worst[1]
 
 
-def _count(usage: Any, name: str) -> int:
-    """Return a count in `usage`; 0 if it is missing or invalid, ValueError if it is impossibly large."""
-    count = usage.get(name) if isinstance(usage, Mapping) else None
-    if isinstance(count, int | float) and count > 10**12:
-        raise ValueError(f"{name} is {shown(count)}")
-    return max(count, 0) if isinstance(count, int) and not isinstance(count, bool) else 0
-
-
-def _entries(choice: Any) -> int:
-    """Return the number of tokens of a choice with a log-probability."""
-    log_probs = choice.get("logprobs") if isinstance(choice, Mapping) else None
-    if not isinstance(log_probs, Mapping):
-        return 0
-    entries = log_probs.get("content") or log_probs.get("tokens")
-    return len(entries) if isinstance(entries, list) else 0
+def inside(reply: Any, *path: str | int) -> Any:
+    """Return the value in a reply at keys and indices, or None."""
+    for key in path:
+        try:
+            reply = reply[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return reply
 
 
 Parsed = TypeVar("Parsed")
@@ -730,16 +729,12 @@ def _check_lengths(reply: Any, body: Json) -> None:
     Reasoning and signatures do not count, because not all servers limit them by `max_tokens`.
     """
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
-    choices = reply.get("choices") if isinstance(reply, dict) else None
+    choices = inside(reply, "choices")
     if limit is None or body.get("echo") or not isinstance(choices, list):
         return
     for choice in choices:
-        if not isinstance(choice, dict):
-            continue
-        message = choice.get("message")
-        answer = message.get("content") if isinstance(message, dict) else choice.get("text")
-        parts = answer if isinstance(answer, list) else [{"text": answer}]
-        texts = [part.get("text") for part in parts if isinstance(part, dict)]
+        answer = inside(choice, "message", "content") or inside(choice, "text")
+        texts = [inside(part, "text") for part in answer] if isinstance(answer, list) else [answer]
         n = sum(len(text) for text in texts if isinstance(text, str))
         if n > _LETTERS_BESIDE + _LETTERS_A_TOKEN * limit:
             raise ValueError(f"an answer of at most {limit} tokens has {n} letters")
