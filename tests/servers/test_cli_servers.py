@@ -166,28 +166,6 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none_before_anythin
 # What is finished is kept
 
 
-def test_ctrl_c_while_connections_are_closed_ends_the_command_with_130(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It came inside a finalizer, where Python ignores what is raised; what is finished is kept."""
-    stop, stopped = client._Running.stop, []
-
-    def interrupted(running: Any, *, wait: bool = True) -> None:
-        if not stopped:
-            stopped.append(running)
-            signal.raise_signal(signal.SIGINT)
-        stop(running, wait=wait)
-
-    monkeypatch.setattr(client._Running, "stop", interrupted)
-    out = tmp_path / "s.jsonl"
-    with FakeServer(log_probs="scaled") as server:
-        code, _, said = semcal("sample", file, "--model", server.name, "--m", 2, "--out", out)
-        stop(stopped[0])
-    assert (code, len(stopped)) == (130, 1)
-    assert f"interrupted; {out} was written" in said
-    assert len(out.read_text().splitlines()) == len(ASKED)
-
-
 def test_ctrl_c_at_the_last_reply_is_never_lost(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -268,7 +268,6 @@ def _plain_name(source: str | Path) -> str:
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
-    """Return the data set on the hub, None for a local file."""
     if source == "-" or Path(source).exists() or Path(source).suffix:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):

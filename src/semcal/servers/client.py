@@ -646,7 +646,6 @@ class ServerClient:
             warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     async def _answer(self, http: httpx.AsyncClient, request: ServerRequest) -> Any:
-        """Return the JSON value of the reply, or a Fault."""
         import httpx
 
         method, url, body = "GET", self._url(request.path), None
@@ -710,7 +709,6 @@ _JSON = {"content-type": "application/json"}
 
 
 def _read(content: bytes, status: int, expects: type) -> Any:
-    """Return the JSON value of a successful reply, or a Fault."""
     try:
         value = _value(content)
     except ValueError as error:

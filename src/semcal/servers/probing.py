@@ -30,7 +30,6 @@ from semcal.servers.protocol import (
 
 
 def _path(folder: Path | None, profile: ServerProfile) -> Path:
-    """Return the file for a server and a model in a folder, or in the user's cache."""
     name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
     return (folder or user_cache("servers")) / f"{name}.json"
 
@@ -332,7 +331,6 @@ class _Probing:
             )
 
     def _refusal(self, neutral: Json) -> str | None:
-        """Return why the server rejects the simplest question with these neutral fields, or None."""
         self.add(neutral=dict(neutral))
         reply = self.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
         return reply.reason if isinstance(reply, RequestFailed) else None

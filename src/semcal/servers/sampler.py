@@ -494,7 +494,6 @@ class ServerModel:
         return replace(draw, rescored=tuple(values))
 
     def _log_prob(self, token: _Missing, entries: Sequence[TokenEntry]) -> float | None:
-        """Return the log-probability of a token in the first entry; None if it is missing."""
         if not entries:
             return None
         size, token_id = self.profile.vocabulary, token.token_id
@@ -635,7 +634,6 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
 
 
 def _chat_of(name: str) -> ChatFormat:
-    """Return the chat format of a model from its tokenizer."""
     from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.models.checkpoint import read_tokenizer
     from semcal.models.gguf import unpacked
@@ -705,7 +703,6 @@ def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
 
 
 def _lack(profile: ServerProfile, *, scores: bool) -> str:
-    """Return the obstacle to an exact fit, with a remedy if known."""
     if not scores:
         cut = f" and truncates samples to {profile.truncated_to}" if profile.truncated_to else ""
         return f"returns no log-probability of a given token{cut}"
@@ -872,7 +869,6 @@ def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
 
 
 def _raw_row(scored: Sequence[tuple[Any, Mapping[Any, Any] | None]]) -> ReplyRow:
-    """Build a row from the token at each position and the listed tokens."""
     log_probs = [(listed or {}).get(token) for token, listed in scored]
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in log_probs):
         raise ValueError("an answer's token has no log-probability")
