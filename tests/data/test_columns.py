@@ -131,19 +131,12 @@ def test_renamed_columns_keep_their_place_and_other_rows_stay_as_they_are() -> N
 
 @pytest.mark.parametrize("cell", ["A{0};B{0}", "A{0} | B{0}"])
 def test_several_answers_in_most_cells_are_pointed_out(cell, tmp_path: Path) -> None:
-    path = tmp_path / "q.csv"
-    path.write_text(
-        "question,answers\n" + "".join(f"Q{n}?,{cell.format(n)}\n" for n in range(4)) + "Q?,Ada\n"
-    )
+    path, rows = tmp_path / "q.csv", [f"Q{n}?,{cell.format(n)}\n" for n in range(4)]
+    path.write_text(f"question,answers\n{''.join(rows)}Q?,Ada\n")
     with pytest.warns(SemcalWarning, match=r"such as 'A0 ?[;|] ?B0'.* \[\"A\", \"B\"\]"):
         assert load_questions(path)[0].answers == (cell.format(0),)
-
-
-def test_a_semicolon_in_some_answers_is_no_matter(tmp_path: Path) -> None:
-    path = tmp_path / "q.csv"
     path.write_text('question,answers\nQ1?,"[""A;B"", ""C""]"\nQ2?,A;B\nQ3?,Ada\nQ4?,Bo;\n')
-    found = [question.answers for question in load_questions(path)]
-    assert found == [("A;B", "C"), ("A;B",), ("Ada",), ("Bo;",)]
+    assert [one.answers for one in load_questions(path)] == [("A;B", "C"), ("A;B",), ("Ada",), ("Bo;",)]
 
 
 def test_columns_of_one_name_are_an_error_that_names_it(tmp_path: Path) -> None:

@@ -54,11 +54,6 @@ def parquet(tmp_path) -> Callable[..., Path]:
 # One row
 
 
-def test_a_question_keeps_its_own_keys_in_extra():
-    data = {"id": "q", "question": "Who?", "answers": ["Ada"], "context": "Ada did.", "level": 3}
-    assert question_from_row(JsonLine(1, data)) == Question("q", "Who?", ("Ada",), "Ada did.", {"level": 3})
-
-
 def test_a_question_can_be_kept_in_a_set():
     assert len({Question("q", "Who?", extra={"a": 1}), Question("q", "Who?", extra={"a": 1})}) == 1
 
@@ -259,22 +254,16 @@ def squad(*paragraphs: Any) -> str:
     return json.dumps({"version": "1.1", "data": [{"title": "Ada", "paragraphs": list(paragraphs)}]})
 
 
-def test_squads_own_json_is_read(tmp_path):
+def test_squads_own_json_is_read_and_its_bad_parts_are_reported_one_by_one(tmp_path):
     entry = {"id": "s1", "question": " Who? ", "answers": [{"text": "Ada", "answer_start": 0}] * 3}
+    other = {"id": "s2", "question": "When?", "answers": []}
+    bad = [{"context": "Ada."}, "paragraph", {"context": "Ada.", "qas": [7, other]}]
     path = tmp_path / "dev.json"
-    path.write_text(squad({"context": "Ada did.", "qas": [entry, entry | {"id": "s2"}]}))
-    questions = load_questions(path, answers_needed=True)
+    path.write_text(squad({"context": "Ada did.", "qas": [entry]}, *bad))
+    questions, errors = read_both(path)
     assert questions[0] == Question("s1", "Who?", ("Ada",), "Ada did.", {"title": "Ada"})
     assert [question.id for question in questions] == ["s1", "s2"]
-
-
-def test_bad_parts_of_squads_json_are_reported_one_by_one(tmp_path):
-    entry = {"id": "s1", "question": "Who?", "answers": []}
-    path = tmp_path / "dev.json"
-    path.write_text(squad({"context": "Ada."}, "paragraph", {"context": "Ada.", "qas": [7, entry]}))
-    questions, errors = read_both(path)
-    assert [question.id for question in questions] == ["s1"]
-    assert [error.line for error in errors] == [1, 2, 3]
+    assert [error.line for error in errors] == [2, 3, 4]
     assert all("paragraphs → qas" in error.reason for error in errors)
 
 
@@ -409,32 +398,48 @@ def hub(monkeypatch):
     return module
 
 
-def test_triviaqa_comes_from_the_hub_with_its_own_columns(hub):
-    answer = {"value": "Ada", "aliases": ["Ada King"], "normalized_aliases": ["ada king"]}
-    hub.rows = [{"question_id": "tc_1", "question": "Who?", "answer": answer, "search_results": ["long"]}]
-    assert load_questions("TriviaQA", split="validation") == [Question("tc_1", "Who?", ("Ada", "Ada King"))]
-    assert hub.asked == [("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation")]
-
-
-def test_nq_open_has_no_ids_and_gets_row_numbers(hub):
-    hub.rows = [{"question": "who did it", "answer": ["Ada"]}, {"question": "when", "answer": ["1843"]}]
-    assert [(q.id, q.answers) for q in load_questions("nq_open")] == [("1", ("Ada",)), ("2", ("1843",))]
-    assert hub.asked == [("google-research-datasets/nq_open", None, "train")]
-
-
-def test_squad_from_the_hub_brings_its_passages(hub):
-    answers = {"text": ["Ada"], "answer_start": [0]}
-    hub.rows = [{"id": "s", "title": "T", "context": "Ada.", "question": "Who?", "answers": answers}]
-    assert load_questions("squad") == [Question("s", "Who?", ("Ada",), "Ada.", {"title": "T"})]
-
-
-def test_any_other_hub_data_set_is_read_by_its_address(hub):
-    hub.rows = [{"query": "Who?", "gold": "Ada"}]
-    columns = {"question": "query", "answers": "gold"}
-    assert load_questions("someone/something", subset="easy", columns=columns) == [
-        Question("1", "Who?", ("Ada",))
-    ]
-    assert hub.asked == [("someone/something", "easy", "train")]
+@pytest.mark.parametrize(
+    ("name", "options", "row", "question", "asked"),
+    [
+        (
+            "TriviaQA",
+            {"split": "validation"},
+            {
+                "question_id": "tc",
+                "question": "Who?",
+                "answer": {"value": "Ada", "aliases": ["A. K."]},
+                "x": 1,
+            },
+            Question("tc", "Who?", ("Ada", "A. K.")),
+            ("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation"),
+        ),
+        (  # without ids
+            "nq_open",
+            {},
+            {"question": "who did it", "answer": ["Ada"]},
+            Question("1", "who did it", ("Ada",)),
+            ("google-research-datasets/nq_open", None, "train"),
+        ),
+        (
+            "squad",
+            {},
+            {"id": "s", "title": "T", "context": "Ada.", "question": "Who?", "answers": {"text": ["Ada"]}},
+            Question("s", "Who?", ("Ada",), "Ada.", {"title": "T"}),
+            ("rajpurkar/squad", None, "train"),
+        ),
+        (
+            "someone/something",
+            {"subset": "easy", "columns": {"question": "query", "answers": "gold"}},
+            {"query": "Who?", "gold": "Ada"},
+            Question("1", "Who?", ("Ada",)),
+            ("someone/something", "easy", "train"),
+        ),
+    ],
+)
+def test_a_data_set_comes_from_the_hub_with_its_own_columns(hub, name, options, row, question, asked):
+    hub.rows = [row]
+    assert load_questions(name, **options) == [question]
+    assert hub.asked == [asked]
 
 
 def test_the_questions_of_the_embedded_world_are_a_data_set_in_four_splits(tmp_path, monkeypatch):

@@ -124,9 +124,6 @@ def test_test_questions_of_their_own_are_taken_out_of_the_pool():
 def test_questions_that_cannot_be_split_are_a_clear_error(pool, options, named):
     with pytest.raises(InputError, match=named):
         split_questions(pool, **{"sizes": SMALL, **options})
-
-
-def test_a_size_below_zero_is_an_error():
     with pytest.raises(InputError, match="validation"):
         SplitSizes(validation=-1)
 

@@ -175,26 +175,22 @@ def small() -> Iterator[Running]:
         yield one
 
 
-def test_bodies_are_limited_by_their_stated_length(small: Running) -> None:
-    assert (small.chat("x" * 3000).status_code, small.chat(WROTE).status_code) == (413, 200)
-
-
-def test_a_body_without_a_length_is_limited_as_well(small: Running) -> None:
-    def pieces() -> Iterator[bytes]:
-        for _ in range(100):
-            yield b" " * 100
-
-    headers = {"content-type": "application/json"}
-    url = f"{small.url}/v1/chat/completions"
-    reply = httpx.post(url, content=pieces(), headers=headers, timeout=30)
-    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
-
-
-def test_what_is_not_sent_as_json_is_refused(small: Running) -> None:
-    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        headers = {"content-type": kind}
-        reply = httpx.post(f"{small.url}/v1/chat/completions", content=b"{}", headers=headers, timeout=30)
-        assert reply.status_code == 415
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b" " * 3000, "application/json", 413),
+        ([b" " * 100] * 100, "application/json", 413),  # in pieces, without a length
+        *((b"{}", kind, 415) for kind in ("text/plain", "application/x-www-form-urlencoded", "")),
+    ],
+)
+def test_a_body_that_is_too_large_or_no_json_is_refused(
+    content: Any, kind: str, status: int, small: Running
+) -> None:
+    how = {"headers": {"content-type": kind}, "timeout": 30}
+    reply = httpx.post(f"{small.url}/v1/chat/completions", content=content, **how)
+    code = "body_too_large" if status == 413 else "unsupported_media_type"
+    assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+    assert small.chat(WROTE).status_code == 200
 
 
 def test_the_id_of_a_request_is_echoed_unless_it_is_none(small: Running) -> None:
@@ -471,11 +467,9 @@ def test_a_full_queue_is_said_with_when_to_come_again() -> None:
 
 def leaving(server: Running, text: str) -> socket.socket:
     """Ask, and keep the connection to close it."""
-    body = json.dumps({"model": "fake", "messages": [{"role": "user", "content": text}]}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
-    address = server.url.removeprefix("http://").split(":")
-    connection = socket.create_connection((address[0], int(address[1])))
-    connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
+    body = json.dumps({"model": "fake", "messages": [{"role": "user", "content": text}]})
+    connection = connect(server)
+    connection.sendall(f"{_HEAD}content-length: {len(body)}\r\n\r\n{body}".encode())
     return connection
 
 

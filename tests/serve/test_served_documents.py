@@ -327,16 +327,10 @@ def test_labels_by_reference_reach_the_log_the_watch_and_the_monitor(tmp_path: P
     }
 
 
-def test_texts_and_samples_are_logged_only_on_demand(tmp_path: Path) -> None:
-    with running(source(), log=ReplyLog(tmp_path / "a.sqlite"), answers=False) as server:
+def test_texts_are_logged_with_all_samples(tmp_path: Path) -> None:
+    with running(source(), log=ReplyLog(tmp_path / "log.sqlite"), log_texts=True) as server:
         reply = server.chat(SURE, response_format=RESPONSE_FORMAT).json()
-        refused = server.post(LABELS, {"id": reply["id"], "reference": REFERENCE})
-        assert refused.json()["error"]["code"] == "no_answers"
-    assert b"Mirna" not in (tmp_path / "a.sqlite").read_bytes()
-    with running(source(), log=ReplyLog(tmp_path / "b.sqlite"), log_texts=True) as server:
-        reply = server.chat(SURE, response_format=RESPONSE_FORMAT).json()
-        texts = server.service.logs[0].reply(reply["id"]).texts
-    assert texts["samples"] == [RIGHT] * 6
+        assert server.service.logs[0].reply(reply["id"]).texts["samples"] == [RIGHT] * 6
 
 
 # ---- The command

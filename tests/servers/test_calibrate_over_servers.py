@@ -81,30 +81,6 @@ def test_another_version_of_the_server_is_warned_about_which_no_local_checkpoint
             local.check(model="fake", revision=revision)
 
 
-def test_the_command_leaves_out_questions_that_fail_by_name_and_ask_uses_what_it_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEMCAL_API_KEY", "sk-secret")
-    out = tmp_path / "c"
-    with FakeServer(log_probs="scaled", key="sk-secret", refused=("mill 7?", "mill 8?")) as server:
-        asked = ["--model", server.name, "--m", 5, "--config", "server.retries=0"]
-        file = write(tmp_path / "q.jsonl", LABELLED)
-        code, (found,), err = command("calibrate", file, *asked, "--risk", 0.5, "--out", out)
-        assert code == 1
-        assert "lines 8-9 (2 rows, ids 'q7', 'q8'): HTTP 400" in err
-        assert found["n"] + found["apart"] == 58
-        made = Calibration.from_pretrained(out)
-        assert made.provenance is not None
-        assert made.provenance.n_questions == 58
-        assert not (tmp_path / "c.unfinished").exists()
-        one = write(tmp_path / "new.jsonl", LABELLED[:3])
-        code, answers, err = command("ask", one, "--model", server.name, "--calibration", out)
-        assert code == 0, err
-        assert all(0 < row["confidence"] < 1 for row in answers)
-        assert all(row["abstained"] is not None for row in answers)
-    assert not any("sk-secret" in text for text in [*(path.read_text() for path in out.iterdir()), err])
-
-
 @pytest.mark.servers
 def test_a_calibration_over_llama_cpp_gives_probabilities_there(
     llama_server: str, llama_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

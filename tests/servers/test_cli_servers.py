@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import mill_grid as mills
 import pytest
 
 from semcal.errors import UsageError
@@ -165,28 +166,6 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none_before_anythin
 # What is finished is kept
 
 
-def test_ctrl_c_while_connections_are_closed_ends_the_command_with_130(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It came inside a finalizer, where Python ignores what is raised; what is finished is kept."""
-    stop, stopped = client._Running.stop, []
-
-    def interrupted(running: Any, *, wait: bool = True) -> None:
-        if not stopped:
-            stopped.append(running)
-            signal.raise_signal(signal.SIGINT)
-        stop(running, wait=wait)
-
-    monkeypatch.setattr(client._Running, "stop", interrupted)
-    out = tmp_path / "s.jsonl"
-    with FakeServer(log_probs="scaled") as server:
-        code, _, said = semcal("sample", file, "--model", server.name, "--m", 2, "--out", out)
-        stop(stopped[0])
-    assert (code, len(stopped)) == (130, 1)
-    assert f"interrupted; {out} was written" in said
-    assert len(out.read_text().splitlines()) == len(ASKED)
-
-
 def test_ctrl_c_at_the_last_reply_is_never_lost(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,3 +191,82 @@ def test_ctrl_c_at_the_last_reply_is_never_lost(
         last = -1
         assert semcal(*options, "--out", out, *(["--overwrite"] if out.exists() else []))[0] == 0
     assert [json.loads(line) for line in out.read_text().splitlines()] == expected
+
+
+# ---- Fits
+
+LABELLED = [
+    {"id": f"q{i}", "question": text, "answers": [next(iter(answers))]}
+    for i, (text, answers) in enumerate(fake_model.ANSWERS.items())
+]
+
+
+def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes(tmp_path: Path) -> None:
+    file, out = write(tmp_path / "q.jsonl", LABELLED), tmp_path / "grid"
+    with FakeServer(log_probs="scaled", max_temperature=2.0) as server:
+        arguments = ["fit", file, "--model", server.name, "--method", "TS-grid", "--m", 2, "--out", out]
+        code, _, said = semcal(*arguments, "--dry-run")
+        assert (code, "at 13 temperatures" in said) == (0, True), said
+        code, (result,), said = semcal(*arguments)
+    assert (code, "T = 2 at most" in said) == (0, True), said
+    assert all(0.25 <= row["temperature"] <= 2 for row in result["chosen"].values())
+    written = json.loads((out / "recalibrator.json").read_text(encoding="utf-8"))
+    assert (written["method"], written["provenance"]["n_questions"]) == ("TS-grid", 6)
+
+
+@pytest.mark.parametrize(
+    ("further", "named"),
+    [
+        (["--method", "ATS"], "ATS"),
+        (["--solver", "sgd"], "--solver sgd"),
+        (["--plot", "loss.svg"], "--plot"),
+        (["--features", "states"], "--features"),
+        ([], "server.tokenizer=DIR"),
+    ],
+)
+def test_what_a_server_cannot_be_fitted_by_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with FakeServer() as server:
+        file = write(tmp_path / "q.jsonl", LABELLED)
+        code, _, said = semcal("fit", file, "--model", server.name, "--out", "out", *further)
+        assert not [body for _, body in server.requests if "Question: " in json.dumps(body)]
+    assert (code, named in said) == (2, True), said
+    assert not (tmp_path / "out").exists()
+
+
+# ---- Grids
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="grids need PyTorch")
+def test_the_command_asks_a_server_that_it_probes_and_keeps_the_key_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "key").write_text("sk-secret\n")
+    paths, sizes = mills.write_questions(tmp_path), {"calibration_train": 12, "validation": 9, "test": 11}
+    with FakeServer(log_probs="scaled", key="sk-secret", refused=("barn 20?",)) as server:
+        content = {
+            "models": [{"name": "served", "path": server.name, "server": {"concurrency": 4}}],
+            "datasets": [{"name": "barn", "source": paths["barn"], "few_shot": 1, **sizes}],
+            "equivalence": "exact",
+            "methods": ["Base", "SE", "ATS"],
+            "runs": {"count": 1},
+            "sampling": {"m": 4, "counts": []},
+            "selection": {"measure_alphas": [0.5]},
+            "extras": {"figure_files": False},
+        }
+        (tmp_path / "grid.yaml").write_text(json.dumps(content))
+        call = ("run", tmp_path / "grid.yaml", "--out", tmp_path / "run", "--json")
+        code, rows, stderr = semcal(*call, "--config", f"server.api_key_file={tmp_path / 'key'}")
+        assert code in (0, 1), stderr
+        assert rows[0]["complete"]
+        assert rows[0]["problems"] == code
+        assert stderr.count("served is behind a server, ") == 1
+        assert "left out for it: ATS" in stderr
+        code, _, stderr = semcal(*call)
+        assert code == 1
+        assert "SEMCAL_API_KEY" in stderr
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "key"]
+    assert not any(b"sk-secret" in path.read_bytes() for path in written)

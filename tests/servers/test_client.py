@@ -311,14 +311,10 @@ def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('{"error": {"message": "n is too large", "type": "x", "code": 400}}', "n is too large"),
         ('{"object": "error", "message": "max_tokens is 0", "code": 400}', "max_tokens is 0"),
         ('{"error": "model not found", "error_type": "validation"}', "model not found"),
         ('{"detail": "Not Found"}', "Not Found"),
-        (
-            '{"detail": [{"loc": ["body", "n"], "msg": "no number"}, {"msg": "other"}]}',
-            "body.n: no number; other",
-        ),
+        ('{"detail": [{"loc": ["body", "n"], "msg": "no"}, {"msg": "other"}]}', "body.n: no; other"),
         ('{"error": {"code": 3}}', '{"code": 3}'),
         ("[]", ""),
         ('"busy"', "busy"),
@@ -437,21 +433,7 @@ def test_the_servers_are_imported_without_httpx() -> None:
     assert done.stdout == "False\n"
 
 
-# Proxies and HTTPS
-
-
-def test_a_proxy_of_the_environment_is_used_but_not_for_the_hosts_that_it_excepts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    with (
-        ServerClient(Endpoint("http://example.org/v1"), ServerSettings(), first_wait=0) as client,
-        pytest.raises(ServerError, match="refused"),  # by the proxy
-    ):
-        client.get("/models")
-    with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
-        assert client.get("/models")["object"] == "list"
+# HTTPS
 
 
 def test_https_works_with_a_certificate_that_is_trusted_and_only_so(
@@ -532,11 +514,6 @@ def check(count: int, *, share: float, faults: tuple[str, ...] = FAULTS, seed: i
         assert of_plain <= of_usage <= of_plain + usage.tokens_lost
     assert usage.tokens_in + usage.tokens_out == spent.tokens_in + spent.tokens_out + usage.tokens_lost
     return proxy
-
-
-@pytest.mark.slow
-def test_a_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() -> None:
-    assert set(check(1000, share=0.1).faults) == set(FAULTS)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

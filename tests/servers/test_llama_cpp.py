@@ -87,20 +87,6 @@ def chat_reply(url: str, **body: object) -> dict[str, Any]:
     return found
 
 
-def listed(reply: dict[str, Any], key: str = "top_logprobs", value: str = "logprob") -> dict[int, float]:
-    """The alternatives of the first token, by id."""
-    entry = reply["choices"][0]["logprobs"]["content"][0]
-    return {one["id"]: one[value] for one in entry[key]}
-
-
-def test_the_quirks_that_requests_avoid_are_still_there(llama_server: str) -> None:
-    """No alternatives drop all log-probabilities, and usage counts one answer of n."""
-    assert "logprobs" not in chat_reply(llama_server, max_tokens=1, top_logprobs=0)["choices"][0]
-    reply = chat_reply(llama_server, max_tokens=3, n=4, top_logprobs=1, ignore_eos=True)
-    assert sum(len(choice["logprobs"]["content"]) for choice in reply["choices"]) == 12
-    assert reply["usage"]["completion_tokens"] == 3
-
-
 def test_a_token_that_is_half_a_character_has_no_entry_and_the_reply_is_read_as_incomplete(
     llama_server: str,
 ) -> None:
@@ -111,14 +97,6 @@ def test_a_token_that_is_half_a_character_has_no_entry_and_the_reply_is_read_as_
     assert [entry["bytes"] for entry in entries] == [[195, 169], []]
     (choice,) = parse_choices(reply)
     assert not choice.complete
-
-
-def test_tokens_that_a_grammar_forces_have_the_log_probabilities_without_it(llama_server: str) -> None:
-    reply = chat_reply(llama_server, max_tokens=6, top_logprobs=3072, grammar='root ::= "yes" | "no"')
-    entries = reply["choices"][0]["logprobs"]["content"]
-    unconstrained = listed(chat_reply(llama_server, max_tokens=1, top_logprobs=3072))
-    assert entries[0]["logprob"] == pytest.approx(unconstrained[entries[0]["id"]], abs=1e-3)
-    assert sum(entry["logprob"] for entry in entries) < -20  # though the answer was certain
 
 
 def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:

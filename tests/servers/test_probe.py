@@ -61,8 +61,6 @@ WHOLE = {"whole_vocabulary": True, "vocabulary": SIZE, "top_log_probs": SIZE}
                 "chosen_ids": True,
             },
         ),
-        ({"log_probs": "raw"}, {"log_probs": "raw", "whole_vocabulary": False, "top_log_probs": 20}),
-        ({"log_probs": "scaled", "max_top_logprobs": -1}, {"log_probs": "scaled", **WHOLE}),
         (LLAMA, {"server": "llama.cpp", "max_n": 4, "total_slots": 4, "scaled_on_request": True, **WHOLE}),
         ({**LLAMA, "slots": 16}, {"max_n": 10, "total_slots": 16, "chosen_ids": False}),
         # a proxy before llama.cpp is asked for one answer at a time, like llama.cpp
@@ -70,7 +68,6 @@ WHOLE = {"whole_vocabulary": True, "vocabulary": SIZE, "top_log_probs": SIZE}
         ({"server": "LiteLLM"}, {"version": None, "max_n": 10}),
         ({"seed_ignored": True}, {"seed": False}),
         ({"choices_alike": True}, {"choices_differ": False}),
-        ({"n_ignored": True}, {"max_n": 1}),
         ({"slots": 7}, {"max_n": 7}),
         ({"n_at_most": 9}, {"max_n": 9}),
         ({"end_has_entry": False}, {"end_included": False}),
@@ -88,20 +85,6 @@ def test_what_a_server_does_and_what_not_is_told_from_its_answers(
 ) -> None:
     found = probed(**quirks)
     assert {name: getattr(found, name) for name in expected} == expected
-
-
-def test_openai_is_asked_only_for_what_it_knows() -> None:
-    with (
-        FakeServer(**OPENAI) as server,
-        client_of(server) as client,
-        pytest.warns(SemcalWarning, match="top_k, min_p, repetition_penalty, repeat_penalty") as told,
-    ):
-        found = probe(client)
-    assert len(told) == 1
-    assert (found.server, found.max_temperature, found.max_n) == ("OpenAI", 2.0, 10)
-    assert found.neutral == {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    assert (found.token_ids_in, found.scores_prompt) == (False, None)
-    assert (found.log_probs, found.top_log_probs) == ("raw", 20)
 
 
 def test_a_server_that_takes_0_alone_for_top_k_gets_that_without_a_warning() -> None:
@@ -158,13 +141,6 @@ def test_a_server_that_ignores_the_temperature_is_seen() -> None:
 
     with FakeServer(log_probs=None) as server, Greedy(Endpoint(server.url), ServerSettings()) as client:
         assert probe(client).truncated_to == "1 token: 5 answers at T = 100 were the same"
-
-
-def test_log_probabilities_of_what_truncation_leaves_are_told_from_those_at_t() -> None:
-    found = probed(truncates="always", log_probs="masked")
-    assert found.log_probs == "masked"
-    assert found.truncated_to is not None
-    assert found.truncated_to.endswith("tokens (all others have probability 0)")
 
 
 def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -> None:

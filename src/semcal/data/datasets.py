@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from semcal.data.question import Question, Turn, group_of, reference_text, turns_of
+from semcal.data.question import Question, group_of, reference_text, turns_of
 from semcal.data.sources import (
     ATLAS,
     BUILT_IN,
@@ -80,16 +80,25 @@ def question_from_row(
     try:
         if reason := fault(row.data):
             raise InputError(reason)
-        messages = _messages(values["messages"], names["messages"])
+        messages, context = values["messages"], values["context"]
+        if isinstance(messages, str) and messages.strip():  # a cell of a table
+            messages = parse_list(messages)
+        turns = turns_of(messages or None, names["messages"])
+        if isinstance(context, str) and not context.strip():
+            context = None
+        if not isinstance(context, str | None):
+            raise InputError(
+                f'"{names["context"]}" must be the passage as a text, or null, got {shown(context)}'
+            )
         question = Question(
             id=_id(values["id"]) if names["id"] in row.data else str(row.line),
-            question=_question(values["question"], row.data, names["question"], needed=not messages),
+            question=_question(values["question"], row.data, names["question"], needed=not turns),
             answers=references_of(values["answers"], names["answers"]),
-            context=_context(values["context"], names["context"]),
+            context=context,
             extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
             line=row.line,
             numbered=names["id"] not in row.data,
-            messages=messages,
+            messages=turns,
         )
         if answers_needed and not question.answers:
             raise InputError(f'no answers. Give "{names["answers"]}" at least one text{_keys(row.data)}.')
@@ -115,10 +124,6 @@ def _id(value: Any) -> str:
     raise InputError(f'"id" must be a text or a whole number, got {shown(value)}')
 
 
-def _messages(value: Any, key: str) -> tuple[Turn, ...]:
-    return turns_of(parse_list(value) if isinstance(value, str) and value.strip() else value or None, key)
-
-
 def _question(value: Any, row: Iterable[str], key: str, *, needed: bool) -> str:
     if not needed and value in (None, ""):
         return ""
@@ -130,14 +135,6 @@ def _question(value: Any, row: Iterable[str], key: str, *, needed: bool) -> str:
     if not text:
         raise InputError(f'"{key}" must be a non-empty text, got {shown(value)}')
     return text
-
-
-def _context(value: Any, key: str) -> str | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, str):
-        return value
-    raise InputError(f'"{key}" must be the passage as a text, or null, got {shown(value)}')
 
 
 def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
@@ -271,7 +268,6 @@ def _plain_name(source: str | Path) -> str:
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
-    """Return the data set on the hub, None for a local file."""
     if source == "-" or Path(source).exists() or Path(source).suffix:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):

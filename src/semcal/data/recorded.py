@@ -515,7 +515,6 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
 
 
 def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterator[tuple[str, _Answers]]:
-    """Yield the requests of a file with their custom_id."""
     of_answers: list[tuple[str, _Answers]] = []
     for row in read_rows(requests):
         if isinstance(row, RowError):

@@ -237,7 +237,7 @@ def split_questions(
     )
 
 
-def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int = 3) -> None:
+def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]]) -> None:
     """Warn about near-duplicates in different parts, naming the first."""
     if pairs:
         examples = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
@@ -247,7 +247,7 @@ def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int
             f"{count} nearly equal but in different parts ({examples}{more}). Give such questions one value "
             "in the field `group`, or remove one of them.",
             SemcalWarning,
-            stacklevel=stacklevel,
+            stacklevel=3,
         )
 
 

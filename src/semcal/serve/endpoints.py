@@ -198,7 +198,6 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 
 def _add_page(app: FastAPI) -> None:
-    """Add the page for people, which uses the paths above."""
     for path, (name, kind) in PAGE.items():
         content = Path(__file__).with_name("page").joinpath(name).read_bytes()
 

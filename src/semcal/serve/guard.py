@@ -112,7 +112,6 @@ class Guard:
             note("request", **request, status=status, seconds=took, **noted)
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        """Raise ApiError for a request without a key, from another page, or with an invalid body."""
         path = scope["path"]
         is_label = path == LABELS and bool(self.settings.label_keys)
         keys = self.settings.label_keys if is_label else self.settings.keys

@@ -126,7 +126,6 @@ class LabelTaker:
         return self._grade(reply, reply.answer, label.references, param)
 
     def _grade_document(self, document: str, reference: Mapping[str, Any], param: str) -> bool:
-        """Return whether a logged document is correct; ApiError for an invalid reference."""
         assert isinstance(self.calibration, FieldCalibration)
         try:
             return bool(document) and is_correct(document, reference, self.calibration)
@@ -141,7 +140,6 @@ class LabelTaker:
         return as_grader("rules" if name == "RuleGrader" else name, self.equivalence)
 
     def _grade(self, reply: Reply, answer: str, references: list[str], param: str) -> bool:
-        """Return whether the grader calls a logged answer correct; ApiError if it cannot."""
         assert isinstance(self.calibration, Calibration)
         texts: Mapping[str, Any] = reply.texts or {}
         question, name = str(texts.get("question") or ""), self.calibration.grader or ""

@@ -312,7 +312,6 @@ class Service:
         return await self._finish(answered, waiting)
 
     async def _check_row(self, request: CheckRequest, options: Options, waiting: Waiting) -> Answered:
-        """Find the probability of a row with a score."""
         row, others = request.row, (request.question, request.messages, request.answer, request.samples)
         if self.calibration.score is None:
             raise ApiError(400, "the calibration is of samples; send 'question' and 'answer'", param="row")
@@ -332,7 +331,6 @@ class Service:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
     def _check_size(self, messages: Sequence[Message], *further: str, param: str = "messages") -> None:
-        """Raise ApiError for too many messages or too long texts, and UnicodeEncodeError for invalid text."""
         limit, most = self.settings.max_characters, self.settings.max_messages
         if len(messages) > most:
             reason = f"{len(messages)} messages, expected at most {most}; send fewer"
@@ -344,7 +342,6 @@ class Service:
             raise ApiError(400, reason, code="too_long", param=param)
 
     def _check_covered(self, query: Query) -> None:
-        """Raise ApiError if the calibration does not cover the request, unless the service answers anyway."""
         if query.uncovered and self.settings.uncovered == "refuse":
             param, reason = query.uncovered[0]
             reason += " (an operator may answer it without a probability: --uncovered answer)"
@@ -440,7 +437,6 @@ class Service:
             leaving.cancel()
 
     async def _finish(self, answered: Answered, waiting: Waiting) -> Answered:
-        """Log a reply and count it."""
         if self.logs:
             await self._log(self._logged(answered), waiting)
         verdict = answered.verdict

@@ -15,8 +15,7 @@ import threading
 import time
 import warnings
 import weakref
-import zlib
-from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,39 +35,24 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 
-class BodyError(Exception):
-    """A body that cannot be read; `passing` if a retry may help (not for a large or unsupported body)."""
-
-    def __init__(self, reason: str, *, passing: bool = False) -> None:
-        super().__init__(reason)
-        self.passing = passing
+class TooLarge(Exception):
+    """A reply that exceeds the limit; its message is for users."""
 
 
-async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
-    """Join and unpack the raw chunks of a body of at most `limit` bytes, packed and unpacked.
+async def read_body(reply: httpx.Response, limit: int) -> bytes:
+    """Return the unpacked body of a reply; TooLarge if it has more than `limit` bytes, sent or unpacked.
 
-    httpx would unpack whole chunks, and some megabytes of gzip may unpack to gigabytes. BodyError if the body
-    is larger, damaged, or has another encoding than gzip.
+    A piece has at most 64 kB as sent, of which gzip can make 66 MB.
     """
-    packed = encoding.strip().lower() not in ("", "identity")
-    if packed and encoding.strip().lower() != "gzip":
-        raise BodyError(f"the reply has the encoding {encoding:.60}; requests accept only gzip")
-    unpacking, pieces, read, size = zlib.decompressobj(zlib.MAX_WBITS | 16), list[bytes](), 0, 0
-    async for chunk in chunks:
-        try:
-            pieces.append(unpacking.decompress(chunk, limit + 1 - size) if packed else chunk)
-        except zlib.error as error:
-            raise BodyError(f"the reply is damaged: {error}", passing=True) from None
-        read, size = read + len(chunk), size + len(pieces[-1])
-        if max(read, size) > limit:
-            raise BodyError(
+    pieces, size = list[bytes](), 0
+    async for piece in reply.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if max(size, reply.num_bytes_downloaded) > limit:
+            raise TooLarge(
                 f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not requested again. "
                 "To accept it, pass max_reply_bytes=N to semcal.load_server"
             )
-        if packed:
-            await asyncio.sleep(0)  # lets a time-out interrupt the unpacking
-    if packed and size and (unpacking.unused_data or not unpacking.eof):
-        raise BodyError("the reply is damaged: its gzip data is incomplete or too long", passing=True)
     return b"".join(pieces)
 
 
@@ -104,8 +88,10 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     """Return the fault for an error of httpx, or for a time-out of `timeout` seconds."""
     import httpx
 
-    if isinstance(error, BodyError):
-        return Fault(str(error), passing=error.passing, lost=True)
+    if isinstance(error, TooLarge):
+        return Fault(str(error), passing=False, lost=True)
+    if isinstance(error, httpx.DecodingError):
+        return Fault(f"the reply is damaged: {str(error)[:200]}", lost=True)
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
@@ -330,31 +316,30 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -
     Some servers count only one of n choices in `usage`, and some omit entries of tokens. A missing or zero
     count is replaced by the maximum of the request in `worst`.
     """
-    usage = reply.get("usage") if isinstance(reply, Mapping) else None
-    counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+    counts, choices, entries = [0, 0], inside(reply, "choices"), 0
+    for place, name in enumerate(("prompt_tokens", "completion_tokens")):
+        count = inside(reply, "usage", name)
+        if isinstance(count, int | float) and count > 10**12:
+            raise ValueError(f"{name} is {shown(count)}")
+        if isinstance(count, int) and not isinstance(count, bool):
+            counts[place] = max(count, 0)
     tokens_in = counts[0] or worst[0]
-    choices = reply.get("choices") if isinstance(reply, Mapping) else None
-    entries = sum(_entries(choice) for choice in choices) if isinstance(choices, list) else 0
+    for choice in choices if isinstance(choices, list) else ():
+        listed = inside(choice, "logprobs", "content") or inside(choice, "logprobs", "tokens")
+        entries += len(listed) if isinstance(listed, list) else 0
     if echo and entries:
-        entries = max(entries - tokens_in * len(choices or ()), 0)
+        entries = max(entries - tokens_in * len(choices), 0)
     return tokens_in, max(entries, counts[1]) or worst[1]
 
 
-def _count(usage: Any, name: str) -> int:
-    """Return a count in `usage`; 0 if it is missing or invalid, ValueError if it is impossibly large."""
-    count = usage.get(name) if isinstance(usage, Mapping) else None
-    if isinstance(count, int | float) and count > 10**12:
-        raise ValueError(f"{name} is {shown(count)}")
-    return max(count, 0) if isinstance(count, int) and not isinstance(count, bool) else 0
-
-
-def _entries(choice: Any) -> int:
-    """Return the number of tokens of a choice with a log-probability."""
-    log_probs = choice.get("logprobs") if isinstance(choice, Mapping) else None
-    if not isinstance(log_probs, Mapping):
-        return 0
-    entries = log_probs.get("content") or log_probs.get("tokens")
-    return len(entries) if isinstance(entries, list) else 0
+def inside(reply: Any, *path: str | int) -> Any:
+    """Return the value in a reply at keys and indices, or None."""
+    for key in path:
+        try:
+            reply = reply[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return reply
 
 
 Parsed = TypeVar("Parsed")
@@ -473,6 +458,8 @@ class ServerClient:
         another, and `at_once` groups run at the same time, limited by the concurrency. ServerError if the
         server cannot be reached or rejects the key; BudgetError before a limit is exceeded.
         """
+        if not requests:
+            return []
         results: dict[int, Parsed | RequestFailed] = {}
         indices, kept = range(len(requests)), kept_replies()
         groups = iter([indices[first : first + in_turn] for first in indices[::in_turn]])
@@ -659,7 +646,6 @@ class ServerClient:
             warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     async def _answer(self, http: httpx.AsyncClient, request: ServerRequest) -> Any:
-        """Return the JSON value of the reply, or a Fault."""
         import httpx
 
         method, url, body = "GET", self._url(request.path), None
@@ -670,11 +656,9 @@ class ServerClient:
         try:
             sending = http.stream(method, url, content=body, headers=_JSON)
             async with asyncio.timeout(limit), sending as reply:
-                encoding = reply.headers.get("content-encoding", "")
-                assert isinstance(reply.stream, httpx.AsyncByteStream)
-                content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
-        except (httpx.HTTPError, OSError, BodyError) as error:
-            if isinstance(error, BodyError):
+                content = await read_body(reply, self.settings.max_reply_bytes)
+        except (httpx.HTTPError, OSError, TooLarge) as error:
+            if isinstance(error, TooLarge | httpx.DecodingError):
                 self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
         self._heard = max(self._heard, start)
@@ -725,7 +709,6 @@ _JSON = {"content-type": "application/json"}
 
 
 def _read(content: bytes, status: int, expects: type) -> Any:
-    """Return the JSON value of a successful reply, or a Fault."""
     try:
         value = _value(content)
     except ValueError as error:
@@ -744,16 +727,12 @@ def _check_lengths(reply: Any, body: Json) -> None:
     Reasoning and signatures do not count, because not all servers limit them by `max_tokens`.
     """
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
-    choices = reply.get("choices") if isinstance(reply, dict) else None
+    choices = inside(reply, "choices")
     if limit is None or body.get("echo") or not isinstance(choices, list):
         return
     for choice in choices:
-        if not isinstance(choice, dict):
-            continue
-        message = choice.get("message")
-        answer = message.get("content") if isinstance(message, dict) else choice.get("text")
-        parts = answer if isinstance(answer, list) else [{"text": answer}]
-        texts = [part.get("text") for part in parts if isinstance(part, dict)]
+        answer = inside(choice, "message", "content") or inside(choice, "text")
+        texts = [inside(part, "text") for part in answer] if isinstance(answer, list) else [answer]
         n = sum(len(text) for text in texts if isinstance(text, str))
         if n > _LETTERS_BESIDE + _LETTERS_A_TOKEN * limit:
             raise ValueError(f"an answer of at most {limit} tokens has {n} letters")

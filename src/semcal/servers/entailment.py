@@ -127,32 +127,27 @@ class PromptedVerdicts:
             keep(triple, verdict)
 
         try:
-            failed = self._ask(missing, take) if missing else {}
+            failed, unclear = self._send(missing, take, stricter=False)
+            failed_again, unread = self._send(unclear, take, stricter=True)
         finally:
             while len(self._known) > REMEMBERED:
                 self._known.pop(next(iter(self._known)))
-        for (question, first, second), why in failed.items():
-            raise InputError(
-                f"{self.client.endpoint.url}: the request about {shown(first)} and {shown(second)} "
-                f"({shown(question)}) failed: {why.reason}"
-            )
-        verdicts |= dict.fromkeys((triple for triple in missing if triple not in verdicts), False)
-        return verdicts
-
-    def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
-        first, unclear = self._send(triples, take, stricter=False)
-        second, unread = self._send(unclear, take, stricter=True)
         self.unreadable += len(unread)
         if unread:
             warnings.warn(
-                f"{self.name}: {len(unread)} of {len(triples)} replies are not one of "
+                f"{self.name}: {len(unread)} of {len(missing)} replies are not one of "
                 f"{', '.join(self.task.labels)}, also in a second request, and count as not "
                 f"{self.task.labels[0]} ({self.unreadable} so far); the first is about "
                 f"{shown(unread[0][1])} and {shown(unread[0][2])}",
                 SemcalWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
-        return first | second
+        for (question, first, second), why in (failed | failed_again).items():
+            raise InputError(
+                f"{self.client.endpoint.url}: the request about {shown(first)} and {shown(second)} "
+                f"({shown(question)}) failed: {why.reason}"
+            )
+        return verdicts | dict.fromkeys(unread, False)
 
     def _send(
         self, triples: Sequence[Triple], take: Keep, *, stricter: bool

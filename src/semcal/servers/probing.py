@@ -16,7 +16,7 @@ from semcal.errors import SemcalWarning, ServerError
 from semcal.files import read_sealed, user_cache, write_sealed
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
-from semcal.servers.client import RequestFailed, ServerClient
+from semcal.servers.client import RequestFailed, ServerClient, inside
 from semcal.servers.protocol import (
     MOST_CHOICES,
     NEUTRAL,
@@ -30,7 +30,6 @@ from semcal.servers.protocol import (
 
 
 def _path(folder: Path | None, profile: ServerProfile) -> Path:
-    """Return the file for a server and a model in a folder, or in the user's cache."""
     name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
     return (folder or user_cache("servers")) / f"{name}.json"
 
@@ -187,16 +186,6 @@ TokenKey = int | str
 """The id of a token, or its text if ids are unknown."""
 
 
-def _inside(reply: Any, *path: str | int) -> Any:
-    """Return the value in a reply at keys and indices, or None."""
-    for key in path:
-        try:
-            reply = reply[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return reply
-
-
 def _chat(question: str) -> Prompt:
     return Prompt("probe", (), (Turn("user", question),))
 
@@ -342,7 +331,6 @@ class _Probing:
             )
 
     def _refusal(self, neutral: Json) -> str | None:
-        """Return why the server rejects the simplest question with these neutral fields, or None."""
         self.add(neutral=dict(neutral))
         reply = self.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
         return reply.reason if isinstance(reply, RequestFailed) else None
@@ -361,7 +349,7 @@ class _Probing:
     def find_token_ids(self) -> None:
         """Find out if a prompt may be token ids; the usage then counts them, and maybe a BOS."""
         reply = self.reply(Prompt("probe", IDS), AnswerRequest(1.0, 1, log_probs=False))
-        counted = _inside(reply, "usage", "prompt_tokens")
+        counted = inside(reply, "usage", "prompt_tokens")
         self.add(token_ids_in=counted in (len(IDS), len(IDS) + 1))
 
     def find_largest_n(self) -> None:
@@ -370,7 +358,7 @@ class _Probing:
         The result is 1 if a proxy forwards replies of llama.cpp: see `ServerProfile.together`.
         """
         single = self.reply(self.open, AnswerRequest(1.0, 1, log_probs=False))
-        if self.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
+        if self.profile.server != "llama.cpp" and inside(single, "timings") is not None:
             return
         refused, n = MOST_CHOICES + 1, MOST_CHOICES
         while refused - self.profile.max_n > 1:
@@ -466,12 +454,12 @@ class _Probing:
         answer = AnswerRequest(1.0, 1, log_probs=False)
         reply = self.reply(self.open, answer, {"prompt_logprobs": 1})
         for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
-            scored = _inside(reply, *path)
+            scored = inside(reply, *path)
             if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
                 self.add(scores_prompt="prompt_logprobs")
                 return
         reply = self.reply(self.open, answer, {"echo": True, "logprobs": 1})
-        scores = _inside(reply, "choices", 0, "logprobs", "token_logprobs")
+        scores = inside(reply, "choices", 0, "logprobs", "token_logprobs")
         echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
         self.add(scores_prompt="echo" if echoed else None)
 
@@ -490,7 +478,7 @@ class _Probing:
         """Find out if the second of two equal requests used cached tokens, according to its usage."""
         for _ in range(2):
             reply = self.reply(_chat(" ".join(QUESTIONS * 8)), AnswerRequest(1.0, 1, log_probs=False))
-        cached = _inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
+        cached = inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
         self.add(prefix_cached=cached > 0 if isinstance(cached, int) else None)
 
     def find_ignored_temperature(self) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from semcal.errors import SemcalWarning, shown
 from semcal.meaning.answer import split_reasoning
-from semcal.models.distribution import uniforms
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
@@ -107,13 +106,6 @@ class AnswerRequest:
     at_temperature: bool = False
     forced: int | None = None
     schema: Json | None = None  # the answers are JSON documents that are valid under it
-
-
-def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
-    """Return seeds of 31 bits for requests, shape (m, steps), from `uniforms` with its parameters."""
-    u = uniforms(seed, question_id, m=m, steps=steps, first=first)
-    seeds: list[list[int]] = (u * 2**31).astype(int).tolist()
-    return seeds
 
 
 def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -> ServerRequest:

@@ -28,7 +28,7 @@ from semcal.errors import (
     shown,
 )
 from semcal.models.chat_format import ChatFormat, chat_format
-from semcal.models.distribution import Greedy, check_at_least_one, temperature_of
+from semcal.models.distribution import Greedy, check_at_least_one, temperature_of, uniforms
 from semcal.models.protocols import (
     AnyRecalibrator,
     Capabilities,
@@ -51,7 +51,6 @@ from semcal.servers.protocol import (
     listed_tokens,
     parse_choices,
     request_for,
-    request_seeds,
     without_ids,
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
@@ -369,9 +368,11 @@ class ServerModel:
                 places += [(i, way, answer.n) for answer in answers]
         requests_each = len(requests) / max(1, len(prompts))
         advance = None if progress is None else lambda count: progress(int(count / requests_each))
-        in_turn = self._in_turn(len(requests), len(prompts))
+        slots, in_turn = self.profile.slots, 1
+        if slots is not None:  # one slot reads a prompt for all its samples, and no slot is idle
+            in_turn = max(1, min(int(requests_each), math.ceil(len(requests) / slots)))
         replies = self.client.send_all(
-            requests, parse_choices, progress=advance, in_turn=in_turn, at_once=self.profile.slots
+            requests, parse_choices, progress=advance, in_turn=in_turn, at_once=slots
         )
         samples_by_way: SamplesByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
         choices = list[ReplyChoice]()
@@ -389,13 +390,6 @@ class ServerModel:
         self.replies.add(choices, max_new_tokens)
         return samples_by_way
 
-    def _in_turn(self, n_requests: int, n_prompts: int) -> int:
-        """Return the number of consecutive requests of a prompt: one slot reads it, and no slot is idle."""
-        slots = self.profile.slots
-        if slots is None or not n_prompts:
-            return 1
-        return min(n_requests // n_prompts, math.ceil(n_requests / slots))
-
     def _answer_requests(
         self, prompt: Prompt, way: Way, numbers: range, max_new_tokens: int
     ) -> list[AnswerRequest]:
@@ -403,7 +397,8 @@ class ServerModel:
         if way.seed is None:
             return [AnswerRequest(way.requested, max_new_tokens, log_probs=False)]
         most = self.profile.together
-        seeds = request_seeds(way.seed, prompt.question_id, m=len(numbers), first=numbers.start)
+        u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)
+        seeds: list[int] = (u[:, 0] * 2**31).astype(int).tolist()
         answer = AnswerRequest(
             way.requested,
             max_new_tokens,
@@ -412,7 +407,7 @@ class ServerModel:
             at_temperature=way.reading == "on request",
         )
         return [
-            replace(answer, n=min(most, len(numbers) - start), seed=seeds[start][0])
+            replace(answer, n=min(most, len(numbers) - start), seed=seeds[start])
             for start in range(0, len(numbers), most)
         ]
 
@@ -499,7 +494,6 @@ class ServerModel:
         return replace(draw, rescored=tuple(values))
 
     def _log_prob(self, token: _Missing, entries: Sequence[TokenEntry]) -> float | None:
-        """Return the log-probability of a token in the first entry; None if it is missing."""
         if not entries:
             return None
         size, token_id = self.profile.vocabulary, token.token_id
@@ -515,7 +509,7 @@ class ServerModel:
                 request_for(self.profile, Prompt("", token.beginning), self._token_request(token, seed))
                 for token in unanswered
             ]
-            replies = self.client.send_all(requests, parse_choices) if requests else []
+            replies = self.client.send_all(requests, parse_choices)
             for token, reply in zip(unanswered, replies):
                 if isinstance(reply, RequestFailed):
                     answers[token] = reply
@@ -640,7 +634,6 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
 
 
 def _chat_of(name: str) -> ChatFormat:
-    """Return the chat format of a model from its tokenizer."""
     from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.models.checkpoint import read_tokenizer
     from semcal.models.gguf import unpacked
@@ -710,7 +703,6 @@ def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
 
 
 def _lack(profile: ServerProfile, *, scores: bool) -> str:
-    """Return the obstacle to an exact fit, with a remedy if known."""
     if not scores:
         cut = f" and truncates samples to {profile.truncated_to}" if profile.truncated_to else ""
         return f"returns no log-probability of a given token{cut}"
@@ -877,7 +869,6 @@ def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
 
 
 def _raw_row(scored: Sequence[tuple[Any, Mapping[Any, Any] | None]]) -> ReplyRow:
-    """Build a row from the token at each position and the listed tokens."""
     log_probs = [(listed or {}).get(token) for token, listed in scored]
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in log_probs):
         raise ValueError("an answer's token has no log-probability")

@@ -64,7 +64,14 @@ class Endpoint:
             fault = "does not begin with http:// or https://"
             raise UsageError(f"URL of the server: {shown(address)} {fault}; {_EXPECTED}")
         url = address.rstrip("/")
-        _check_host(url)
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError as error:  # an invalid port or IPv6 address
+            raise UsageError(f"URL of the server: {shown(url)} is invalid ({error}); {_EXPECTED}") from None
+        if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
+            fault = "contains a space" if host else "has no host"
+            raise UsageError(f"URL of the server: {shown(url)} {fault}; {_EXPECTED}")
         for route in ROUTES:
             if url.endswith(route):
                 shorter = url.removesuffix(route)
@@ -92,17 +99,6 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _check_host(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:  # an invalid port or IPv6 address
-        raise UsageError(f"URL of the server: {shown(url)} is invalid ({error}); {_EXPECTED}") from None
-    if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
-        fault = "contains a space" if host else "has no host"
-        raise UsageError(f"URL of the server: {shown(url)} {fault}; {_EXPECTED}")
 
 
 @dataclass(frozen=True)
