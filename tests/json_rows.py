@@ -121,7 +121,8 @@ def calibrate_rows(
     seed = given.pop("seed", 0)
     config = calibrator.calibration_config(None, given, of="calibrate_rows")
     cluster = ClusterConfig(equivalence, linkage)
-    return learning.calibrate_rows(as_rows(rows_at), cluster, config, seed=seed, origin=origin)
+    how = learning.LearningOptions(seed, origin=origin)
+    return learning.calibrate_rows(as_rows(rows_at), cluster, config, how)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:

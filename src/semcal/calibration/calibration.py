@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError
@@ -31,7 +31,7 @@ from semcal.calibration.features import (
     scored_row,
 )
 from semcal.calibration.question_probe import QuestionProbe
-from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
+from semcal.calibration.report import CalibrationReport, LabelCount, LikeAnswers, Share
 from semcal.calibration.signals import check_signals, signals_named
 from semcal.errors import InputError, StoreError, UsageError, shown
 from semcal.files import dumps, json_checksum
@@ -202,6 +202,8 @@ DECISIVE = (
     "answer_kind columns signals max_new_tokens answer_format"
 )
 ID_LETTERS = 12
+#: Decimals of the probabilities that are stored for labeled answers.
+DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,13 @@ class LabeledAnswers:
     def __post_init__(self) -> None:
         if len(set(map(len, vars(self).values()))) > 1:
             raise InputError("the columns of labeled answers must have one length")
+
+    @classmethod
+    def of(cls, p: Floats, correct: Floats, out_of_fold: Floats, correct_out_of_fold: Floats) -> Self:
+        """Return the answers with rounded probabilities, from arrays (N,)."""
+        p, out_of_fold = np.round(p, DECIMALS), np.round(out_of_fold, DECIMALS)
+        columns = p, correct == 1, out_of_fold, correct_out_of_fold == 1
+        return cls(*(tuple(column.tolist()) for column in columns))
 
 
 @dataclass(frozen=True)
@@ -447,10 +456,6 @@ class Calibration(_Contents):
     recalibrator: Fitted | None = field(default=None, compare=False)
     samples: str | None = field(default=None, compare=False)
     examples: tuple[GradedExample, ...] = field(default=(), compare=False)
-
-    def with_draws_curve(self, curve: tuple[DrawsPoint, ...]) -> Calibration:
-        """Return the calibration with a curve of the gain by number of samples in its report."""
-        return replace(self, report=replace(self.report, draws_curve=curve))
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from semcal import inputs
 from semcal.calibration.calibration import (
@@ -25,9 +25,8 @@ from semcal.calibration.features import (
     has_options,
     scored_row,
 )
-from semcal.calibration.learning import LearningOptions, learn_from_rows
-from semcal.calibration.map_report import draws_curve, first_samples, move_calibration
-from semcal.calibration.report import enough_samples
+from semcal.calibration.learning import LearningOptions, MCurve, calibrate_rows
+from semcal.calibration.map_report import move_calibration
 from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,
@@ -80,9 +79,6 @@ from semcal.rows import (
 )
 from semcal.store import Store
 
-#: Whether to report the gain with fewer samples, or also to use the fewest that suffice.
-MCurve: TypeAlias = "bool | Literal['auto']"
-
 if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
@@ -105,6 +101,8 @@ class Calibrator:
     ----------
     config : CalibrationConfig, optional
         Answer, features, signals, risks, delta and grader; or give these as keywords.
+    m_curve : bool or "auto"
+        As in `semcal.calibrate`.
     record : CalibrationRecord, optional
         For programs that resume interrupted fits.
     **options
@@ -125,10 +123,12 @@ class Calibrator:
         self,
         config: CalibrationConfig | None = None,
         *,
+        m_curve: MCurve = False,
         record: CalibrationRecord | None = None,
         **options: Unpack[CalibrationKeywords],
     ) -> None:
         self.config = calibration_config(config, dict(options), of="Calibrator")
+        self.m_curve = m_curve
         self.record = record or CalibrationRecord()
 
     def fit(
@@ -140,7 +140,6 @@ class Calibrator:
         sampling: SamplingConfig | None = None,
         cluster: ClusterConfig | None = None,
         recalibrator: RecalibratorLike | None = None,
-        m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
         """Sample answers to labeled questions, and learn from them; see `semcal.calibrate`."""
@@ -186,8 +185,8 @@ class Calibrator:
         samples = keep_samples(measured, questions, by)
         origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
         bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
-        options = LearningOptions(seed=sampling.seed, origin=origin)
-        return calibrate_with_curve(measured, bare if m_curve else None, cluster, config, m_curve, options)
+        options = LearningOptions(sampling.seed, origin=origin, m_curve=self.m_curve, stored=bare)
+        return calibrate_rows(measured, cluster, config, options)
 
     def _sampled(
         self,
@@ -238,7 +237,6 @@ class Calibrator:
         m: int | None = None,
         temperatures: Sequence[float] | None = None,
         seed: int = 0,
-        m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
         """Learn from stored samples of labeled questions.
@@ -258,7 +256,7 @@ class Calibrator:
             Temperatures whose samples are used beside the samples of the answer; all by default.
         seed : int
             Seed of the folds, and of the choice of held-out questions.
-        m_curve, progress
+        progress
             As in `semcal.calibrate`.
 
         Returns
@@ -272,7 +270,7 @@ class Calibrator:
         """
         rows = inputs.as_sample_rows(samples, scored=None if self.config.score is None else True)
         if (score := find_score(rows, self.config.score)) is not None:
-            if m is not None or temperatures is not None or m_curve:
+            if m is not None or temperatures is not None or self.m_curve:
                 raise UsageError(
                     "m, temperatures, m_curve: rows with a score have no samples. Leave them out"
                 )
@@ -285,9 +283,9 @@ class Calibrator:
             measured = measure_samples(
                 rows, cluster, m=m, temperatures=temperatures, answer=config.answer, progress=update
             )
-        stored = rows_at_temperatures(rows, temperatures) if m_curve else None
-        options = LearningOptions(seed=seed, origin=origin)
-        return calibrate_with_curve(measured, stored, cluster, config, m_curve, options)
+        stored = rows_at_temperatures(rows, temperatures)
+        options = LearningOptions(seed, origin=origin, m_curve=self.m_curve, stored=stored)
+        return calibrate_rows(measured, cluster, config, options)
 
     def move(
         self,
@@ -441,7 +439,7 @@ def calibrate(
     cluster = configured(ClusterConfig, None, rest)
     known = [*options_of(PromptConfig, SamplingConfig, ClusterConfig, CalibrationConfig), "risk"]
     check_options(rest, known, of="calibrate")
-    calibrator = Calibrator(calibration_config(None, rest, of="calibrate"))
+    calibrator = Calibrator(calibration_config(None, rest, of="calibrate"), m_curve=m_curve)
     return calibrator.fit(
         model,
         labeled,
@@ -449,7 +447,6 @@ def calibrate(
         sampling=sampling,
         cluster=cluster,
         recalibrator=recalibrator,
-        m_curve=m_curve,
         progress=progress,
     )
 
@@ -487,28 +484,6 @@ def labelled_questions(labeled: Questions, answer: AnswerKind) -> list[Question]
     return questions
 
 
-def calibrate_with_curve(
-    measured: RowsAt,
-    stored: RowsAt | None,
-    cluster: ClusterConfig,
-    config: CalibrationConfig,
-    m_curve: MCurve,
-    options: LearningOptions,
-) -> Calibration:
-    """Learn from measured rows, and with `m_curve` report the gain with fewer of the `stored` samples.
-
-    With "auto", learn from the fewest samples that lose at most one standard error.
-    """
-    if stored is None:
-        return learn_from_rows(measured, cluster, config, options)
-    is_fixed = options.fixed_temperature
-    curve = draws_curve(stored, cluster, config, seed=options.seed, fixed_temperature=is_fixed)
-    if m_curve == "auto":
-        measured = first_samples(stored, enough_samples(curve), cluster, config.answer)
-        options = replace(options, choices=len(curve))
-    return learn_from_rows(measured, cluster, config, options).with_draws_curve(curve)
-
-
 def calibrate_scores(
     rows: Sequence[Row], score: ScoreColumn, config: CalibrationConfig | None = None, *, seed: int = 0
 ) -> Calibration:
@@ -525,11 +500,9 @@ def calibrate_scores(
         raise UsageError("answer: 'greedy' is of samples, and rows with a score have none. Leave it out")
     exact = ExactMatch()
     grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
-    config = replace(config, answer="given", grader=grader, score=score.name)
+    config = replace(config, answer="given", grader=grader, score=config.score or score.name)
     scored = [scored_row(row) for row in rows]
-    return learn_from_rows(
-        {None: scored}, ClusterConfig(exact), config, LearningOptions(seed=seed, score=score)
-    )
+    return calibrate_rows({None: scored}, ClusterConfig(exact), config, LearningOptions(seed))
 
 
 def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:

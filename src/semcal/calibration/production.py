@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from semcal.arrays import Floats
 from semcal.calibration.calibration import APART, Calibration
-from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
+from semcal.calibration.features import FEATURES, SHARES
 from semcal.calibration.report import AddedLabels
 from semcal.errors import InputError, StoreError, shown
 from semcal.reply_log import reading_logs
@@ -274,8 +274,3 @@ def _nothing_to_add(
         f"{name}: no label can be added to the calibration {calibration.id}: {why}{by}. Pass the calibration "
         "that was served with this log"
     )
-
-
-def usable_features(own: Mapping[str, Floats], added: Mapping[str, Floats]) -> list[str]:
-    """Return the names of the features that own questions and at least four in five replies have."""
-    return [name for name in own if name in added and np.isnan(added[name]).mean() <= MOST_LACKING]
