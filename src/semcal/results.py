@@ -605,7 +605,7 @@ class Results(Sequence[Answer]):
         fields of `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if
         the answers come from a model, because the calibration has to know that model.
         """
-        from semcal.calibration.calibrator import calibration_config
+        from semcal.calibration.calibration import calibration_config
         from semcal.calibration.learning import LearningOptions, calibrate_rows
         from semcal.calibration.samples import origin_of
 

@@ -20,10 +20,9 @@ from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
 from semcal.calibration.learning import LearningOptions, calibrate_rows
 from semcal.calibration.map_report import draws_curve
-from semcal.calibration.question_probe import QuestionProbe, learn_probe
 from semcal.calibration.report import DrawsPoint, enough_samples
 from semcal.calibration.samples import measure_samples, origin_of
-from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
+from semcal.calibration.signals import SIGNALS, QuestionProbe, Signal, add_signals, learn_probe, parse_stated
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import as_sample_rows

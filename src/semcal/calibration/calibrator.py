@@ -16,15 +16,10 @@ from semcal.calibration.calibration import (
     CalibrationConfig,
     answering_temperatures,
     as_calibration,
+    calibration_config,
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
-from semcal.calibration.features import (
-    ScoreColumn,
-    check_scored,
-    find_score,
-    has_options,
-    scored_row,
-)
+from semcal.calibration.features import OPTIONS, ScoreColumn, check_scored, find_score, scored_row
 from semcal.calibration.learning import LearningOptions, MCurve, calibrate_rows
 from semcal.calibration.map_report import move_calibration
 from semcal.calibration.samples import (
@@ -360,17 +355,6 @@ class Calibrator:
         return with_thresholds(moved, labels, self.config, seed=seed)
 
 
-def calibration_config(
-    config: CalibrationConfig | None, options: dict[str, Any], *, of: str
-) -> CalibrationConfig:
-    """Return the configuration with these options, which must be its fields or `risk`."""
-    if (risk := options.pop("risk", None)) is not None:
-        options["risks"] = risk
-    config = configured(CalibrationConfig, config, options)
-    check_options(options, [*options_of(CalibrationConfig), "risk"], of=of)
-    return config
-
-
 class CalibrateKeywords(PromptKeywords, SamplingKeywords, ClusterKeywords, CalibrationKeywords, total=False):
     """The options of `calibrate`: the fields of the four configurations."""
 
@@ -499,7 +483,8 @@ def calibrate_scores(
     if config.answer == "greedy":
         raise UsageError("answer: 'greedy' is of samples, and rows with a score have none. Leave it out")
     exact = ExactMatch()
-    grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
+    usual = "exact" if any(OPTIONS in row.json for row in rows) else None  # options are labels
+    grader = as_grader(config.grader or usual, exact)
     config = replace(config, answer="given", grader=grader, score=config.score or score.name)
     scored = [scored_row(row) for row in rows]
     return calibrate_rows({None: scored}, ClusterConfig(exact), config, LearningOptions(seed))

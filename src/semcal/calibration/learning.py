@@ -42,7 +42,6 @@ from semcal.calibration.map_report import (
     one_value,
 )
 from semcal.calibration.production import ProductionLabels
-from semcal.calibration.question_probe import QuestionProbe, learn_probe
 from semcal.calibration.report import (
     ONE_PROBABILITY,
     CalibrationReport,
@@ -57,7 +56,13 @@ from semcal.calibration.report import (
     what_to_do_first,
 )
 from semcal.calibration.samples import NOWHERE, SamplesOrigin
-from semcal.calibration.signals import check_any_signals, free_signals, signals_read
+from semcal.calibration.signals import (
+    QuestionProbe,
+    check_any_signals,
+    free_signals,
+    learn_probe,
+    signals_read,
+)
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, with_thresholds
 from semcal.data.question import several
 from semcal.data.splits import question_ties

@@ -386,7 +386,6 @@ def measure(options: MeasureCommandOptions) -> int:
     step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
     calibration: Calibration | None = None
     if options.calibration is not None:
-        from semcal.calibration import calibration as calibrations
         from semcal.calibration import compatibility
 
         calibration = opt.open_calibration(options.calibration)
@@ -401,7 +400,7 @@ def measure(options: MeasureCommandOptions) -> int:
         if calibration.score is None and calibration.answer_kind != "modal":
             judge = as_equivalence(compatibility.equivalence_of(calibration))
             compatibility.check_equivalence(calibration, judge)
-        step = calibrations.CalibrationStep(calibration, options.t_alpha, options.g_alpha, judge)
+        step = compatibility.CalibrationStep(calibration, options.t_alpha, options.g_alpha, judge)
     elif options.answer is not None:
         raise UsageError("--answer requires a calibration; pass --calibration DIR, or omit it")
     else:
