@@ -72,7 +72,7 @@ paired_scores = on_json(select.paired_scores)
 select_candidates = on_json(select.select)
 choose_temperatures = on_json(select.choose_temperatures)
 scores_by_measure = on_json(measuring.scores_by_measure)
-judged_rows = on_json(grade.judge_rows)
+audit = on_json(grade.audit)
 
 
 def calibrated_rows(objects: Sequence[Json], calibration: calibrations.Calibration) -> list[dict[str, Any]]:

@@ -574,13 +574,12 @@ def _audit(
     grader: Grader,
     options: GradeOptions,
 ) -> int:
-    from semcal.grading.grade import audit, judge_rows
+    from semcal.grading.grade import audit
 
     with BadRows() as bad, progress("grade", options.limit) as update:
         audited = list(good_rows(islice(rows, options.limit), bad))
-        judgements = judge_rows(audited, grader)
-        update(len(judgements))
-    agreement = audit(judgements, seed=options.seed)
+        agreement = audit(audited, grader, seed=options.seed)
+        update(len(audited))
     lines = [{"grader": options.grader, **agreement}]
 
     def show_table() -> None:
