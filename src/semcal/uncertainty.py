@@ -25,8 +25,7 @@ from semcal.calibration.signals import add_signals, signals_named
 from semcal.data.datasets import Questions, as_cell, as_questions
 from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.fields.rows import check_to_sample
-from semcal.fields.sampling import STRUCTURED_TOKENS, document_step, system_message
+from semcal.fields.rows import STRUCTURED_TOKENS, check_to_sample, document_step, system_message
 from semcal.grading.grade import as_grader
 from semcal.inputs import (
     ClusterKeywords,
