@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -25,6 +26,7 @@ from semcal.calibration.map_report import move_calibration
 from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,
+    check_rows,
     keep_samples,
     measure_samples,
     origin_of,
@@ -269,7 +271,7 @@ class Calibrator:
                 raise UsageError(
                     "m, temperatures, m_curve: rows with a score have no samples. Leave them out"
                 )
-            _check_all_scored(rows, score)
+            check_rows(rows, partial(check_scored, score=score))
             return calibrate_scores(rows, score, self.config, seed=seed)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
@@ -327,7 +329,7 @@ class Calibrator:
         rows = inputs.as_sample_rows(samples, scored=calibration.score is not None)
         origin = name_of(samples)
         if calibration.score is not None:
-            _check_all_scored(rows, calibration.score)
+            check_rows(rows, partial(check_scored, score=calibration.score))
             judge: Equivalence = ExactMatch()
             measured: RowsAt = {None: rows}
         else:
@@ -488,11 +490,3 @@ def calibrate_scores(
     config = replace(config, answer="given", grader=grader, score=config.score or score.name)
     scored = [scored_row(row) for row in rows]
     return calibrate_rows({None: scored}, ClusterConfig(exact), config, LearningOptions(seed))
-
-
-def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:
-    for row in rows:
-        try:
-            check_scored(row, score)
-        except InputError as error:
-            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None

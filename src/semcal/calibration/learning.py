@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -55,7 +55,7 @@ from semcal.calibration.report import (
     problems_of_rows,
     what_to_do_first,
 )
-from semcal.calibration.samples import NOWHERE, SamplesOrigin
+from semcal.calibration.samples import SamplesOrigin
 from semcal.calibration.signals import (
     QuestionProbe,
     check_any_signals,
@@ -123,7 +123,7 @@ class LearningOptions:
 
     seed: int = 0
     fixed_temperature: bool = False
-    origin: SamplesOrigin = NOWHERE
+    origin: SamplesOrigin = field(default_factory=SamplesOrigin)
     added: ProductionLabels | None = None
     m_curve: MCurve = False
     stored: RowsAt | None = None

@@ -38,13 +38,13 @@ from semcal.calibration.report import (
     MovedFrom,
     problems_of_rows,
 )
+from semcal.calibration.samples import measure_draws
 from semcal.calibration.thresholds import ThresholdLabels
 from semcal.data.question import data_hash, several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning, UndefinedWarning
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
-from semcal.measuring import measure_at
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     MOST,
@@ -54,7 +54,7 @@ from semcal.metrics.probability_maps import (
     paired_difference,
     predict_out_of_fold,
 )
-from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
+from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
 from semcal.recalibration.records import check_enough
 from semcal.rows import AnswerKind, Row, RowsAt, check_distinct
@@ -328,10 +328,8 @@ def draws_curve(
 
 def first_samples(rows: RowsAt, n: int, cluster: ClusterConfig, answer: AnswerKind) -> RowsAt:
     """Return the rows with their first n samples at each temperature, clustered, measured and matched."""
-    taken = [row.take(range(n)) for part in rows.values() for row in part]
-    clustered = iter(cluster_missing(taken, cluster))
-    measured = measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()})
-    return match_at(measured, answer, cluster.judge)
+    taken: RowsAt = {t: [row.take(range(n)) for row in part] for t, part in rows.items()}
+    return measure_draws(taken, cluster, answer)
 
 
 def _gains(
