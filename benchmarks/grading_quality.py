@@ -131,7 +131,6 @@ def main(arguments: Sequence[str] = ()) -> None:
         ("Agreement with the humans", agreement_table(rows)),
         ("Grading with and without the question", question_table(rows)),
         ("Each rule alone, and one after another", rules_table(rows)),
-        ("Grading with and without the number and date normal forms", normal_forms_table(rows)),
         ("Labeled pairs: joined by normal form, separated by values", pairs_table(folder)),
     ):
         print(f"### {title}\n", *lines, "", sep="\n")
@@ -272,12 +271,6 @@ def echoes(rows: Sequence[Judged]) -> Iterator[str]:
         if found.correct != row.correct:
             said = f"{row.question[:90]!r}, {row.answer[:80]!r}, {row.references[:3]}"
             yield f"graded {found.correct} ({found.rule}), judged {row.correct}: {said}"
-
-
-def normal_forms_table(rows: Sequence[Judged]) -> list[str]:
-    header = ("data", "system", "answers", "without", "with", "difference")
-    without = by_rules(normal_form=without_numbers)
-    return _table(header, [_compared(cells) for cells in agreements(rows, without, by_rules())])
 
 
 def rules_table(rows: Sequence[Judged]) -> list[str]:

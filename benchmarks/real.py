@@ -36,7 +36,7 @@ from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.learning import calibrate_rows
+from semcal.calibration.learning import LearningOptions, calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.thresholds import kept_apart, set_threshold
 from semcal.data.question import several
@@ -387,7 +387,9 @@ def labels(run: FinishedRun) -> TableRows:
 
 
 def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
-    calibration = calibrate_rows({1.0: labelled}, ClusterConfig("default"), fixed_temperature=True)
+    calibration = calibrate_rows(
+        {1.0: labelled}, ClusterConfig("default"), options=LearningOptions(fixed_temperature=True)
+    )
     features = features_of({1.0: rows})
     right, share = graded(rows, features.answers), features.values[MEASURE]
     p = np.array([answer.probability for answer in calibration.apply({1.0: rows})])

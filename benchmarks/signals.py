@@ -28,9 +28,8 @@ from semcal.arrays import Floats
 from semcal.calibration.calibration import Calibration, CalibrationConfig, requested_features
 from semcal.calibration.features import AnswerFeatures, answered_rows, candidates_for, features_of
 from semcal.calibration.learning import calibrate_rows
-from semcal.calibration.question_probe import learn_probe
 from semcal.calibration.samples import measure_samples
-from semcal.calibration.signals import SIGNALS, add_signals
+from semcal.calibration.signals import SIGNALS, add_signals, learn_probe
 from semcal.cli.console import progress
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning

@@ -9,7 +9,7 @@ from typing import Any
 
 from semcal import inputs, measuring, rows
 from semcal.calibration import calibration as calibrations
-from semcal.calibration import calibrator, compatibility, features, learning
+from semcal.calibration import compatibility, features, learning
 from semcal.calibration import samples as stored
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
@@ -70,12 +70,12 @@ features_of = on_json(features.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
 choose_temperatures = on_json(select.choose_temperatures)
 scores_by_measure = on_json(measuring.scores_by_measure)
-judged_rows = on_json(grade.judge_rows)
+audit = on_json(grade.audit)
 
 
 def calibrated_rows(objects: Sequence[Json], calibration: calibrations.Calibration) -> list[dict[str, Any]]:
     """Rows with the answers of a calibration, as `semcal measure --calibration` writes them."""
-    made: list[dict[str, Any]] = as_json(calibrations.CalibrationStep(calibration)(as_rows(objects)))
+    made: list[dict[str, Any]] = as_json(compatibility.CalibrationStep(calibration)(as_rows(objects)))
     return made
 
 
@@ -117,9 +117,10 @@ def calibrate_rows(
     origin = stored.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
     given = {name: value for name, value in options.items() if value is not None}
     seed = given.pop("seed", 0)
-    config = calibrator.calibration_config(None, given, of="calibrate_rows")
+    config = calibrations.calibration_config(None, given, of="calibrate_rows")
     cluster = ClusterConfig(equivalence, linkage)
-    return learning.calibrate_rows(as_rows(rows_at), cluster, config, seed=seed, origin=origin)
+    how = learning.LearningOptions(seed, origin=origin)
+    return learning.calibrate_rows(as_rows(rows_at), cluster, config, how)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:

@@ -605,8 +605,8 @@ class Results(Sequence[Answer]):
         fields of `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if
         the answers come from a model, because the calibration has to know that model.
         """
-        from semcal.calibration.calibrator import calibration_config
-        from semcal.calibration.learning import calibrate_rows
+        from semcal.calibration.calibration import calibration_config
+        from semcal.calibration.learning import LearningOptions, calibrate_rows
         from semcal.calibration.samples import origin_of
 
         as_option(seed, "seed", "a whole number of 0 or more", low=-1, whole=True)
@@ -623,17 +623,13 @@ class Results(Sequence[Answer]):
         graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
-        cluster, clustered = self._cluster, self._stored.clustered
-        calibration = calibrate_rows(graded, cluster, config, seed=seed, origin=origin)
-        if not m_curve:
-            return calibration
-        from semcal.calibration.map_report import draws_curve
-
+        clustered = self._stored.clustered
         bare = {
             t: [row if row.id in clustered else row.without("clusters") for row in rows]
             for t, rows in graded.items()
         }
-        return calibration.with_draws_curve(draws_curve(bare, cluster, config, seed=seed))
+        learning = LearningOptions(seed, origin=origin, m_curve=m_curve, stored=bare)
+        return calibrate_rows(graded, self._cluster, config, learning)
 
     def __repr__(self) -> str:
         graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"

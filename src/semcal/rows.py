@@ -6,7 +6,7 @@ Each part of a row has a step that adds it:
 - `Clusters`: the samples grouped by meaning (`models.clustering.ClusterStep`);
 - `Measures`: the share of each meaning, weighted by likelihoods in seven ways (`measuring.MeasureStep`);
 - `Decision`: the answer, the probability that it is right, and whether the answer is given
-  (`calibration.calibration.CalibrationStep`);
+  (`calibration.compatibility.CalibrationStep`);
 - `Grades`: correctness by reference answers (`grading.grade.GradeStep`).
 
 This module alone knows the keys of the files. A row keeps the JSON object that it was read from. Each part is

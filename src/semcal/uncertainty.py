@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,8 +26,7 @@ from semcal.calibration.signals import add_signals, signals_named
 from semcal.data.datasets import Questions, as_cell, as_questions
 from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.fields.rows import check_to_sample
-from semcal.fields.sampling import STRUCTURED_TOKENS, document_step, system_message
+from semcal.fields.rows import STRUCTURED_TOKENS, check_to_sample, document_step, system_message
 from semcal.grading.grade import as_grader
 from semcal.inputs import (
     ClusterKeywords,
@@ -166,11 +166,10 @@ class SemanticUQ:
 
     Attributes
     ----------
-    draws, cut_draws, none_draws, invalid_draws : int
-        Numbers of samples so far: all, cut at the token limit, without an answer, and with an answer that is
-        none of the labels.
-    nli_calls, pairs : int
-        Numbers of calls of the equivalence, and of all ordered pairs of answers, so far.
+    costs : Counter
+        Numbers so far: of samples (`draws`), and of those that were `cut` at the token limit, have no answer
+        (`none`), or have an answer that is none of the labels (`invalid`); of `calls` of the equivalence, and
+        of all ordered `pairs` of answers.
 
     Raises
     ------
@@ -219,7 +218,16 @@ class SemanticUQ:
         sampling = configured(SamplingConfig, sampling, rest)
         cluster = configured(ClusterConfig, cluster, rest)
         self.answer_kind = as_answer_kind(rest.get("answer") or "modal")
-        self.m = self._checked_draws(sampling.m)
+        self.m = m = inputs.checked_draws(
+            sampling.m, "modal" if self.calibration is None else self.answer_kind
+        )
+        if 1 < m < FEW:  # the report of a calibration says what a single sample costs
+            warnings.warn(
+                f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure. "
+                f"Sample at least {FEW} answers, better 10",
+                SemcalWarning,
+                stacklevel=2,
+            )
         first, asked = recalibrator_and_prompt(model, recalibrator, replace(prompt, force=force))
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: first}  # the first gives the answer
         if self.calibration is not None:
@@ -236,21 +244,9 @@ class SemanticUQ:
         self.sampling = Sampling(tuple(self.recalibrators.values()), asked, sampling)
         self.measure = check_name(rest.get("measure") or "E-SC", MEASURES, what="measure")
         self.threshold = _as_threshold(rest.get("abstain_below"))
-        self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
+        self.costs = Counter[str]()
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
         check_likelihoods(model, self.recalibrator, self.measure)
-
-    def _checked_draws(self, m: int) -> int:
-        """Return the number of samples; warn of few. A calibration's report says what a single one costs."""
-        m = inputs.checked_draws(m, "modal" if self.calibration is None else self.answer_kind)
-        if 1 < m < FEW:
-            warnings.warn(
-                f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure. "
-                f"Sample at least {FEW} answers, better 10",
-                SemcalWarning,
-                stacklevel=3,
-            )
-        return m
 
     @property
     def asking(self) -> PromptConfig:
@@ -310,10 +306,10 @@ class SemanticUQ:
         return self._ask_many(questions, self.answer_kind, progress)
 
     def _ask_many(self, questions: Questions, kind: AnswerKind, progress: ShowProgress) -> Results:
-        before = self.cut_draws, self.draws, self.none_draws
+        before = Counter(self.costs)
         results = self.answer_all(questions, progress=progress, kind=kind)
-        after = self.cut_draws, self.draws, self.none_draws
-        warn_of_cut_draws(*(new - old for new, old in zip(after, before)))
+        new = self.costs - before
+        warn_of_cut_draws(new["cut"], new["draws"], new["none"])
         warn_of_failures(results.failures, len(results) + len(results.failures))
         return results
 
@@ -360,12 +356,14 @@ class SemanticUQ:
         clustered = cluster_rows([row for row in rows if row.id not in failures], self.cluster)
         rows = clustered.rows
         cut, draws, none = count_ends(rows)
-        self.draws += draws
-        self.cut_draws += cut
-        self.none_draws += none
-        self.invalid_draws += sum(count_invalid(self.equivalence, row.texts) for row in rows)
-        self.nli_calls += clustered.calls
-        self.pairs += len(rows) * self.m * (self.m - 1)
+        self.costs.update(
+            calls=clustered.calls,
+            pairs=len(rows) * self.m * (self.m - 1),
+            draws=draws,
+            cut=cut,
+            none=none,
+            invalid=sum(count_invalid(self.equivalence, row.texts) for row in rows),
+        )
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
         measured = match_at(measure_at(split, self.options), kind, self.equivalence)
@@ -530,15 +528,7 @@ class AskStep(Step):
         results = []
         for uq in uqs:
             results.append(uq.answer_all(questions, progress=progress))
-            models.costs.update(
-                calls=uq.nli_calls,
-                pairs=uq.pairs,
-                draws=uq.draws,
-                cut=uq.cut_draws,
-                none=uq.none_draws,
-                without=sum(answer.text is None for answer in results[-1]),
-                invalid=uq.invalid_draws,
-            )
+            models.costs.update(uq.costs, without=sum(answer.text is None for answer in results[-1]))
         by_id = [{answer.id: answer for answer in answers} for answers in results]
         failures = {name: error for answers in results for name, error in answers.failures.items()}
         return [

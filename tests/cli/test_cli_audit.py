@@ -8,9 +8,8 @@ import pytest
 from invoking import semcal, write
 
 from semcal.cli.console import figure_lines
-from semcal.grading.grade import audit
 from semcal.grading.rules import RuleGrader
-from tests.json_rows import judged_rows
+from tests.json_rows import audit
 
 #: People and the rules agree on three of four; the last is on the question of the first.
 ROWS = [
@@ -51,7 +50,7 @@ def test_undecided_labels_do_not_count_and_are_not_graded():
         {**ROWS[0], "prediction": "Cy", "human": None},
         {**ROWS[0], "prediction": "D", "human": 0.7},
     ]
-    found = audit(judged_rows(rows, Watched()))
+    found = audit(rows, Watched())
     assert (found["n"], found["undecided"]) == (4, 2)
     assert asked == [row["prediction"] for row in ROWS]
 
@@ -89,7 +88,7 @@ def test_it_writes_to_a_file(tmp_path):
 
 
 def test_people_get_a_table_with_intervals():
-    head, *table = figure_lines({"rules": audit(judged_rows(ROWS, RuleGrader()))}, 100, every=True)
+    head, *table = figure_lines({"rules": audit(ROWS, RuleGrader())}, 100, every=True)
     lines = {line.split()[0]: line.split() for line in table}
     assert head.split() == ["rules"]
     assert lines["agreement"][:3] == ["agreement", "0.750", "±"]

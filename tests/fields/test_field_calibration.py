@@ -10,7 +10,7 @@ import pytest
 from invoices import SCHEMA, rows
 from pydantic import BaseModel, Field
 
-from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
+from semcal.calibration.fields import FieldCalibration, calibrate_fields
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.fields.rows import add_fields, grade_fields
 from semcal.fields.schema import parse_schema
@@ -22,12 +22,15 @@ from semcal.rows import Row
 EXACT = ClusterConfig(ExactMatch())
 
 
+def learn(documents, **options):
+    """The calibration of invoices, whose field `note` no reference has."""
+    with pytest.warns(SemcalWarning, match="/note"):
+        return calibrate_fields(list(map(Row, documents)), EXACT, parse_schema(SCHEMA), **options)
+
+
 @pytest.fixture(scope="module")
 def calibration():
-    with pytest.warns(SemcalWarning, match="/note"):
-        return calibrate_fields(
-            list(map(Row, rows())), EXACT, parse_schema(SCHEMA), risks=[0.3], document_risks=[0.9]
-        )
+    return learn(rows(), risks=[0.3], document_risks=[0.9])
 
 
 def test_the_field_rate_is_of_the_other_documents():
@@ -62,8 +65,7 @@ def test_one_map_learns_that_totals_are_often_wrong(calibration):
 
 
 def test_applied_to_rows_it_gives_probabilities_and_a_review_list(calibration):
-    step = FieldStep(calibration, EXACT)
-    applied = step([Row(row) for row in rows(20, seed=1)])
+    applied = calibration.predict(rows(20, seed=1))
     for row in applied:
         fields = row["fields"]
         assert fields["/note"]["probability"] is None
@@ -82,41 +84,44 @@ def test_applied_to_rows_it_gives_probabilities_and_a_review_list(calibration):
 def test_the_promise_holds_for_other_documents_of_the_same_world(calibration):
     (threshold,) = calibration.thresholds
     assert threshold.threshold is not None
-    applied = FieldStep(calibration, EXACT)([Row(row) for row in rows(200, seed=2)])
-    graded = [grade_fields(row, calibration.parsed) for row in applied]
+    graded = [grade_fields(row, calibration.parsed) for row in calibration.predict(rows(200, seed=2))]
     accepted = [block["correct"] for row in graded for block in row["fields"].values() if block["accepted"]]
     assert len(accepted) > 100
     assert 1 - np.mean(accepted) <= 0.3
 
 
 def test_a_document_is_at_most_as_probable_as_its_least_field(calibration):
-    applied = FieldStep(calibration, EXACT)([Row(row) for row in rows(60, seed=4)])
-    for row in applied:
+    for row in calibration.predict(rows(60, seed=4)):
         known = [p for block in row["fields"].values() if (p := block["probability"]) is not None]
         assert row["document"]["probability"] <= min(known)
 
 
 def test_risks_may_come_in_any_order(calibration):
-    made = list(map(Row, rows()))
-    given = {"risks": [0.9, 0.3, 0.3], "document_risks": 0.9}
-    with pytest.warns(SemcalWarning, match="/note"):
-        promised = calibrate_fields(made, EXACT, parse_schema(SCHEMA), **given)
+    promised = learn(rows(), risks=[0.9, 0.3, 0.3], document_risks=0.9)
     assert [one.risk_limit for one in promised.thresholds] == [0.3, 0.9]
     assert promised.thresholds[0].threshold > promised.thresholds[1].threshold
     assert promised.document_thresholds[0].threshold == calibration.document_thresholds[0].threshold
-    for wrong in ({"risks": "0.1"}, {"document_risks": [1.5]}, {"delta": 2}, {"answer": "all"}):
-        with pytest.raises(UsageError):
-            calibrate_fields(made, EXACT, SCHEMA, **wrong)
-    with pytest.raises(UsageError, match="cluster"):
-        calibrate_fields(made, "exact", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"risks": "0.1"}, "risk"),
+        ({"document_risks": [1.5]}, "risk"),
+        ({"delta": 2}, "delta"),
+        ({"answer": "all"}, "answer"),
+        ({"grader": "rules"}, "grader"),
+        ({"cluster": "exact"}, "cluster"),
+    ],
+)
+def test_unusable_options_are_named(wrong, named):
+    with pytest.raises(UsageError, match=named):
+        calibrate_fields(**{"rows": rows(), "cluster": EXACT, "schema": SCHEMA, **wrong})
 
 
 def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accepted():
-    made = [Row(row).set(kind="easy" if number % 4 else "hard") for number, row in enumerate(rows(160))]
-    with pytest.warns(SemcalWarning, match="/note"):
-        learned = calibrate_fields(
-            made, EXACT, parse_schema(SCHEMA), risks=[0.3], document_risks=[0.9], by="kind"
-        )
+    made = [{**row, "kind": "easy" if number % 4 else "hard"} for number, row in enumerate(rows(160))]
+    learned = learn(made, risks=[0.3], document_risks=[0.9], by="kind")
     assert learned.thresholds == learned.document_thresholds == ()
     assert {*learned.by_value} == {"easy", "hard"}
     thresholds = [one for of in learned.by_value.values() for one in (*of.fields, *of.documents)]
@@ -130,11 +135,6 @@ def test_each_value_of_a_column_has_a_threshold_and_an_unseen_value_is_not_accep
         assert not any(block["accepted"] for block in one["fields"].values())
         assert one["document"]["accepted"] is False
         assert one["fields"]["/vendor"]["probability"] == seen["fields"]["/vendor"]["probability"]
-
-
-def test_a_column_that_no_row_has_is_named():
-    with pytest.raises(InputError, match="'kind'"):
-        calibrate_fields(list(map(Row, rows(10))), EXACT, parse_schema(SCHEMA), risks=[0.3], by="kind")
 
 
 def test_token_probabilities_are_used_if_they_separate_values_that_samples_agree_on():
@@ -176,16 +176,15 @@ def test_a_calibration_is_read_as_it_was_written(calibration, tmp_path):
     path = calibration.save_pretrained(tmp_path)
     again = FieldCalibration.from_pretrained(tmp_path)
     assert replace(again, report={}) == replace(calibration, report={})
-    row = Row(rows(1, seed=3)[0])
-    assert FieldStep(again, EXACT)([row])[0].json == FieldStep(calibration, EXACT)([row])[0].json
+    row = rows(1, seed=3)
+    assert again.predict(row)[0].json == calibration.predict(row)[0].json
     path.write_text(path.read_text().replace("/vendor", "/seller"))
     with pytest.raises(StoreError, match="checksum"):
         FieldCalibration.from_pretrained(tmp_path)
 
 
 def test_a_document_without_a_valid_sample_has_no_probability(calibration):
-    row = Row({"id": "1", "question": "Read it.", "samples": ["none"] * 6})
-    (applied,) = FieldStep(calibration, EXACT)([row])
+    (applied,) = calibration.predict([{"id": "1", "question": "Read it.", "samples": ["none"] * 6}])
     assert applied["document"] == {"probability": None, "accepted": False}
     assert applied["fields"] == {}
 
@@ -199,6 +198,8 @@ def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
         calibrate_fields([*made, made[0].set(id="x", samples=made[0].samples[:2])], EXACT, schema)
     with pytest.raises(InputError, match="'schema'"):
         calibrate_fields(made, EXACT)
+    with pytest.raises(InputError, match="'kind'"):
+        calibrate_fields(made, EXACT, schema, by="kind")
     for reference in ({"vendor": 1}, ["a"], None):
         with pytest.raises(InputError, match=r"rows\[10\].*'answers'"):
             calibrate_fields([*made, made[0].set(id="x", answers=reference)], EXACT, schema)
@@ -211,33 +212,25 @@ def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
 YEARS = {"type": "object", "properties": {"2023": {"type": "number"}, "2024": {"type": "number"}}}
 
 
+def years(*samples, answers):
+    return [{"id": f"{i}", "samples": samples, "answers": answers} for i in range(20)]
+
+
 def test_many_invalid_samples_are_counted():
-    made = [
-        {"id": f"{i}", "samples": ['{"2023": 1}', '{"2023": ""}'], "answers": {"2023": 1}} for i in range(20)
-    ]
-    schema = {
-        **YEARS,
-        "additionalProperties": False,
-        "required": ["2023"],
-        "properties": {"2023": {"type": "number"}},
-    }
+    made = years('{"2023": 1}', '{"2023": ""}', answers={"2023": 1})
+    schema = {"additionalProperties": False, "required": ["2023"], "properties": {"2023": {"type": "number"}}}
     with pytest.warns(SemcalWarning, match="20 of 40 samples"):
         calibrate_fields(made, EXACT, schema)
 
 
 def test_a_misspelled_key_of_references_is_named():
-    made = [
-        {"id": f"{i}", "samples": ['{"2023": 1}'] * 2, "answers": {"2032": 1, "2024": None}}
-        for i in range(20)
-    ]
+    made = years('{"2023": 1}', '{"2023": 1}', answers={"2032": 1, "2024": None})
     with pytest.warns(SemcalWarning, match="2032"), pytest.warns(SemcalWarning, match="/2023"):
         calibrate_fields(made, EXACT, YEARS)
 
 
 def test_keys_that_are_numbers_are_fields_of_their_own():
-    made = [
-        {"id": f"{i}", "samples": ['{"2023": 1, "2024": 2}'] * 2, "answers": {"2023": 1}} for i in range(30)
-    ]
+    made = years(*['{"2023": 1, "2024": 2}'] * 2, answers={"2023": 1})
     with pytest.warns(SemcalWarning, match="/2024"):
         calibration = calibrate_fields(made, EXACT, YEARS)
     assert (calibration.fields, calibration.report["share"]["accuracy"]) == (("/2023",), 1.0)

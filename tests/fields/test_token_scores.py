@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.errors import InputError
-from semcal.fields.documents import leaves_of
+from semcal.fields.documents import leaf_scores, leaves_of
 from semcal.fields.rows import add_fields
 from semcal.fields.schema import parse_schema
-from semcal.fields.token_scores import leaf_scores
 from semcal.rows import Row
 
 SCHEMA = parse_schema(

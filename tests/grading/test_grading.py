@@ -57,26 +57,31 @@ def is_right(prediction: str, *references: str) -> bool:
         ("Kent", "Kent Essex", "F1"),
         ("", "Kent", "empty"),
         (" \n", "Kent", "empty"),
+        ("", " ", "empty"),
+        ("Kent", " ", "none"),
+        # a reference stands in a prediction as whole words only
+        ("Kentish Town in the north of the city", "Kent", "none"),
+        ("10000000", "100000000", "none"),
+        ("1.5 and 2.5", "5", "none"),
+        ("river Stour", "Stour valley", "none"),  # F1 of exactly 0.5
+        ("river Stour valley", "Stour valley railway", "F1"),  # 2/3
+        ("abcdefghij", "abcdefghix", "fuzzy"),  # a ratio of 90
+        ("abcdefghi", "abcdefghx", "none"),  # 88.9
+        ("Apollo11mission", "Apollo12mission", "none"),  # fuzzy is not asked about numerals
+        ("Rocketman VII", "Rocketman VIII", "none"),
+        ("Malcom X", "Malcolm X", "fuzzy"),
+        ("the mill by the river", "river mill of the north wind", "none"),
+        # numerals agree by value, and one that is left out is no contradiction
+        ("World War Two", "World War II", "F1"),
+        ("World War 2", "Second World War", "F1"),
+        ("the 8th King Henry", "King Henry VIII", "F1"),
+        ("Battle of the old bridge", "Battle of the old bridge (1471)", "F1"),
+        *((mark, mark, "equality") for mark in ("A+", "*", ".", "+")),
+        *((mark, "Kent", "none") for mark in ("A+", "*", ".", "+")),
     ],
 )
 def test_the_grade_names_the_rule_that_decided(prediction, reference, expected):
     assert grade(prediction, reference) == Grade(expected not in ("none", "empty"), expected)
-
-
-def test_a_reference_stands_in_a_prediction_as_whole_words_only():
-    assert rule("Kentish Town in the north of the city", "Kent") == "none"
-    assert rule("10000000", "100000000") == "none"
-    assert rule("1.5 and 2.5", "5") == "none"
-
-
-def test_f1_must_be_above_one_half():
-    assert rule("river Stour", "Stour valley") == "none"  # exactly 0.5
-    assert rule("river Stour valley", "Stour valley railway") == "F1"  # 2/3
-
-
-def test_fuzzy_needs_a_ratio_of_90():
-    assert rule("abcdefghij", "abcdefghix") == "fuzzy"  # 90
-    assert rule("abcdefghi", "abcdefghx") == "none"  # 88.9
 
 
 # Dates
@@ -138,42 +143,16 @@ def test_a_wrong_value_is_never_rescued(prediction, reference):
     assert grade(prediction, reference, grader=RuleGrader(rouge=True)).rule == "none"
 
 
-@pytest.mark.parametrize(
-    ("prediction", "reference"),
-    [
-        ("7.0", "7"),
-        ("0.50", "0.5"),
-        ("one half", "1/2"),
-        ("½", "0.5"),
-        ("2nd", "second"),
-        ("Elizabeth the Second", "Elizabeth II"),
-        ("Queen Elizabeth II", "Elizabeth the Second"),
-        ("Jose Ibanez", "José Ibáñez"),
-        ("the village of Lodz", "Łódź"),
-        ("it scored 36", "36.0"),
-    ],
-)
+ONE_VALUE = pairs("""
+7.0 → 7 | 0.50 → 0.5 | one half → 1/2 | ½ → 0.5 | 2nd → second | Elizabeth the Second → Elizabeth II
+Queen Elizabeth II → Elizabeth the Second | Jose Ibanez → José Ibáñez | the village of Lodz → Łódź
+it scored 36 → 36.0
+""")
+
+
+@pytest.mark.parametrize(("prediction", "reference"), ONE_VALUE)
 def test_one_value_in_two_writings_is_right(prediction, reference):
     assert rule(prediction, reference) in ("equality", "containment")
-
-
-@pytest.mark.parametrize(
-    ("prediction", "reference"),
-    [
-        ("World War Two", "World War II"),
-        ("World War 2", "Second World War"),
-        ("the 8th King Henry", "King Henry VIII"),
-        ("Battle of the old bridge", "Battle of the old bridge (1471)"),
-    ],
-)
-def test_numerals_agree_by_value_and_one_left_out_is_no_contradiction(prediction, reference):
-    assert rule(prediction, reference) == "F1"
-
-
-def test_fuzzy_is_not_asked_about_texts_with_numerals():
-    assert rule("Apollo11mission", "Apollo12mission") == "none"
-    assert rule("Rocketman VII", "Rocketman VIII") == "none"
-    assert rule("Malcom X", "Malcolm X") == "fuzzy"
 
 
 @pytest.mark.parametrize("word", ["mix", "civil", "mild", "dim", "l", "c", "vivid", "ill"])
@@ -185,28 +164,17 @@ def test_words_of_roman_letters_are_no_numerals(word):
 # Degenerate texts
 
 
-def test_an_empty_reference_matches_nothing():
-    assert rule("Kent", "", " ") == "none"
-    assert rule("", "", " ") == "empty"
+@pytest.mark.parametrize(
+    ("predictions", "references", "named"),
+    [(["Ada"], [], "references"), ([], ["Ada"], "predictions"), ("Ada", ["Ada"], "'Ada'")],
+)
+def test_grading_against_nothing_is_an_error(predictions, references, named):
+    with pytest.raises(InputError, match=named):
+        GRADER.grade("Who?", predictions, references)
+
+
+def test_one_right_prediction_or_reference_is_enough():
     assert rule("Kent", "", "Kent") == "equality"
-
-
-@pytest.mark.parametrize("mark", ["A+", "*", ".", "+"])
-def test_references_of_marks_alone_are_met_by_themselves(mark):
-    assert rule(mark, mark) == "equality"
-    assert not is_right(mark, "Kent")
-
-
-def test_grading_against_nothing_is_an_error():
-    with pytest.raises(InputError, match="references"):
-        GRADER.grade("Who?", ["Ada"], [])
-    with pytest.raises(InputError, match="predictions"):
-        GRADER.grade("Who?", [], ["Ada"])
-    with pytest.raises(InputError, match="'Ada'"):
-        GRADER.grade("Who?", "Ada", ["Ada"])
-
-
-def test_one_right_prediction_is_enough():
     assert GRADER.grade("Who?", ["", "Bo", "Ada"], ["Ada"]) == Grade(True, "equality")
     assert GRADER.grade("Who?", ["", "Bo"], ["Ada"]) == Grade(False, "none")
 
@@ -215,8 +183,6 @@ def test_one_right_prediction_is_enough():
 
 
 def test_rouge_is_asked_only_when_wanted():
-    prediction, reference = "the mill by the river", "river mill of the north wind"
-    assert rule(prediction, reference) == "none"
     assert grade("old mill by river", "old bridge", grader=RuleGrader(rouge=True)) == Grade(True, "ROUGE-L")
     assert rule("old mill by river", "old bridge") == "none"
 
@@ -226,10 +192,6 @@ def test_rules_can_be_asked_alone_and_unknown_ones_are_named():
     assert RuleGrader(rules=["F1"], rouge=True).rules == ("F1", "ROUGE-L")
     with pytest.raises(UsageError, match="fuzy"):
         RuleGrader(rules=["fuzy"])
-
-
-def test_another_normal_form_can_be_given():
-    assert grade("KENT", "kent", grader=RuleGrader(normal_form=str.strip)).rule == "none"
 
 
 # Properties
@@ -246,16 +208,11 @@ def test_the_order_of_the_references_does_not_matter(prediction, references, rng
     assert grade(prediction, *references) == grade(prediction, *shuffled)
 
 
-@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=4), TEXTS)
-def test_one_more_reference_never_makes_a_right_answer_wrong(prediction, references, more):
-    if is_right(prediction, *references):
-        assert is_right(prediction, *references, more)
-
-
 @given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS, st.lists(TEXTS, min_size=1, max_size=4))
-def test_one_more_prediction_never_makes_an_answer_wrong(predictions, more, references):
+def test_one_more_text_never_makes_a_right_answer_wrong(predictions, more, references):
     if GRADER.grade("?", predictions, references).correct:
         assert GRADER.grade("?", [more, *predictions], references).correct
+        assert GRADER.grade("?", predictions, [*references, more]).correct
 
 
 @given(TEXTS.filter(str.strip))
@@ -272,8 +229,6 @@ def test_without_guards_f1_is_squads(prediction, reference):
 
 
 SCORER = RougeScorer(["rougeL"], use_stemmer=False)
-
-
 PLAIN = st.lists(st.from_regex("[a-c]{1,2}", fullmatch=True), max_size=6).map(" ".join)
 
 
@@ -297,12 +252,12 @@ def test_small_clusters_are_graded_whole_and_large_ones_by_four_members_in_whate
     assert members_to_grade(range(9, -1, -1), seed=1, question_id="q") == chosen
 
 
-def test_the_draw_depends_on_seed_question_and_measure():
+def test_the_draw_depends_on_seed_and_question():
     def draw(**changes):
         return members_to_grade(range(50), **({"seed": 1, "question_id": "q"} | changes))
 
     assert draw() == draw()
-    assert len({draw(), draw(seed=2), draw(question_id="r"), draw(measure="E-SC"), draw(limit=5)}) == 5
+    assert len({draw(), draw(seed=2), draw(question_id="r"), draw(limit=5)}) == 4
 
 
 def test_every_member_is_drawn_equally_often():
@@ -315,9 +270,8 @@ def test_every_member_is_drawn_equally_often():
 @pytest.mark.parametrize("name", ["Apollo 11", "Game 7", "Super Bowl 11", "Week 3:", "Room 12", "Act 2"])
 @pytest.mark.parametrize(("said", "reference"), [("July 20", "20 August"), ("20 August", "July 20")])
 def test_a_number_of_a_name_before_a_month_is_no_day_of_it(name: str, said: str, reference: str) -> None:
-    right = RuleGrader().grade("When?", [f"{name}, {said}"], [f"{name}, {said}"])
-    wrong = RuleGrader().grade("When?", [f"{name}, {said}"], [f"{name}, {reference}"])
-    assert (right.correct, wrong.correct) == (True, False)
+    assert is_right(f"{name}, {said}", f"{name}, {said}")
+    assert not is_right(f"{name}, {said}", f"{name}, {reference}")
 
 
 ASKED = "Which is larger: the Sahara Desert or Australia?"
@@ -338,28 +292,24 @@ ASKED = "Which is larger: the Sahara Desert or Australia?"
     ],
 )
 def test_words_of_the_question_are_no_evidence(prediction: str, references: list[str], rule: str) -> None:
-    found = RuleGrader().grade(ASKED, [prediction], references)
-    assert (found.rule, found.correct) == (rule, rule != "none")
+    assert GRADER.grade(ASKED, [prediction], references) == Grade(rule != "none", rule)
 
 
 def test_without_a_question_nothing_is_an_echo() -> None:
-    assert (
-        RuleGrader().grade("", ["The Sahara Desert or Australia?"], ["Sahara Desert"]).rule == "containment"
-    )
-    assert RuleGrader().grade("", ["the Sahara"], ["The Sahara Desert"]).rule == "F1"
-
-
-def test_a_wrong_value_is_wrong_though_it_stands_in_the_question() -> None:
-    asked = "Who won the election of 1988, the second after 1984?"
-    assert (
-        not RuleGrader().grade(asked, ["Ana Velis of Toreth in 1984"], ["Ana Velis Toreth in 1988"]).correct
-    )
+    found = GRADER.grade("", ["The Sahara Desert or Australia?"], ["Sahara Desert"])
+    assert found.rule == "containment"
+    assert GRADER.grade("", ["the Sahara"], ["The Sahara Desert"]).rule == "F1"
 
 
 # ---- Contradictions, and equal values in other notations
 
 
 WRONG = [
+    (
+        "Who won the election of 1988, the second after 1984?",
+        "Ana Velis of Toreth in 1984",
+        "Ana Velis Toreth in 1988",
+    ),
     ("Which capital?", "It is not Turin", "Turin"),
     ("Which capital?", "It isn't in Turin", "Turin"),
     ("Who painted it?", "Not Ada Velis but Bo Lenz", "Ada Velis"),
@@ -406,14 +356,14 @@ RIGHT = [
 
 @pytest.mark.parametrize(("question", "prediction", "reference"), WRONG)
 def test_a_contradiction_is_never_rescued(question: str, prediction: str, reference: str) -> None:
-    assert RuleGrader().grade(question, [prediction], [reference]) == Grade(False, "none")
+    assert GRADER.grade(question, [prediction], [reference]) == Grade(False, "none")
 
 
 @pytest.mark.parametrize(("question", "prediction", "reference", "rule"), RIGHT)
 def test_the_answer_in_another_notation_or_beside_a_denied_one_is_right(
     question: str, prediction: str, reference: str, rule: str
 ) -> None:
-    assert RuleGrader().grade(question, [prediction], [reference]) == Grade(True, rule)
+    assert GRADER.grade(question, [prediction], [reference]) == Grade(True, rule)
 
 
 def test_lenient_thresholds_do_not_ask_for_contradictions() -> None:
@@ -422,26 +372,29 @@ def test_lenient_thresholds_do_not_ask_for_contradictions() -> None:
 
 
 def test_only_the_reference_that_is_denied_is_contradicted() -> None:
-    grader = RuleGrader()
-    assert grader.grade("Who?", ["Not Bo but Ada"], ["Bo", "Ada"]).correct
+    assert is_right("Not Bo but Ada", "Bo", "Ada")
     assert not contradicts("Who?", "Bo. Some say that it was not Bo.", "Bo")
 
 
-def test_codes_count_to_the_letter_where_they_are_asked_for() -> None:
-    grader = RuleGrader(rules=("exact",))
-    assert not grader.grade("Which code is on it?", ["KX7"], ["kx7"]).correct
-    assert not grader.grade("Which version?", ["2.1"], ["2.10"]).correct
-    assert not grader.grade("Which one?", ["KX71"], ["kx71"]).correct
-    assert grader.grade("Which code is on it?", ["`kx7`"], ["kx7"]).correct
-    assert grader.grade("Which share?", ["2.10"], ["2.1"]).correct
-    assert grader.grade("Who?", ["the old mill."], ["Old Mill"]).correct
-
-
-def test_letter_by_letter_nothing_but_blanks_around_is_ignored() -> None:
-    grader = RuleGrader(rules=("letter",))
-    assert grader.grade("Which?", [" Caf\u00e9 "], ["Cafe\u0301"]) == Grade(True, "letter")
-    assert not grader.grade("Which?", ["caf\u00e9"], ["Caf\u00e9"]).correct
-    assert not grader.grade("Which?", ["Turin."], ["Turin"]).correct
+@pytest.mark.parametrize(
+    ("name", "question", "prediction", "reference", "correct"),
+    [
+        ("exact", "Which code is on it?", "KX7", "kx7", False),
+        ("exact", "Which version?", "2.1", "2.10", False),
+        ("exact", "Which one?", "KX71", "kx71", False),
+        ("exact", "Which code is on it?", "`kx7`", "kx7", True),
+        ("exact", "Which share?", "2.10", "2.1", True),
+        ("exact", "Who?", "the old mill.", "Old Mill", True),
+        ("letter", "Which?", " Caf\u00e9 ", "Cafe\u0301", True),
+        ("letter", "Which?", "caf\u00e9", "Caf\u00e9", False),
+        ("letter", "Which?", "Turin.", "Turin", False),
+    ],
+)
+def test_codes_count_to_the_letter_and_letter_by_letter_only_outer_blanks_are_ignored(
+    name: str, question: str, prediction: str, reference: str, correct: bool
+) -> None:
+    grade = RuleGrader(rules=(name,)).grade(question, [prediction], [reference])
+    assert grade == Grade(correct, name if correct else "none")
 
 
 # ---- Grading against human judgements (docs/meaning-evidence.md); needs SEMCAL_DATA ------------------------

@@ -346,7 +346,7 @@ def test_a_calibration_counts_invalid_draws_and_brings_its_labels(tmp_path: Path
     uq = semcal.SemanticUQ(model, calibration=Calibration.from_pretrained(tmp_path))
     answer = uq.ask(TEXTS[1])
     assert answer.text == "spam"
-    assert uq.invalid_draws == sum(not ExactMatch.among(NAME).form(text) for text in answer.row.samples)
+    assert uq.costs["invalid"] == sum(not ExactMatch.among(NAME).form(text) for text in answer.row.samples)
     with pytest.raises(UsageError, match="equivalence"):
         semcal.SemanticUQ(model, calibration=str(tmp_path), equivalence="exact")
 

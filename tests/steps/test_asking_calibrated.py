@@ -101,8 +101,8 @@ def test_verdicts_are_shared_between_the_temperatures(model, known) -> None:
     two = replace(known, map=OF_ANOTHER_TEMPERATURE, temperatures=(1.5, 2.0), equivalence=same.name)
     uq = semcal.SemanticUQ(model, calibration=two, equivalence=same)
     uq.ask(ONE)
-    assert uq.pairs == 3 * 10 * 9
-    assert uq.nli_calls <= 6  # no more than all ordered pairs of three distinct answers
+    assert uq.costs["pairs"] == 3 * 10 * 9
+    assert uq.costs["calls"] <= 6  # no more than all ordered pairs of three distinct answers
 
 
 @pytest.mark.parametrize(

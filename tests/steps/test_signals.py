@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
-from semcal.calibration.learning import calibrate_rows
+from semcal.calibration.learning import LearningOptions, calibrate_rows
 from semcal.calibration.map_report import draws_curve
-from semcal.calibration.question_probe import QuestionProbe, learn_probe
 from semcal.calibration.report import DrawsPoint, enough_samples
 from semcal.calibration.samples import measure_samples, origin_of
-from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
+from semcal.calibration.signals import SIGNALS, QuestionProbe, Signal, add_signals, learn_probe, parse_stated
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import as_sample_rows
@@ -207,16 +206,12 @@ def test_what_was_said_is_kept_and_read_again_without_the_model(tmp_path: Path) 
     loaded = Calibration.from_pretrained(tmp_path)
     assert "p-true" in loaded.signals
     rows = as_sample_rows(tmp_path / "samples.jsonl")
-    origin = origin_of(rows, tmp_path / "samples.jsonl")
+    how = LearningOptions(origin=origin_of(rows, tmp_path / "samples.jsonl"))
     measured = measure_samples(rows, EXACT)
-    again = calibrate_rows(
-        measured, ClusterConfig("exact"), config=CalibrationConfig(signals=("p-true",)), origin=origin
-    )
+    again = calibrate_rows(measured, EXACT, CalibrationConfig(signals=("p-true",)), how)
     assert again.map == calibration.map
     with pytest.raises(UsageError, match="--model"):
-        calibrate_rows(
-            measured, ClusterConfig("exact"), config=CalibrationConfig(signals=("verbalised",)), origin=origin
-        )
+        calibrate_rows(measured, EXACT, CalibrationConfig(signals=("verbalised",)), how)
     bare = {t: [row.without("signals") for row in part] for t, part in measured.items()}
     with pytest.raises(InputError, match="question '1' has no signal 'p-true' for its answer 'Ana'"):
         loaded.apply(bare)
@@ -537,8 +532,8 @@ def test_m_auto_learns_from_the_fewest_samples_that_lose_at_most_one_standard_er
     rows, risks = drawn_rows(n=100, m=10), [0.3]
     for row in rows:  # so that few samples tell as much as many
         row["samples"] = ["Ana"] * 10 if row["answers"] == ["Ana"] else [f"Bo {k}" for k in range(10)]
-    automatic = semcal.Calibrator(risks=risks).fit_rows(
-        rows, cluster=ClusterConfig("exact"), m_curve="auto", progress=False
+    automatic = semcal.Calibrator(risks=risks, m_curve="auto").fit_rows(
+        rows, cluster=ClusterConfig("exact"), progress=False
     )
     curve = automatic.report.draws_curve
     expected = next(p.m for p in curve if p.m > 1 and p.above >= -p.standard_error)

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
 from semcal.arrays import Floats, as_list, as_option
-from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.features import (
     FEATURES,
     SHARES,
@@ -30,21 +29,18 @@ from semcal.calibration.features import (
     score_features,
     scored_row,
 )
-from semcal.calibration.question_probe import QuestionProbe
-from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
-from semcal.calibration.signals import check_signals, signals_named
+from semcal.calibration.report import CalibrationReport, LabelCount, LikeAnswers, Share
+from semcal.calibration.signals import QuestionProbe, check_signals, signals_named
 from semcal.errors import InputError, StoreError, UsageError, shown
 from semcal.files import dumps, json_checksum
 from semcal.grading.grade import grade_answer, grade_together
 from semcal.grading.rules import Grader
 from semcal.hub_names import CALIBRATION
-from semcal.inputs import Samples, as_sample_rows, check_clustered_by
-from semcal.measuring import MeasureOptions, measure_at, measure_rows
+from semcal.inputs import Samples, as_sample_rows, check_options, configured, options_of
 from semcal.metrics.probability_maps import Move, ProbabilityMap
 from semcal.metrics.thresholds import TestName, threshold_sentence
-from semcal.models.clustering import ClusterConfig, match_at
+from semcal.models.clustering import ClusterConfig
 from semcal.models.distribution import Temperature, fingerprint
-from semcal.models.equivalence import Equivalence
 from semcal.models.prompting import PromptConfig
 from semcal.models.sample import SamplingConfig
 from semcal.recalibration.files import (
@@ -57,21 +53,16 @@ from semcal.recalibration.files import (
     write_contents,
 )
 from semcal.rows import (
-    NO_ANSWER,
     QUESTION_PROBE,
     RECALIBRATOR,
     SAMPLES,
-    STATED,
     AnswerKind,
-    Decision,
     Json,
     Row,
     RowsAt,
     as_answer_kind,
     as_rows,
-    rows_by_temperature,
 )
-from semcal.steps import Step
 from semcal.store import write_if_new
 
 if TYPE_CHECKING:
@@ -168,6 +159,17 @@ class CalibrationConfig:
         return requested_features(self.features, self.signals)
 
 
+def calibration_config(
+    config: CalibrationConfig | None, options: dict[str, Any], *, of: str
+) -> CalibrationConfig:
+    """Return the configuration with these options, which must be its fields or `risk`."""
+    if (risk := options.pop("risk", None)) is not None:
+        options["risks"] = risk
+    config = configured(CalibrationConfig, config, options)
+    check_options(options, [*options_of(CalibrationConfig), "risk"], of=of)
+    return config
+
+
 def requested_features(columns: Sequence[ColumnFeature], signals: Sequence[str]) -> list[Feature]:
     """Return the features of columns and signals; UsageError if two have one name."""
     features = [column.feature for column in columns]
@@ -202,6 +204,8 @@ DECISIVE = (
     "answer_kind columns signals max_new_tokens answer_format"
 )
 ID_LETTERS = 12
+#: Decimals of the probabilities that are stored for labeled answers.
+DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -290,6 +294,13 @@ class LabeledAnswers:
     def __post_init__(self) -> None:
         if len(set(map(len, vars(self).values()))) > 1:
             raise InputError("the columns of labeled answers must have one length")
+
+    @classmethod
+    def of(cls, p: Floats, correct: Floats, out_of_fold: Floats, correct_out_of_fold: Floats) -> Self:
+        """Return the answers with rounded probabilities, from arrays (N,)."""
+        p, out_of_fold = np.round(p, DECIMALS), np.round(out_of_fold, DECIMALS)
+        columns = p, correct == 1, out_of_fold, correct_out_of_fold == 1
+        return cls(*(tuple(column.tolist()) for column in columns))
 
 
 @dataclass(frozen=True)
@@ -448,10 +459,6 @@ class Calibration(_Contents):
     samples: str | None = field(default=None, compare=False)
     examples: tuple[GradedExample, ...] = field(default=(), compare=False)
 
-    def with_draws_curve(self, curve: tuple[DrawsPoint, ...]) -> Calibration:
-        """Return the calibration with a curve of the gain by number of samples in its report."""
-        return replace(self, report=replace(self.report, draws_curve=curve))
-
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
         reasons = [] if self.map.candidate.kind not in ("constant", "none") else [self.report.why]
@@ -570,31 +577,11 @@ class Calibration(_Contents):
 
     def read(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
         """Return the features of rows as `apply` takes them, and the rows of the answers."""
-        return self._scored(rows) if self.score is not None else self._sampled(rows)
-
-    def predict(self, features: AnswerFeatures) -> tuple[Floats, Floats]:
-        """Return the probabilities (n,) of answers, and the scores (n,) that a threshold is compared with."""
-        values = self._complete(features)
-        p = self.map.predict(values)
-        for move in self.moves:
-            p = move.apply(p)
-        return p, self.map.scores(values) if self.map.candidate.kind == "constant" else p
-
-    def _complete(self, features: AnswerFeatures) -> dict[str, Floats]:
-        """Return the features that the calibration reads, NaN (n,) for features that no row has."""
-        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
-        return {name: np.full(len(features.answers), np.nan) for name in read} | dict(features.values)
-
-    def _scored(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
-        """Return the scores of rows with further features, and the rows."""
-        assert self.score is not None
-        at_none = rows.get(None) if isinstance(rows, Mapping) else None
-        first = as_sample_rows(rows, "rows", scored=True) if at_none is None else as_rows(at_none)
-        first = [scored_row(row) for row in first]
-        return score_features(first, self.score.values(first), self.score, self.columns), first
-
-    def _sampled(self, rows: Any) -> tuple[AnswerFeatures, list[Row]]:
-        """Return the features of rows of samples, and the rows at the temperature of the answer."""
+        if self.score is not None:
+            at_none = rows.get(None) if isinstance(rows, Mapping) else None
+            scored = as_sample_rows(rows, "rows", scored=True) if at_none is None else as_rows(at_none)
+            scored = [scored_row(row) for row in scored]
+            return score_features(scored, self.score.values(scored), self.score, self.columns), scored
         first, rows_at = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
         missing = [t for t in self.temperatures if t not in rows_at]
         if missing and rows_at[first]:
@@ -613,6 +600,19 @@ class Calibration(_Contents):
         check_signals(self.signals, answered)
         features = features_of(rows_at, self.answer_kind, self.requested)
         return features if self.probe is None else self.probe.add_to(features, answered), rows_at[first]
+
+    def predict(self, features: AnswerFeatures) -> tuple[Floats, Floats]:
+        """Return the probabilities (n,) of answers, and the scores (n,) that a threshold is compared with."""
+        values = self._complete(features)
+        p = self.map.predict(values)
+        for move in self.moves:
+            p = move.apply(p)
+        return p, self.map.scores(values) if self.map.candidate.kind == "constant" else p
+
+    def _complete(self, features: AnswerFeatures) -> dict[str, Floats]:
+        """Return the features that the calibration reads, NaN (n,) for features that no row has."""
+        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
+        return {name: np.full(len(features.answers), np.nan) for name in read} | dict(features.values)
 
     @property
     def all_thresholds(self) -> tuple[Threshold, ...]:
@@ -728,78 +728,3 @@ def as_calibration(calibration: object) -> Calibration:
         f"calibration: expected a calibration, got {shown(calibration)}. Pass the result of "
         "semcal.calibrate, or the directory that it was saved in"
     )
-
-
-@dataclass(frozen=True)
-class CalibrationStep(Step):
-    """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
-
-    UsageError if a row was sampled or clustered with other settings than the calibration.
-    """
-
-    name: ClassVar[str] = "measure"
-    calibration: Calibration
-    t_alpha: float = 0.5
-    g_alpha: float = 0.5
-    equivalence: Equivalence | None = None  # finds the meaning of an answer that is not a sample
-
-    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
-        """Return the measured rows with their calibrated answers."""
-        calibration = self.calibration
-        if calibration.score is not None:
-            rows = [scored_row(row) for row in rows]
-            decided = zip(rows, self._apply({None: rows}))
-            return [
-                decision if row.has("answer") else decision.without("answer")
-                for row, best in decided
-                for decision in [row.add(_decision(best, calibration))]
-            ]
-        for row in rows:
-            check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
-        check_clustered_by(rows, calibration.cluster, calibration.equivalence_revision)
-        options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
-        try:
-            measured = measure_at(draws_for(calibration, rows), options)
-            rows_at = match_at(measured, calibration.answer_kind, self.equivalence)
-        except InputError as error:
-            raise UsageError(str(error)) from error
-        answers, matched = self._apply(rows_at), next(iter(rows_at.values()))
-        return [
-            _with_meaning(row, of_answer, calibration).add(_decision(best, calibration))
-            for row, of_answer, best in zip(measure_rows(rows, options), matched, answers)
-        ]
-
-    def _apply(self, rows: RowsAt) -> list[CalibratedAnswer]:
-        try:
-            return self.calibration.apply(rows)
-        except InputError as error:
-            raise UsageError(str(error)) from error
-
-
-def _decision(best: CalibratedAnswer, calibration: Calibration) -> Decision:
-    return Decision(
-        answer=best.text,
-        probability=best.probability,
-        score=best.score,
-        threshold=calibration.limit,
-        abstained=best.abstained,
-        decision=best.decision,
-        thresholds=calibration.bands,
-        risk=calibration.risk,
-        calibration=calibration.id,
-        reason=NO_ANSWER if best.text is None else None,
-    )
-
-
-def _with_meaning(row: Row, matched: Row, calibration: Calibration) -> Row:
-    """Add the cluster of a given or greedy answer, from the row with the samples at one temperature."""
-    kind = calibration.answer_kind
-    if kind == "modal":
-        return row
-    number = matched.stated_answer(kind).cluster
-    if number is not None and row.temperatures is not None:
-        t = calibration.temperature
-        t = next(iter(rows_by_temperature([row]))) if t is None else t
-        first = [i for i, at in enumerate(row.temperatures) if at == t][matched.clusters[number][0]]
-        number = next(k for k, cluster in enumerate(row.clusters) if first in cluster)
-    return row.set(**{STATED[kind][2]: number})

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from semcal import inputs
 from semcal.calibration.calibration import (
@@ -16,21 +17,16 @@ from semcal.calibration.calibration import (
     CalibrationConfig,
     answering_temperatures,
     as_calibration,
+    calibration_config,
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
-from semcal.calibration.features import (
-    ScoreColumn,
-    check_scored,
-    find_score,
-    has_options,
-    scored_row,
-)
-from semcal.calibration.learning import LearningOptions, learn_from_rows
-from semcal.calibration.map_report import draws_curve, first_samples, move_calibration
-from semcal.calibration.report import enough_samples
+from semcal.calibration.features import OPTIONS, ScoreColumn, check_scored, find_score, scored_row
+from semcal.calibration.learning import LearningOptions, MCurve, calibrate_rows
+from semcal.calibration.map_report import move_calibration
 from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,
+    check_rows,
     keep_samples,
     measure_samples,
     origin_of,
@@ -80,9 +76,6 @@ from semcal.rows import (
 )
 from semcal.store import Store
 
-#: Whether to report the gain with fewer samples, or also to use the fewest that suffice.
-MCurve: TypeAlias = "bool | Literal['auto']"
-
 if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
@@ -105,6 +98,8 @@ class Calibrator:
     ----------
     config : CalibrationConfig, optional
         Answer, features, signals, risks, delta and grader; or give these as keywords.
+    m_curve : bool or "auto"
+        As in `semcal.calibrate`.
     record : CalibrationRecord, optional
         For programs that resume interrupted fits.
     **options
@@ -125,10 +120,12 @@ class Calibrator:
         self,
         config: CalibrationConfig | None = None,
         *,
+        m_curve: MCurve = False,
         record: CalibrationRecord | None = None,
         **options: Unpack[CalibrationKeywords],
     ) -> None:
         self.config = calibration_config(config, dict(options), of="Calibrator")
+        self.m_curve = m_curve
         self.record = record or CalibrationRecord()
 
     def fit(
@@ -140,7 +137,6 @@ class Calibrator:
         sampling: SamplingConfig | None = None,
         cluster: ClusterConfig | None = None,
         recalibrator: RecalibratorLike | None = None,
-        m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
         """Sample answers to labeled questions, and learn from them; see `semcal.calibrate`."""
@@ -186,8 +182,8 @@ class Calibrator:
         samples = keep_samples(measured, questions, by)
         origin = SamplesOrigin(provenance, fitted_or_none(fitted), sampling.max_new_tokens, samples)
         bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
-        options = LearningOptions(seed=sampling.seed, origin=origin)
-        return calibrate_with_curve(measured, bare if m_curve else None, cluster, config, m_curve, options)
+        options = LearningOptions(sampling.seed, origin=origin, m_curve=self.m_curve, stored=bare)
+        return calibrate_rows(measured, cluster, config, options)
 
     def _sampled(
         self,
@@ -238,7 +234,6 @@ class Calibrator:
         m: int | None = None,
         temperatures: Sequence[float] | None = None,
         seed: int = 0,
-        m_curve: MCurve = False,
         progress: ShowProgress = True,
     ) -> Calibration:
         """Learn from stored samples of labeled questions.
@@ -258,7 +253,7 @@ class Calibrator:
             Temperatures whose samples are used beside the samples of the answer; all by default.
         seed : int
             Seed of the folds, and of the choice of held-out questions.
-        m_curve, progress
+        progress
             As in `semcal.calibrate`.
 
         Returns
@@ -272,11 +267,11 @@ class Calibrator:
         """
         rows = inputs.as_sample_rows(samples, scored=None if self.config.score is None else True)
         if (score := find_score(rows, self.config.score)) is not None:
-            if m is not None or temperatures is not None or m_curve:
+            if m is not None or temperatures is not None or self.m_curve:
                 raise UsageError(
                     "m, temperatures, m_curve: rows with a score have no samples. Leave them out"
                 )
-            _check_all_scored(rows, score)
+            check_rows(rows, partial(check_scored, score=score))
             return calibrate_scores(rows, score, self.config, seed=seed)
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
@@ -285,9 +280,9 @@ class Calibrator:
             measured = measure_samples(
                 rows, cluster, m=m, temperatures=temperatures, answer=config.answer, progress=update
             )
-        stored = rows_at_temperatures(rows, temperatures) if m_curve else None
-        options = LearningOptions(seed=seed, origin=origin)
-        return calibrate_with_curve(measured, stored, cluster, config, m_curve, options)
+        stored = rows_at_temperatures(rows, temperatures)
+        options = LearningOptions(seed, origin=origin, m_curve=self.m_curve, stored=stored)
+        return calibrate_rows(measured, cluster, config, options)
 
     def move(
         self,
@@ -334,7 +329,7 @@ class Calibrator:
         rows = inputs.as_sample_rows(samples, scored=calibration.score is not None)
         origin = name_of(samples)
         if calibration.score is not None:
-            _check_all_scored(rows, calibration.score)
+            check_rows(rows, partial(check_scored, score=calibration.score))
             judge: Equivalence = ExactMatch()
             measured: RowsAt = {None: rows}
         else:
@@ -360,17 +355,6 @@ class Calibrator:
         if not self.config.risks:
             return moved
         return with_thresholds(moved, labels, self.config, seed=seed)
-
-
-def calibration_config(
-    config: CalibrationConfig | None, options: dict[str, Any], *, of: str
-) -> CalibrationConfig:
-    """Return the configuration with these options, which must be its fields or `risk`."""
-    if (risk := options.pop("risk", None)) is not None:
-        options["risks"] = risk
-    config = configured(CalibrationConfig, config, options)
-    check_options(options, [*options_of(CalibrationConfig), "risk"], of=of)
-    return config
 
 
 class CalibrateKeywords(PromptKeywords, SamplingKeywords, ClusterKeywords, CalibrationKeywords, total=False):
@@ -441,7 +425,7 @@ def calibrate(
     cluster = configured(ClusterConfig, None, rest)
     known = [*options_of(PromptConfig, SamplingConfig, ClusterConfig, CalibrationConfig), "risk"]
     check_options(rest, known, of="calibrate")
-    calibrator = Calibrator(calibration_config(None, rest, of="calibrate"))
+    calibrator = Calibrator(calibration_config(None, rest, of="calibrate"), m_curve=m_curve)
     return calibrator.fit(
         model,
         labeled,
@@ -449,7 +433,6 @@ def calibrate(
         sampling=sampling,
         cluster=cluster,
         recalibrator=recalibrator,
-        m_curve=m_curve,
         progress=progress,
     )
 
@@ -487,28 +470,6 @@ def labelled_questions(labeled: Questions, answer: AnswerKind) -> list[Question]
     return questions
 
 
-def calibrate_with_curve(
-    measured: RowsAt,
-    stored: RowsAt | None,
-    cluster: ClusterConfig,
-    config: CalibrationConfig,
-    m_curve: MCurve,
-    options: LearningOptions,
-) -> Calibration:
-    """Learn from measured rows, and with `m_curve` report the gain with fewer of the `stored` samples.
-
-    With "auto", learn from the fewest samples that lose at most one standard error.
-    """
-    if stored is None:
-        return learn_from_rows(measured, cluster, config, options)
-    is_fixed = options.fixed_temperature
-    curve = draws_curve(stored, cluster, config, seed=options.seed, fixed_temperature=is_fixed)
-    if m_curve == "auto":
-        measured = first_samples(stored, enough_samples(curve), cluster, config.answer)
-        options = replace(options, choices=len(curve))
-    return learn_from_rows(measured, cluster, config, options).with_draws_curve(curve)
-
-
 def calibrate_scores(
     rows: Sequence[Row], score: ScoreColumn, config: CalibrationConfig | None = None, *, seed: int = 0
 ) -> Calibration:
@@ -524,17 +485,8 @@ def calibrate_scores(
     if config.answer == "greedy":
         raise UsageError("answer: 'greedy' is of samples, and rows with a score have none. Leave it out")
     exact = ExactMatch()
-    grader = as_grader(config.grader or ("exact" if has_options(rows) else None), exact)
-    config = replace(config, answer="given", grader=grader, score=score.name)
+    usual = "exact" if any(OPTIONS in row.json for row in rows) else None  # options are labels
+    grader = as_grader(config.grader or usual, exact)
+    config = replace(config, answer="given", grader=grader, score=config.score or score.name)
     scored = [scored_row(row) for row in rows]
-    return learn_from_rows(
-        {None: scored}, ClusterConfig(exact), config, LearningOptions(seed=seed, score=score)
-    )
-
-
-def _check_all_scored(rows: Iterable[Row], score: ScoreColumn) -> None:
-    for row in rows:
-        try:
-            check_scored(row, score)
-        except InputError as error:
-            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
+    return calibrate_rows({None: scored}, ClusterConfig(exact), config, LearningOptions(seed))

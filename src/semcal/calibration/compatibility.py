@@ -1,17 +1,21 @@
-"""Check that a calibration holds for given settings, a model, an equivalence, or rows."""
+"""Check that a calibration holds for settings, a model, an equivalence or rows, and apply it to rows."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from semcal.calibration.features import check_scored
+from semcal.calibration.calibration import CalibratedAnswer, Calibration
+from semcal.calibration.features import check_scored, scored_row
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
-from semcal.measuring import check_measurable
+from semcal.inputs import check_clustered_by
+from semcal.measuring import MeasureOptions, check_measurable, measure_at, measure_rows
+from semcal.models.clustering import match_at
 from semcal.models.distribution import fingerprint, temperature_of
 from semcal.models.equivalence import (
     EQUIVALENCES,
@@ -25,10 +29,10 @@ from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler
 from semcal.models.sample import default_max_new_tokens
 from semcal.recalibration.files import Provenance
-from semcal.rows import AnswerKind, Row, rows_by_temperature
+from semcal.rows import NO_ANSWER, STATED, AnswerKind, Decision, Row, RowsAt, rows_by_temperature
+from semcal.steps import Step
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibration import Calibration
     from semcal.models.protocols import AnyRecalibrator
 
 #: The options of `semcal sample` for the fields of `sampled_by`.
@@ -305,3 +309,73 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
                 )
             chosen_rows.append(split[chosen][0])
     return rows_at
+
+
+@dataclass(frozen=True)
+class CalibrationStep(Step):
+    """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
+
+    UsageError if a row was sampled or clustered with other settings than the calibration.
+    """
+
+    name: ClassVar[str] = "measure"
+    calibration: Calibration
+    t_alpha: float = 0.5
+    g_alpha: float = 0.5
+    equivalence: Equivalence | None = None  # finds the meaning of an answer that is not a sample
+
+    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+        """Return the measured rows with their calibrated answers."""
+        calibration = self.calibration
+        options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
+        is_score = calibration.score is not None
+        if not is_score:
+            for row in rows:
+                check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
+            check_clustered_by(rows, calibration.cluster, calibration.equivalence_revision)
+        try:
+            if is_score:
+                rows_at: RowsAt = {None: [scored_row(row) for row in rows]}
+            else:
+                measured = measure_at(draws_for(calibration, rows), options)
+                rows_at = match_at(measured, calibration.answer_kind, self.equivalence)
+            decisions = [_decision(best, calibration) for best in calibration.apply(rows_at)]
+        except InputError as error:
+            raise UsageError(str(error)) from error
+        first = next(iter(rows_at.values()))
+        if is_score:
+            decided = [row.add(decision) for row, decision in zip(first, decisions)]
+            return [new if row.has("answer") else new.without("answer") for row, new in zip(first, decided)]
+        return [
+            _with_meaning(row, matched, calibration).add(decision)
+            for row, matched, decision in zip(measure_rows(rows, options), first, decisions)
+        ]
+
+
+def _decision(best: CalibratedAnswer, calibration: Calibration) -> Decision:
+    return Decision(
+        answer=best.text,
+        probability=best.probability,
+        score=best.score,
+        threshold=calibration.limit,
+        abstained=best.abstained,
+        decision=best.decision,
+        thresholds=calibration.bands,
+        risk=calibration.risk,
+        calibration=calibration.id,
+        reason=NO_ANSWER if best.text is None else None,
+    )
+
+
+def _with_meaning(row: Row, matched: Row, calibration: Calibration) -> Row:
+    """Add the cluster of a given or greedy answer, from the row with the samples at one temperature."""
+    kind = calibration.answer_kind
+    if kind == "modal":
+        return row
+    number = matched.stated_answer(kind).cluster
+    if number is not None and row.temperatures is not None:
+        t = calibration.temperature
+        t = next(iter(rows_by_temperature([row]))) if t is None else t
+        first = [i for i, at in enumerate(row.temperatures) if at == t][matched.clusters[number][0]]
+        number = next(k for k, cluster in enumerate(row.clusters) if first in cluster)
+    return row.set(**{STATED[kind][2]: number})

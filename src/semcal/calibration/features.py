@@ -6,10 +6,10 @@ Each feature is an entry of `FEATURES`. Columns of the rows, signals and scores 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.registry import Catalogue, check_name
 from semcal.rows import ANSWER_KINDS, AnswerKind, Row, RowsAt, TokenScores
 
+_Value = TypeVar("_Value")
 #: Measures whose confidence in the meaning of the answer is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")
 #: Fewest correct, and fewest wrong, answers for isotonic calibration.
@@ -65,35 +66,32 @@ class AnsweredRow:
         """The length-normalized log-likelihood (nats per token) of the answer or its likeliest sample."""
         if self.kind != "modal":
             return self.row.stated_answer(self.kind).log_likelihood
-        likely, place = self.row.log_likelihoods, self.likeliest_draw
-        return None if likely is None or place is None else likely[place]
-
-    @property
-    def likeliest_draw(self) -> int | None:
-        """The index of the likeliest sample that means the answer; None if likelihoods are unknown."""
-        likely = self.row.log_likelihoods
-        return None if likely is None else max(self.row.clusters[self.meaning or 0], key=likely.__getitem__)
+        return self._of_likeliest(self.row.log_likelihoods)
 
     @property
     def token_scores(self) -> TokenScores | None:
         """The token scores of the answer or its likeliest sample."""
         if self.kind != "modal":
             return self.row.stated_answer(self.kind).token_scores
-        scores, place = self.row.token_scores, self.likeliest_draw
-        return None if scores is None or place is None else scores[place]
+        return self._of_likeliest(self.row.token_scores)
 
     @property
     def log_tokens(self) -> float | None:
         """The logarithm of the number of tokens of the likeliest sample that means the answer."""
-        counts, place = self.row.token_counts, self.likeliest_draw
-        count = None if counts is None or place is None else counts[place]
+        count = self._of_likeliest(self.row.token_counts)
         return None if count is None else math.log(count)
+
+    def _of_likeliest(self, values: Sequence[_Value | None] | None) -> _Value | None:
+        """Return the value of the likeliest sample that means the answer; None if unknown."""
+        likely = self.row.log_likelihoods
+        if likely is None or values is None:
+            return None
+        return values[max(self.row.clusters[self.meaning or 0], key=likely.__getitem__)]
 
     @property
     def rivals(self) -> list[int]:
-        """The number of samples of each other meaning, the largest first."""
-        sizes = [len(cluster) for k, cluster in enumerate(self.row.clusters) if k != self.meaning]
-        return sorted(sizes, reverse=True)
+        """The number of samples of each other meaning."""
+        return [len(cluster) for k, cluster in enumerate(self.row.clusters) if k != self.meaning]
 
 
 @dataclass(frozen=True)
@@ -122,6 +120,10 @@ def _share_of(measure: str) -> Callable[[AnsweredRow], float | None]:
     return share
 
 
+def _largest_rival(answered: AnsweredRow) -> float:
+    return max(answered.rivals, default=0) / answered.row.m
+
+
 def _second(answered: AnsweredRow) -> float:
     """Return 1 if exactly one other meaning has more samples, else 0."""
     if answered.meaning is None:
@@ -130,28 +132,25 @@ def _second(answered: AnsweredRow) -> float:
     return float(sum(rival > size for rival in answered.rivals) == 1)
 
 
-for _measure in SHARES:
-    FEATURES.register(Feature(_measure, _share_of(_measure), is_share=True, of_further=_measure == SHARES[0]))
-FEATURES.register(
-    Feature("entropy", lambda it: it.row.measured.semantic_entropy["E-SC"] or 0.0, falling=True)
-)
-FEATURES.register(
-    Feature("meanings", lambda it: math.log(len(it.row.clusters)), falling=True, of_further=True)
-)
-FEATURES.register(
-    Feature("likelihood", lambda it: None if (u := it.log_likelihood) is None else max(LEAST, u))
-)
-FEATURES.register(Feature("token-count", lambda it: it.log_tokens, falling=True, kinds=("modal",)))
-FEATURES.register(
-    Feature(
-        "rival",
-        lambda it: (it.rivals or [0])[0] / it.row.m,
-        falling=True,
-        is_share=True,
-        kinds=("greedy", "given"),
-    )
-)
-FEATURES.register(Feature("second", _second, kinds=("greedy", "given")))
+_OTHER_ANSWERS: tuple[AnswerKind, ...] = ("greedy", "given")
+for _feature in (
+    *(Feature(name, _share_of(name), is_share=True, of_further=name == SHARES[0]) for name in SHARES),
+    Feature("entropy", lambda it: it.row.measured.semantic_entropy["E-SC"] or 0.0, falling=True),
+    Feature("meanings", lambda it: math.log(len(it.row.clusters)), falling=True, of_further=True),
+    Feature("likelihood", lambda it: None if (u := it.log_likelihood) is None else max(LEAST, u)),
+    Feature("token-count", lambda it: it.log_tokens, falling=True, kinds=("modal",)),
+    Feature("rival", _largest_rival, falling=True, is_share=True, kinds=_OTHER_ANSWERS),
+    Feature("second", _second, kinds=_OTHER_ANSWERS),
+):
+    FEATURES.register(_feature)
+
+
+def _finite(value: object) -> float | None:
+    """Return a finite number, or the one that a cell of a table holds; None for other values."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = float(value)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def name_and_direction(text: str) -> tuple[str, str | None]:
@@ -189,13 +188,8 @@ class ColumnFeature:
                 "each row a number, or null if it is unknown"
             )
         value = row[self.name]
-        if value is None:
-            return None
-        if isinstance(value, str):  # a cell of a table
-            with suppress(ValueError):
-                value = float(value)
-        if isinstance(value, bool | int | float) and math.isfinite(value):
-            return float(value)
+        if value is None or (number := _finite(value)) is not None:
+            return None if value is None else number
         raise InputError(f"question {row.id!r}: {self.name!r} must be a finite number, got {shown(value)}")
 
     @property
@@ -218,7 +212,7 @@ class AnswerFeatures:
     @property
     def falling(self) -> list[str]:
         """The names of the features whose larger values never raise the probability."""
-        falling = falling_features(self.further)
+        falling = {one.name for one in (*FEATURES.values(), *self.further) if one.falling}
         return [name for name in self.values if name != self.base and stem_of(name) in falling]
 
     @property
@@ -295,11 +289,6 @@ def answered_rows(rows: RowsAt, kind: AnswerKind) -> list[AnsweredRow]:
 def stem_of(name: str) -> str:
     """Return the name of a feature without the temperature of further samples."""
     return name.partition(" at T=")[0]
-
-
-def falling_features(further: Iterable[Feature | ColumnFeature] = ()) -> set[str]:
-    """Return the names, without temperatures, of features whose larger values never raise the probability."""
-    return {feature.name for feature in (*FEATURES.values(), *further) if feature.falling}
 
 
 def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
@@ -425,11 +414,8 @@ class ScoreColumn:
     def value(self, row: Row) -> float:
         """Return the score of a row; InputError unless it is a finite number."""
         value = row.json.get(self.name)
-        if isinstance(value, str):  # a cell of a table
-            with suppress(ValueError):
-                value = float(value)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
+        if not isinstance(value, bool) and (number := _finite(value)) is not None:
+            return number
         got = f"got {shown(value)}" if row.has(self.name) else "it is missing"
         raise InputError(f"{self.name!r} is the score and must be a finite number, {got}. Correct the row")
 
@@ -444,7 +430,7 @@ class ScoreColumn:
         return scores
 
 
-def find_score(rows: Sequence[Row], score: str | None = None) -> ScoreColumn | None:
+def find_score(rows: Sequence[Row], score: str | None) -> ScoreColumn | None:
     """Return the column of the score: the named one, or of rows without samples `probability` or `score`.
 
     None if the rows hold samples, and no score is named; or if they hold neither.
@@ -453,9 +439,8 @@ def find_score(rows: Sequence[Row], score: str | None = None) -> ScoreColumn | N
         return ScoreColumn.parse(score)
     if any(row.has("samples") or row.has("clusters") for row in rows):
         return None
-    name = next((name for name in USUAL if any(row.has(name) for row in rows)), None)
-    if any(OPTIONS in row.json for row in rows):
-        name = USUAL[0]
+    named = any(OPTIONS in row.json for row in rows)
+    name = next((name for name in USUAL if named or any(row.has(name) for row in rows)), None)
     return None if name is None else ScoreColumn(name)
 
 
@@ -471,13 +456,11 @@ def scored_row(row: Row) -> Row:
         return row
     options: Any = row.json[OPTIONS]
     options = parse_cell(options) if isinstance(options, str) else options
-    is_valid = isinstance(options, Mapping) and len(options) > 0
-    for p in options.values() if is_valid else ():
-        is_valid = isinstance(p, int | float) and not isinstance(p, bool)
-        is_valid = is_valid and -ROUNDING <= p <= 1 + ROUNDING
-        if not is_valid:
-            break
-    if not is_valid:
+    shares = options.values() if isinstance(options, Mapping) else ()
+    if not shares or not all(
+        isinstance(p, int | float) and not isinstance(p, bool) and -ROUNDING <= p <= 1 + ROUNDING
+        for p in shares
+    ):
         raise InputError(
             f"{OPTIONS!r} must map labels to probabilities from 0 to 1, got {shown(row[OPTIONS])}"
         )
@@ -526,8 +509,3 @@ def score_features(
         further=tuple(column.feature for column in columns),
         base=score.name,
     )
-
-
-def has_options(rows: Sequence[Row]) -> bool:
-    """Return whether rows hold options, whose labels are graded by equality."""
-    return any(OPTIONS in row.json for row in rows)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import ID_LETTERS, CalibrationConfig, LabeledAnswers, Threshold
+from semcal.calibration.calibration import (
+    ID_LETTERS,
+    CalibrationConfig,
+    LabeledAnswers,
+    Threshold,
+    calibration_config,
+)
 from semcal.calibration.features import MOST_LACKING
 from semcal.calibration.learning import open_book_of
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
@@ -51,7 +57,7 @@ from semcal.fields.rows import (
 from semcal.fields.schema import Schema, escaped, parse_schema
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import FIELD_CALIBRATION
-from semcal.inputs import Samples
+from semcal.inputs import CalibrationKeywords, Samples
 from semcal.measuring import slice_of
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.overview import dependent_noise_floor
@@ -450,12 +456,10 @@ def calibrate_fields(
     cluster: ClusterConfig | None = None,
     schema: Any = None,
     *,
-    answer: AnswerKind = "modal",
-    risks: float | Sequence[float] = (),
     document_risks: float | Sequence[float] = (),
-    delta: float = 0.05,
     by: str | None = None,
     seed: int = 0,
+    **options: Unpack[CalibrationKeywords],
 ) -> FieldCalibration:
     """Learn the probability of fields from labeled documents with samples.
 
@@ -467,17 +471,17 @@ def calibrate_fields(
         The settings that compare strings.
     schema : dict, pydantic class or Schema, optional
         The schema of rows without a `schema` of their own.
-    answer : {"modal", "greedy", "given"}
-        The document whose fields are judged.
-    risks, document_risks : float or sequence of float
-        Largest shares, in (0, 1), of wrong values among accepted fields, and of documents with an error among
-        accepted documents. Two in five documents are held out for their thresholds.
-    delta : float
-        Probability that a risk is exceeded, for fields and for documents.
+    document_risks : float or sequence of float
+        Largest shares, in (0, 1), of documents with an error among accepted documents. Two in five documents
+        are held out for the thresholds.
     by : str, optional
         Column whose k values have thresholds of their own, each with `delta` / k.
     seed : int
         Seed of the folds, and of the choice of held-out documents.
+    **options
+        Fields of `semcal.CalibrationConfig`: `answer`, the document whose fields are judged; `risks`, largest
+        shares of wrong values among accepted fields; and `delta`, the probability that a risk is exceeded,
+        for fields and for documents.
 
     Returns
     -------
@@ -508,29 +512,35 @@ def calibrate_fields(
     if not isinstance(cluster, ClusterConfig | None):
         raise UsageError(f"cluster is {shown(cluster)}. Pass a ClusterConfig, or nothing")
     cluster = inputs.load_cluster_config(cluster or ClusterConfig())
-    risks = CalibrationConfig(answer, risks=risks, delta=delta).risks  # the smallest first
-    document_risks = CalibrationConfig(answer, risks=document_risks).risks
-    rows, schema = document_rows(rows, schema, labeled=True, kind=answer)
-    graded = _graded(rows, cluster, schema, answer)
+    inputs.check_options(options, ["answer", "risk", "risks", "delta"], of="calibrate_fields")
+    config = calibration_config(None, dict(options), of="calibrate_fields")
+    document_risks = CalibrationConfig(risks=document_risks).risks  # the smallest first
+    rows, schema = document_rows(rows, schema, labeled=True, kind=config.answer)
+    check_enough(len(rows), of="to calibrate on")
+    if by is not None and not any(row.has(by) for row in rows):
+        raise InputError(f"{by!r}: no row has this column of 'by'. Pass one of {', '.join(rows[0].json)}")
+    values = np.array(["" if by is None else slice_of(row, by) for row in rows])
+    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, config.answer)]
+    if all(row["answer"] is None for row in graded):
+        raise FitError(f"samples: in all documents, {graded[0]['reason']}. Correct the samples or the schema")
     labeled = labeled_fields(graded)
     every = sorted({field_of(*block) for row in graded for block in row[FIELDS].items()})
     fields = tuple(name for name in every if is_labeled(name, labeled))
     table = FieldTable.of(graded, fields)
     check_enough(len(table.paths), of="among the fields of the documents")
-    values = _values_of(rows, by)
     held_out = np.zeros(len(table.paths), dtype=bool)
-    if risks or document_risks:
+    if config.risks or document_risks:
         groups = np.unique(table.features[GROUP], return_inverse=True)[1]
         held_out = kept_apart(len(table.paths), groups, seed)
     learned, of_documents = _learn_both(table, graded, fields, held_out, seed)
-    report = _report(table, graded, (learned, of_documents), fields, every)
+    report = _report(graded, learned, of_documents, fields, every)
     for problem in _problems(report, graded, set(map(escaped, schema.root.properties))):
         warnings.warn(problem, SemcalWarning, stacklevel=2)
     promises = {}
     for value in dict.fromkeys(sorted(values)):
-        of_value, level = values == value, delta / len({*values})
+        of_value, level = values == value, config.delta / len({*values})
         promises[str(value)] = Promises(
-            learned.thresholds(risks, level, seed, of_value[table.place]),
+            learned.thresholds(config.risks, level, seed, of_value[table.place]),
             of_documents.thresholds(document_risks, level, seed, of_value),
         )
     of_all = promises[""] if by is None else Promises()
@@ -547,20 +557,11 @@ def calibrate_fields(
         document_thresholds=of_all.documents,
         by=by,
         by_value={} if by is None else promises,
-        answer_kind=answer,
+        answer_kind=config.answer,
         sampled_by=_common_origin(rows),
         open_book=open_book_of(rows),
         labeled=of_documents.labeled,
     )
-
-
-def _graded(rows: Sequence[Row], cluster: ClusterConfig, schema: Schema, answer: AnswerKind) -> list[Row]:
-    """Return graded documents; FitError if there are too few, or if no sample is valid."""
-    check_enough(len(rows), of="to calibrate on")
-    graded = [grade_fields(row, schema) for row in add_fields(rows, cluster, schema, answer)]
-    if all(row["answer"] is None for row in graded):
-        raise FitError(f"samples: in all documents, {graded[0]['reason']}. Correct the samples or the schema")
-    return graded
 
 
 def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[list[Row], Schema]:
@@ -578,38 +579,33 @@ def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[lis
     return read, schema or own[0]
 
 
-def _values_of(rows: Sequence[Row], by: str | None) -> NDArray[np.str_]:
-    """Return the value of the column of each row, "" without a column."""
-    if by is not None and not any(row.has(by) for row in rows):
-        raise InputError(f"{by!r}: no row has this column of 'by'. Pass one of {', '.join(rows[0].json)}")
-    return np.array(["" if by is None else slice_of(row, by) for row in rows])
-
-
 def _learn_both(
     table: FieldTable, graded: Sequence[Row], fields: Sequence[str], held_out: NDArray[np.bool_], seed: int
 ) -> tuple[_Learned, _Learned]:
     """Learn the map of fields, and the map of documents from the probabilities out of fold."""
     groups = table.features[GROUP].astype(np.intp)
-    learned = _learn(table.features, table.correct, _candidates(table.features), groups, held_out, seed)
+    no_cap = np.ones(len(groups))
+    candidates = _candidates(table.features)
+    learned = _Learned.of(table.features, table.correct, candidates, groups, held_out, no_cap, seed)
     p = learned.map.predict(table.features)
     p[~held_out] = learned.out_of_fold
     of_documents = _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded))
     correct = np.array([float(is_right(row, fields)) for row in graded])
     apart = np.isin(np.arange(len(graded)), table.place[held_out])
     cap = of_documents["least"]
-    return learned, _learn(of_documents, correct, DOCUMENT_MAPS, _groups(graded), apart, seed, cap)
+    return learned, _Learned.of(of_documents, correct, DOCUMENT_MAPS, _groups(graded), apart, cap, seed)
 
 
 def _report(
-    table: FieldTable,
     graded: Sequence[Row],
-    learned_both: tuple[_Learned, _Learned],
+    learned: _Learned,
+    of_documents: _Learned,
     fields: Sequence[str],
     every: Sequence[str],
 ) -> dict[str, Any]:
     """Return the numbers of documents, fields and samples, and the figures out of fold."""
-    learned, of_documents = learned_both
-    names = np.array(fields)[table.features[CATEGORY].astype(np.intp)][~learned.held_out]
+    fitted = ~learned.held_out
+    names = np.array(fields)[learned.features[CATEGORY].astype(np.intp)][fitted]
     return {
         "documents": len(graded),
         "held_out_documents": int(of_documents.held_out.sum()),
@@ -621,7 +617,7 @@ def _report(
         "candidates": [
             {"name": one.candidate.name, "gain": one.gain, "above": one.above} for one in learned.scores
         ],
-        "share": learned.figures(table.features["share"][~learned.held_out]),
+        "share": learned.figures(learned.features["share"][fitted]),
         "calibrated": learned.figures(),
         "document": of_documents.figures(),
         "by_field": {name: learned.figures(at=names == name) for name in fields if name in names},
@@ -640,6 +636,24 @@ class _Learned:
     groups: Groups
     held_out: NDArray[np.bool_]
     cap: Floats  # largest probability of each item
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        correct: Floats,
+        candidates: Sequence[MapCandidate],
+        groups: Groups,
+        held_out: NDArray[np.bool_],
+        cap: Floats,
+        seed: int,
+    ) -> Self:
+        labels = Labelled(features, correct, candidates).part(~held_out)
+        of_fit = np.unique(groups[~held_out], return_inverse=True)[1]
+        choice = choose_map(*labels, groups=of_fit, seed=seed)
+        out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
+        out = np.minimum(out, cap[~held_out])
+        return cls(choice.map, choice.scores, out, features, correct, groups, held_out, cap)
 
     @property
     def labeled(self) -> LabeledAnswers:
@@ -695,24 +709,6 @@ class _Learned:
             "enough": n >= ENOUGH and documents >= ENOUGH // 2,
             **{name: None if np.isnan(value) else float(value) for name, value in figures.items()},
         }
-
-
-def _learn(
-    features: Features,
-    correct: Floats,
-    candidates: Sequence[MapCandidate],
-    groups: Groups,
-    held_out: NDArray[np.bool_],
-    seed: int,
-    cap: Floats | None = None,
-) -> _Learned:
-    labels = Labelled(part_of(features, ~held_out), correct[~held_out], candidates)
-    of_fit = np.unique(groups[~held_out], return_inverse=True)[1]
-    choice = choose_map(*labels, groups=of_fit, seed=seed)
-    out, _ = predict_out_of_fold([labels], groups=of_fit, seed=seed)
-    cap = np.ones(len(correct)) if cap is None else cap
-    out = np.minimum(out, cap[~held_out])
-    return _Learned(choice.map, choice.scores, out, features, correct, groups, held_out, cap)
 
 
 def is_right(row: Row, fields: Sequence[str]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +15,15 @@ from semcal.arrays import Floats
 from semcal.calibration.calibration import (
     Calibration,
     CalibrationConfig,
+    LabeledAnswers,
     answering_temperatures,
     grade_answers,
 )
 from semcal.calibration.features import (
+    MOST_LACKING,
+    NEVER,
+    SHARES,
     AnsweredRow,
-    AnswerFeatures,
     ScoreColumn,
     answered_rows,
     candidates_for,
@@ -26,35 +31,67 @@ from semcal.calibration.features import (
     order_by,
     score_features,
 )
-from semcal.calibration.map_report import LearnedMap, graded_examples
-from semcal.calibration.production import ProductionLabels, usable_features
-from semcal.calibration.question_probe import QuestionProbe, learn_probe
+from semcal.calibration.map_report import (
+    at_thresholds,
+    base_figures,
+    draws_curve,
+    figures_of,
+    first_samples,
+    graded_examples,
+    like_answers,
+    one_value,
+)
+from semcal.calibration.production import ProductionLabels
 from semcal.calibration.report import (
+    ONE_PROBABILITY,
     CalibrationReport,
+    CandidateScore,
+    CurvePoint,
+    DrawsPoint,
+    TemperatureScore,
+    enough_samples,
     problems_of_features,
     problems_of_labels,
     problems_of_rows,
     what_to_do_first,
 )
-from semcal.calibration.samples import NOWHERE, SamplesOrigin
-from semcal.calibration.signals import check_any_signals, free_signals, signals_read
+from semcal.calibration.samples import SamplesOrigin
+from semcal.calibration.signals import (
+    QuestionProbe,
+    check_any_signals,
+    free_signals,
+    learn_probe,
+    signals_read,
+)
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, with_thresholds
-from semcal.data.question import Ties, several
+from semcal.data.question import several
 from semcal.data.splits import question_ties
-from semcal.errors import InputError
+from semcal.errors import InputError, SemcalWarning
 from semcal.grading.grade import as_grader, grade_together, grader_record
-from semcal.grading.rules import Grader
 from semcal.measuring import wordings
-from semcal.metrics.frequencies import Groups
-from semcal.metrics.probability_maps import Labelled, ProbabilityMap, part_of
+from semcal.metrics.probability_maps import (
+    FEW,
+    FOLDS,
+    MOST,
+    Labelled,
+    choose_answers,
+    choose_map,
+    paired_difference,
+    part_of,
+    predict_out_of_fold,
+)
 from semcal.models.clustering import ClusterConfig
-from semcal.models.equivalence import Equivalence, ExactMatch
+from semcal.models.equivalence import ExactMatch
 from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import QUESTION_PROBE, Row, RowsAt, check_distinct, count_ends
 
+#: Whether to report the gain with fewer samples, or also to use the fewest that suffice.
+MCurve: TypeAlias = "bool | Literal['auto']"
 #: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
 #: learned probability orders answers well enough to hold labels out for it.
 MOST_LABEL_FREE = 1000
+#: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
+PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: The advice for one sample of each question.
 OF_ONE_DRAW = (
     "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
@@ -62,28 +99,12 @@ OF_ONE_DRAW = (
 )
 
 
-def calibrate_rows(
-    rows: RowsAt,
-    cluster: ClusterConfig,
-    config: CalibrationConfig | None = None,
-    *,
-    seed: int = 0,
-    fixed_temperature: bool = False,
-    origin: SamplesOrigin = NOWHERE,
-    added: ProductionLabels | None = None,
-) -> Calibration:
-    """Learn the probability that an answer is correct from the samples of labeled questions.
+@dataclass(frozen=True)
+class LearningOptions:
+    """Options of `calibrate_rows`.
 
-    Parameters
+    Attributes
     ----------
-    rows : mapping of temperature to rows
-        The same questions at each temperature, from `measure_samples`: `id`, `answers`, `samples`, `clusters`
-        and the measures, clustered at each temperature separately. The samples of the answer come first. The
-        key None stands for a recalibrator or an unknown temperature.
-    cluster : ClusterConfig
-        The settings that clustered the rows. The revision of an equivalence without a model is unknown.
-    config : CalibrationConfig, optional
-        Answer, features, signals, risks, delta and grader.
     seed : int
         Seed of the folds, and of the choice of held-out questions.
     fixed_temperature : bool
@@ -93,6 +114,41 @@ def calibrate_rows(
         The origin of the samples.
     added : ProductionLabels, optional
         Further labels, from production.
+    m_curve : bool or "auto"
+        As in `semcal.calibrate`.
+    stored : mapping of temperature to rows, optional
+        The rows whose first samples the curve uses, by default the rows themselves. Fewer samples are
+        clustered again, unless these rows hold `clusters`.
+    """
+
+    seed: int = 0
+    fixed_temperature: bool = False
+    origin: SamplesOrigin = field(default_factory=SamplesOrigin)
+    added: ProductionLabels | None = None
+    m_curve: MCurve = False
+    stored: RowsAt | None = None
+
+
+def calibrate_rows(
+    rows: RowsAt,
+    cluster: ClusterConfig,
+    config: CalibrationConfig | None = None,
+    options: LearningOptions | None = None,
+) -> Calibration:
+    """Learn the probability that an answer is correct from labeled rows of samples, or of a score.
+
+    Parameters
+    ----------
+    rows : mapping of temperature to rows
+        The same questions at each temperature, from `measure_samples`: `id`, `answers`, `samples`, `clusters`
+        and the measures, clustered at each temperature separately. The samples of the answer come first. The
+        key None stands for a recalibrator, an unknown temperature, or rows with the score of `config`.
+    cluster : ClusterConfig
+        The settings that clustered the rows. The revision of an equivalence without a model is unknown.
+    config : CalibrationConfig, optional
+        Answer, features, signals, risks, delta and grader.
+    options : LearningOptions, optional
+        Seed, origin, labels from production, and the curve of the gain with fewer samples.
 
     Raises
     ------
@@ -107,190 +163,184 @@ def calibrate_rows(
         If there are fewer than 50 questions, if all answers are correct or all are wrong, or if all answers
         have one share.
     """
-    options = LearningOptions(seed, fixed_temperature, origin, added)
-    return learn_from_rows(rows, cluster, config or CalibrationConfig(), options)
-
-
-@dataclass(frozen=True)
-class LearningOptions:
-    """Options of `learn_from_rows`: those of `calibrate_rows`, and two more.
-
-    Attributes
-    ----------
-    score : ScoreColumn, optional
-        The column that is calibrated in place of samples.
-    choices : int
-        Number of versions of the rows, such as numbers of samples, from which the labels chose this one. The
-        level of each threshold is divided by it.
-    """
-
-    seed: int = 0
-    fixed_temperature: bool = False
-    origin: SamplesOrigin = NOWHERE
-    added: ProductionLabels | None = None
-    score: ScoreColumn | None = None
-    choices: int = 1
-
-
-def learn_from_rows(
-    rows: RowsAt, cluster: ClusterConfig, config: CalibrationConfig, options: LearningOptions
-) -> Calibration:
-    """Learn from labeled rows of samples, as `calibrate_rows` does, or of a score."""
-    learned = _Learned.of(rows, cluster, config, options)
-    calibration = learned.calibration()
+    config, options = config or CalibrationConfig(), options or LearningOptions()
+    curve: tuple[DrawsPoint, ...] = ()
+    n_choices = 1
+    if options.m_curve:
+        stored, is_fixed = options.stored or rows, options.fixed_temperature
+        curve = draws_curve(stored, cluster, config, seed=options.seed, fixed_temperature=is_fixed)
+        if options.m_curve == "auto":
+            rows = first_samples(stored, enough_samples(curve), cluster, config.answer)
+            n_choices = len(curve)  # labels chose among these numbers of samples
+    learned = _LearnedRows(rows, cluster, config, options)
+    calibration = learned.calibration(curve)
     if not config.risks:
         return calibration
-    return with_thresholds(calibration, learned.threshold_labels(), config, seed=options.seed)
+    return with_thresholds(calibration, learned.threshold_labels(n_choices), config, seed=options.seed)
 
 
-@dataclass(frozen=True)
-class _Learned:
-    """The map that was learned from labeled rows, with the rows, their split and their grades."""
+class _LearnedRows:
+    """The map that was learned from labeled rows, with their split, their grades and the report.
 
-    rows: RowsAt
-    cluster: ClusterConfig
-    grader: Grader
-    options: LearningOptions
-    answering: Sequence[float | None]  # the temperatures that may answer
-    ties: Sequence[Ties]  # of each question
-    split: _Split
-    graded: _Graded
-    choice: LearnedMap
+    Masks (N,) and grades (N,) are of the labeled rows, then of the labels from production. `features`,
+    `correct`, `probes`, `labels_at` and `choices` have an entry for each temperature that may answer.
+    """
 
-    @classmethod
-    def of(
-        cls, rows: RowsAt, cluster: ClusterConfig, config: CalibrationConfig, options: LearningOptions
-    ) -> _Learned:
-        labeled, score, added = next(iter(rows.values())), options.score, options.added
+    def __init__(
+        self, rows: RowsAt, cluster: ClusterConfig, config: CalibrationConfig, options: LearningOptions
+    ) -> None:
+        self.rows, self.cluster, self.options = rows, cluster, options
+        self.labeled = labeled = next(iter(rows.values()))
         check_distinct(row.id for row in labeled)
         check_enough(len(labeled), of="to calibrate on")
         warn_if_few(len(labeled), of="to calibrate on")
-        if score is None:
+        self.score = None if config.score is None else ScoreColumn.parse(config.score)
+        if self.score is None:
             _check_samples(rows)
-        grader = as_grader(config.grader, _judge_of(cluster) or ExactMatch())
-        answering = answering_temperatures(rows, fixed=options.fixed_temperature)
-        ties = [question_ties(row.json) for row in labeled]
-        split = _Split.of(several(ties), len(labeled), answering, score, config, options.seed)
-        if score is None:
-            graded = _Graded.of_samples(rows, answering, config, grader)
-        else:
-            graded = _Graded.of_scores(labeled, score, config, grader, split.teaching)
-        check_enough(int(graded.has_answer.sum()), of="with an answer to calibrate on")
-        graded.add_probes(split, options.seed)
-        if added is not None:
-            graded, split = graded.with_labels(added), split.with_labels(added)
-        choice = graded.learn(split, options.seed)
-        return cls(rows, cluster, grader, options, answering, ties, split, graded, choice)
+        #: The equivalence that was loaded; None if only its name is known.
+        self.judge = None if isinstance(cluster.equivalence, str | Path) else cluster.equivalence
+        self.grader = as_grader(config.grader, self.judge or ExactMatch())
+        self.answering = answering_temperatures(rows, fixed=options.fixed_temperature)
+        self.ties = [question_ties(row.json) for row in labeled]
+        self._split(config)
+        self._grade(config)
+        if options.added is not None:
+            self._append(options.added)
+        self._learn()
 
-    @property
-    def labeled(self) -> Sequence[Row]:
-        return next(iter(self.rows.values()))
+    def _split(self, config: CalibrationConfig) -> None:
+        """Choose the questions that are held out, and those that test thresholds.
 
-    @property
-    def answered(self) -> float | None:
-        """The temperature of the answers."""
-        return self.answering[self.choice.place]
+        If thresholds are label-free, all questions teach the map and test thresholds: the ordering of answers
+        is one of `n_orderings` that no label changed. Each choice that labels make between orderings, of a
+        temperature or a direction, divides the level.
+        """
+        n, score = len(self.labeled), self.score
+        self.groups = several(self.ties)
+        self.n_orderings = len(self.answering) if score is None else 2 if score.falling is None else 1
+        n_units = n if self.groups is None else int(self.groups.max()) + 1
+        is_alone = score is not None and not config.features
+        self.label_free = is_alone or n_units * self.n_orderings < MOST_LABEL_FREE
+        self.held_out, self.testing = np.zeros(n, dtype=bool), np.full(n, bool(config.risks))
+        if config.risks and not self.label_free:
+            self.held_out = self.testing = kept_apart(n, self.groups, self.options.seed)
 
-    @property
-    def answers(self) -> Sequence[Row]:
-        return self.rows[self.answered]
+    def _grade(self, config: CalibrationConfig) -> None:
+        """Read the features of the answers at each temperature, and grade the answers."""
+        labeled, answered = self.labeled, list[list[AnsweredRow]]()
+        if self.score is None:
+            at_each = [{t: self.rows[t], **self.rows} for t in self.answering]
+            answered = [answered_rows(at, config.answer) for at in at_each]
+            for at in answered:
+                check_any_signals(config.signals, at)
+            config = replace(config, signals=(*config.signals, *free_signals(config.signals, answered)))
+            self.features = [features_of(at, config.answer, config.requested) for at in at_each]
+            self.correct = [grade_answers(at, labeled, self.grader, config.answer) for at in self.features]
+        else:  # the teaching questions set the direction and the scale of the score
+            raw, teaching = self.score.values(labeled), ~self.held_out
+            unscaled = score_features(labeled, raw, self.score, config.features)
+            self.correct = [grade_answers(unscaled, labeled, self.grader, "given")]
+            self.score = self.score.learn(raw[teaching], self.correct[0][teaching])
+            self.features = [score_features(labeled, raw, self.score, config.features)]
+        self.config = config  # with the signals that need no call
+        has_text = [[text is not None for text in at.answers] for at in self.features]
+        self.has_answer: NDArray[np.bool_] = np.all(has_text, axis=0)
+        check_enough(int(self.has_answer.sum()), of="with an answer to calibrate on")
+        self.probes: list[QuestionProbe | None] = [None] * len(self.features)
+        if QUESTION_PROBE in config.signals:
+            fitted, seed = ~self.held_out & self.has_answer, self.options.seed
+            for k, of_answers in enumerate(zip(self.features, answered, self.correct)):
+                self.probes[k], self.features[k] = learn_probe(*of_answers, fitted, self.groups, seed)
 
-    @property
-    def features(self) -> AnswerFeatures:
-        return self.graded.features[self.choice.place]
+    def _append(self, added: ProductionLabels) -> None:
+        """Append labels from production, which all have an answer, each in a group of its own.
 
-    @property
-    def correct(self) -> Floats:
-        """The grades of the labeled rows, without labels from production."""
-        return self.graded.correct[self.choice.place][: len(self.labeled)]
+        Features that fewer than four in five of the replies have are left out.
+        """
+        n = len(added.correct)
+        for k, at in enumerate(self.features):
+            values = {
+                name: np.append(own, added.features[name])
+                for name, own in at.values.items()
+                if name in added.features and np.isnan(added.features[name]).mean() <= MOST_LACKING
+            }
+            self.features[k] = replace(at, values=values)
+            self.correct[k] = np.append(self.correct[k], added.correct)
+        self.has_answer = np.append(self.has_answer, np.ones(n, dtype=bool))
+        if self.groups is not None:
+            self.groups = np.append(self.groups, self.groups.max() + 1 + np.arange(n))
+        self.held_out, self.testing = (
+            np.append(own & (not added.alone), added.apart) for own in (self.held_out, self.testing)
+        )
 
-    @property
-    def taught(self) -> NDArray[np.bool_]:
-        return (self.split.teaching & self.graded.has_answer)[: len(self.labeled)]
+    def _learn(self) -> None:
+        """Choose the map and the temperature of the answers, and predict the fitted answers out of fold."""
+        fitted, seed = ~self.held_out & self.has_answer, self.options.seed
+        self.labels_at = [
+            Labelled(at.values, correct, candidates_for(at)).part(fitted)
+            for at, correct in zip(self.features, self.correct)
+        ]
+        self.groups_fitted = groups = None if self.groups is None else self.groups[fitted]
+        self.place, self.choices = choose_answers(self.labels_at, groups=groups, seed=seed)
+        self.map, self.answered_at = self.choices[self.place].map, self.answering[self.place]
+        self.answers = self.rows[self.answered_at]
+        self.out_of_fold, places = predict_out_of_fold(self.labels_at, groups=groups, seed=seed)
+        # shares and grades out of fold are of the temperature that the fold chose
+        base = self.features[0].base
+        self.share = np.choose(places, [at.features[base] for at in self.labels_at])
+        self.correct_out_of_fold = np.choose(places, [at.correct for at in self.labels_at])
+        n = len(self.labeled)
+        self.own_correct, self.own_fitted = self.correct[self.place][:n], fitted[:n]
 
-    def calibration(self) -> Calibration:
-        """Return the calibration without thresholds."""
-        options, added, map_ = self.options, self.options.added, self.choice.map
-        origin, judge, config = options.origin, _judge_of(self.cluster), self.graded.config
+    def calibration(self, curve: tuple[DrawsPoint, ...]) -> Calibration:
+        """Return the calibration without thresholds; the `curve` of fewer samples is for its report."""
+        added, origin, map_ = self.options.added, self.options.origin, self.map
+        is_score = self.score is not None
+        features, labels = self.features[self.place], self.labels_at[self.place]
         grader_name, grader_revision = grader_record(self.grader)
-        is_score = options.score is not None
-        others = (t for t in self.rows if t and t != self.answered)
         return Calibration(
             map=map_,
             further=None if is_score else self._further(),
             m=0 if is_score else len(self.labeled[0].samples),
-            temperature=self.answered,
-            temperatures=tuple(t for t in others if _needs(map_, self.answers, self.answered, t)),
+            temperature=self.answered_at,
+            temperatures=tuple(t for t in self.rows if t and t != self.answered_at and self._needs(t)),
             equivalence=self.cluster.address,
             linkage=self.cluster.linkage,
             merge_refusals=self.cluster.merge_refusals,
             answer_format=_answer_format(self.rows),
             threshold=None,
-            report=self._report(),
+            report=self._report(curve),
             max_new_tokens=origin.max_new_tokens,
             provenance=origin.provenance,
-            equivalence_revision=None if judge is None else judge.revision,
+            equivalence_revision=None if self.judge is None else self.judge.revision,
             grader=grader_name,
             grader_revision=grader_revision,
             recalibrator=origin.recalibrator,
             samples=origin.samples,
-            answer_kind=config.answer,
-            columns=tuple(column for column in config.features if column.name in map_.features),
-            signals=signals_read(config.signals, map_.features),
-            examples=graded_examples(self.answers, self.features, self.correct, self.grader),
+            answer_kind=self.config.answer,
+            columns=tuple(column for column in self.config.features if column.name in map_.features),
+            signals=signals_read(self.config.signals, map_.features),
+            examples=graded_examples(self.answers, features, self.own_correct, self.grader),
             ancestors=() if added is None else added.ancestors,
             open_book=None if origin.provenance is None else open_book_of(self.labeled),
-            labeled=self.choice.labeled,
-            score=self.graded.score,
-            probe=self.graded.probes[self.choice.place] if QUESTION_PROBE in map_.features else None,
+            labeled=LabeledAnswers.of(
+                map_.predict(labels.features), labels.correct, self.out_of_fold, self.correct_out_of_fold
+            ),
+            score=self.score,
+            probe=self.probes[self.place] if QUESTION_PROBE in map_.features else None,
         )
 
-    def _report(self) -> CalibrationReport:
-        added, split, has_answer = self.options.added, self.split, self.graded.has_answer
-        is_score = self.options.score is not None
-        first: list[str] = []
-        if not is_score:
-            first += problems_of_labels(self.answers, _judge_of(self.cluster) or self.cluster.address)
-            first += [OF_ONE_DRAW] * (len(self.labeled[0].samples) == 1)
-            provenance = self.options.origin.provenance
-            first += what_to_do_first(self.answers, self.correct[self.taught], provenance)
-        problems = [
-            *problems_of_rows(self.labeled, self.ties, split.groups, split.testing),
-            *problems_of_features(self.features),
-            *(() if added is None else added.problems),
-        ]
-        held_out = int((split.held_out & has_answer).sum())
-        return replace(
-            self.choice.report(self.answering, held_out, problems, first=tuple(first)),
-            added=None if added is None else added.record,
-            no_answer=int((~has_answer).sum()),
-            no_answer_samples=0 if is_score else count_ends(self.answers)[2],
-            base_name=self.features.base,
-        )
-
-    def threshold_labels(self) -> ThresholdLabels:
-        """Return the labels that test thresholds, in the order that no label chose, or of the map."""
-        split = self.split
-        used = split.testing & self.graded.has_answer
-        values = part_of(self.features.values, used)
-        scores = self.choice.map.scores(values)
-        ordering = self.features.ordering if split.label_free else None
-        return ThresholdLabels(
-            order_by(ordering, values) if ordering else scores,
-            self.graded.correct[self.choice.place][used],
-            groups=None if split.groups is None else split.groups[used],
-            n_orderings=self.options.choices * (split.n_orderings if ordering else 1),
-            shown=scores if ordering else None,
-            ordering=ordering,
-            # Coverage counts all questions that are tested, also those without an answer.
-            n_tested=split.n_tested,
-        )
+    def _needs(self, temperature: float) -> bool:
+        """Return whether the map reads samples at a temperature, or sharper samples settle ties there."""
+        ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in self.answers)
+        read = any(name.endswith(f" at T={temperature:g}") for name in self.map.features)
+        return read or (ties and temperature < (1.0 if self.answered_at is None else self.answered_at))
 
     def _further(self) -> float | None:
         """Return how often another meaning is correct if the answer is wrong: (k + 1) / (n + 2), or None."""
         further = []
-        for i in map(int, np.flatnonzero(self.taught & (self.correct == 0))):
-            row, meaning = self.answers[i], self.features.meanings[i]
+        for i in map(int, np.flatnonzero(self.own_fitted & (self.own_correct == 0))):
+            row, meaning = self.answers[i], self.features[self.place].meanings[i]
             texts = [text for k, text in enumerate(wordings(row)) if text is not None and k != meaning]
             if texts and row.is_labelled:
                 further.append((row.question_or_empty, texts, row.answers))
@@ -301,137 +351,142 @@ class _Learned:
         )
         return (right + 1) / (len(further) + 2)
 
+    def _report(self, curve: tuple[DrawsPoint, ...]) -> CalibrationReport:
+        """Return the report, and warn of the problems of rows and labels."""
+        added, labels = self.options.added, self.labels_at[self.place]
+        out, correct, share = self.out_of_fold, self.correct_out_of_fold, self.share
+        # "no answer" is wrong. Its confidence is its share in Base, and 0 with the calibration.
+        is_without = ~self.held_out & ~self.has_answer
+        at_one, no_answer = (
+            at.values[at.base][is_without] for at in (self.features[0], self.features[self.place])
+        )
+        calibrated = figures_of(out, correct, np.zeros_like(no_answer))
+        base = base_figures(self.labels_at[0], share, correct, no_answer)
+        order = out
+        if self.map.candidate.kind == "constant":  # then answers are ordered by their share
+            calibrated["auroc"], order = base["auroc"], share
+        base_at_one = None
+        if len(self.choices) > 1:
+            base_at_one = figures_of(self.labels_at[0].features[SHARES[0]], self.labels_at[0].correct, at_one)
+        report = CalibrationReport(
+            n=len(correct),
+            apart=int((self.held_out & self.has_answer).sum()),
+            chosen=self.map.candidate.name,
+            candidates=tuple(
+                CandidateScore(
+                    score.candidate.name,
+                    score.gain,
+                    score.above,
+                    score.standard_error,
+                    weight=self.map.weight_of(score.candidate),
+                )
+                for score in self.choices[self.place].scores
+            ),
+            base=base,
+            calibrated=calibrated,
+            base_at_one=base_at_one,
+            temperatures=tuple(self._score_temperatures()),
+            first=tuple(self._advice()),
+            like=tuple(like_answers(order, correct)),
+            at_thresholds=tuple(at_thresholds(order, correct, len(no_answer))),
+            learning_curve=_learning_curve(labels, out, share, correct, self.options.seed),
+            warnings=tuple(self._problems()),
+            draws_curve=curve,
+            added=None if added is None else added.record,
+            no_answer=int((~self.has_answer).sum()),
+            no_answer_samples=0 if self.score else count_ends(self.answers)[2],
+            base_name=self.features[0].base,
+        )
+        for problem in report.warnings:
+            warnings.warn(problem, SemcalWarning, stacklevel=5)
+        return report
 
-def _judge_of(cluster: ClusterConfig) -> Equivalence | None:
-    """Return the equivalence that was loaded; None if only its name is known."""
-    return None if isinstance(cluster.equivalence, str | Path) else cluster.equivalence
+    def _score_temperatures(self) -> Iterator[TemperatureScore]:
+        """Yield the score of each temperature, if several may answer, and its lead over the first one."""
+        scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
+        for t, score in zip(self.answering, scores):
+            above, error = paired_difference(score.gains, scores[0].gains, self.groups_fitted)
+            yield TemperatureScore(t, score.gain, above, error)
 
+    def _advice(self) -> Iterator[str]:
+        """Yield advice that a user should read before any figure."""
+        if self.score is not None:
+            return
+        yield from problems_of_labels(self.answers, self.judge or self.cluster.address)
+        if len(self.labeled[0].samples) == 1:
+            yield OF_ONE_DRAW
+        correct = self.own_correct[self.own_fitted]
+        yield from what_to_do_first(self.answers, correct, self.options.origin.provenance)
 
-@dataclass(frozen=True)
-class _Split:
-    """Masks (N,) of the labeled questions that are held out, and of those that test thresholds.
+    def _problems(self) -> Iterator[str]:
+        """Yield the problems of rows, features, labels from production, grades, and shares."""
+        yield from problems_of_rows(self.labeled, self.ties, self.groups, self.testing)
+        yield from problems_of_features(self.features[self.place])
+        yield from () if self.options.added is None else self.options.added.problems
+        n, right = len(self.correct_out_of_fold), int(self.correct_out_of_fold.sum())
+        remedy = "Label more questions, or harder and easier ones"
+        if right in (0, n):
+            kind = "correct" if right else "wrong"
+            yield f"all {n} answers are {kind}, so that {ONE_PROBABILITY}. {remedy}"
+        elif min(right, n - right) < FEW:
+            kind = "correct" if right < n - right else "wrong"
+            yield (
+                f"only {min(right, n - right)} of {n} answers are {kind}, and a map needs {FEW} of each: "
+                f"{ONE_PROBABILITY}. {remedy}"
+            )
+        units = n if self.groups_fitted is None else len(np.unique(self.groups_fitted))
+        if units < FOLDS and right not in (0, n):
+            yield (
+                f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
+                f"{ONE_PROBABILITY}. Label questions of more groups"
+            )
+        yield from one_value(self.features[0].base, self.share)
 
-    With `label_free` all questions teach the map and test thresholds: the ordering of answers is one of
-    `n_orderings` that no label changed. Each choice that labels make between orderings, of a temperature or a
-    direction, divides the level.
-    """
+    def threshold_labels(self, n_choices: int) -> ThresholdLabels:
+        """Return the labels that test thresholds, in the order that no label chose, or of the map.
 
-    groups: Groups | None
-    held_out: NDArray[np.bool_]
-    testing: NDArray[np.bool_]
-    label_free: bool
-    n_orderings: int
-
-    @classmethod
-    def of(
-        cls,
-        groups: Groups | None,
-        n: int,
-        answering: Sequence[float | None],
-        score: ScoreColumn | None,
-        config: CalibrationConfig,
-        seed: int,
-    ) -> _Split:
-        n_orderings = len(answering) if score is None else 2 if score.falling is None else 1
-        n_units = n if groups is None else int(groups.max()) + 1
-        label_free = (score is not None and not config.features) or n_units * n_orderings < MOST_LABEL_FREE
-        if config.risks and not label_free:
-            held_out = testing = kept_apart(n, groups, seed)
-        else:
-            held_out, testing = np.zeros(n, dtype=bool), np.full(n, bool(config.risks))
-        return cls(groups, held_out, testing, label_free, n_orderings)
-
-    @property
-    def teaching(self) -> NDArray[np.bool_]:
-        return ~self.held_out
-
-    @property
-    def n_tested(self) -> int:
-        """Number of questions, or of groups if there are any, that test thresholds."""
-        return int(self.testing.sum()) if self.groups is None else len(np.unique(self.groups[self.testing]))
-
-    def with_labels(self, added: ProductionLabels) -> _Split:
-        """Append labels from production, each in a group of its own."""
+        `n_choices` is the number of versions of the rows from which labels chose this one.
+        """
+        used, features = self.testing & self.has_answer, self.features[self.place]
+        values = part_of(features.values, used)
+        scores = self.map.scores(values)
+        ordering = features.ordering if self.label_free else None
         groups = self.groups
-        if groups is not None:
-            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
-        held_out, testing = (
-            np.concatenate([own & (not added.alone), added.apart]) for own in (self.held_out, self.testing)
+        return ThresholdLabels(
+            order_by(ordering, values) if ordering else scores,
+            self.correct[self.place][used],
+            groups=None if groups is None else groups[used],
+            n_orderings=n_choices * (self.n_orderings if ordering else 1),
+            shown=scores if ordering else None,
+            ordering=ordering,
+            # Coverage counts all questions or groups that are tested, also those without an answer.
+            n_tested=int(self.testing.sum()) if groups is None else len(np.unique(groups[self.testing])),
         )
-        return replace(self, groups=groups, held_out=held_out, testing=testing)
 
 
-@dataclass
-class _Graded:
-    """Features and grades (N,) of the answers to N questions, at each temperature that may answer."""
-
-    config: CalibrationConfig  # with the signals that need no call
-    features: list[AnswerFeatures]
-    correct: list[Floats]
-    has_answer: NDArray[np.bool_]
-    answers: list[list[AnsweredRow]] = field(default_factory=list)
-    score: ScoreColumn | None = None
-    probes: list[QuestionProbe | None] = field(default_factory=list)
-
-    @classmethod
-    def of_samples(
-        cls, rows: RowsAt, answering: Sequence[float | None], config: CalibrationConfig, grader: Grader
-    ) -> _Graded:
-        labeled, at_each = next(iter(rows.values())), [{t: rows[t], **rows} for t in answering]
-        answers = [answered_rows(at, config.answer) for at in at_each]
-        for at in answers:
-            check_any_signals(config.signals, at)
-        config = replace(config, signals=(*config.signals, *free_signals(config.signals, answers)))
-        features = [features_of(at, config.answer, config.requested) for at in at_each]
-        correct = [grade_answers(at, labeled, grader, config.answer) for at in features]
-        return cls(config, features, correct, _has_answer(features), answers, None, [None] * len(features))
-
-    @classmethod
-    def of_scores(
-        cls,
-        labeled: Sequence[Row],
-        score: ScoreColumn,
-        config: CalibrationConfig,
-        grader: Grader,
-        teaching: NDArray[np.bool_],
-    ) -> _Graded:
-        """Grade rows with a score, whose direction and scale the teaching questions set."""
-        raw = score.values(labeled)
-        correct = grade_answers(
-            score_features(labeled, raw, score, config.features), labeled, grader, "given"
-        )
-        score = score.learn(raw[teaching], correct[teaching])
-        features = [score_features(labeled, raw, score, config.features)]
-        return cls(config, features, [correct], _has_answer(features), score=score, probes=[None])
-
-    def add_probes(self, split: _Split, seed: int) -> None:
-        """Learn the probe of the question, if it is a signal, and add its probabilities to the features."""
-        if QUESTION_PROBE in self.config.signals:
-            teaching = split.teaching & self.has_answer
-            for k, of_answers in enumerate(zip(self.features, self.answers, self.correct)):
-                self.probes[k], self.features[k] = learn_probe(*of_answers, teaching, split.groups, seed)
-
-    def with_labels(self, added: ProductionLabels) -> _Graded:
-        """Append labels from production; all of them have an answer."""
-        pooled = [_pooled(*of_rows, added) for of_rows in zip(self.features, self.correct)]
-        features, correct = [list(part) for part in zip(*pooled)]
-        has_answer = np.concatenate([self.has_answer, np.ones(len(added.correct), dtype=bool)])
-        return replace(self, features=features, correct=correct, has_answer=has_answer)
-
-    def learn(self, split: _Split, seed: int) -> LearnedMap:
-        """Return the map learned from the teaching questions with an answer, at the best temperature."""
-        fitted, without = split.teaching & self.has_answer, split.teaching & ~self.has_answer
-        labels = [
-            Labelled(features.values, correct, candidates_for(features)).part(fitted)
-            for features, correct in zip(self.features, self.correct)
-        ]
-        learned = LearnedMap.from_labels(labels, None if split.groups is None else split.groups[fitted], seed)
-        return replace(learned, without=[at.values[at.base][without] for at in self.features])
+def _learning_curve(
+    labels: Labelled, out: Floats, share: Floats, correct: Floats, seed: int
+) -> tuple[CurvePoint, ...]:
+    """Return the gain above Base with parts of the labels, and out of fold with all of them."""
+    base, is_usable = labels.candidates[0].features[0], labels.candidates[0].fewest < NEVER
+    n, rng, curve = len(correct), np.random.default_rng([seed, 3]), []
+    for size in [round(part * n) for part in PARTS] if n <= MOST else ():
+        if size < FEWEST_LABELS:
+            continue
+        above = []
+        for _ in range(SUBSETS):
+            part = rng.permutation(n) < size
+            few = choose_map(*labels.part(part), seed=seed, repeats=1)
+            unused = labels.part(~part)
+            reference = unused.features[base] if is_usable else labels.correct[part].mean()
+            above.append(_above(few.map.predict(unused.features), reference, unused.correct))
+        curve.append(CurvePoint(size, float(np.mean(above))))
+    reference = share if is_usable else correct.mean()
+    return (*curve, CurvePoint(n, _above(out, reference, correct)))
 
 
-def _has_answer(features: Sequence[AnswerFeatures]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.all([[text is not None for text in at.answers] for at in features], axis=0)
-    return found
+def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
+    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
 def _check_samples(rows: RowsAt) -> None:
@@ -459,19 +514,3 @@ def _answer_format(rows: RowsAt) -> str:
             "all rows with one --answer-format"
         )
     return first
-
-
-def _pooled(
-    features: AnswerFeatures, correct: Floats, added: ProductionLabels
-) -> tuple[AnswerFeatures, Floats]:
-    """Append the added labels to the features that both have, and to the grades."""
-    names = usable_features(features.values, added.features)
-    values = {name: np.concatenate([features.values[name], added.features[name]]) for name in names}
-    return replace(features, values=values), np.concatenate([correct, added.correct])
-
-
-def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
-    """Return whether the map reads samples at a temperature, or sharper samples settle ties there."""
-    ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
-    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.features)
-    return read or (ties and temperature < (1.0 if answered is None else answered))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +29,6 @@ from semcal.calibration.features import (
     order_by,
 )
 from semcal.calibration.report import (
-    ONE_PROBABILITY,
     AtThreshold,
     CalibrationReport,
     CandidateScore,
@@ -39,42 +36,29 @@ from semcal.calibration.report import (
     DrawsPoint,
     LikeAnswers,
     MovedFrom,
-    TemperatureScore,
     problems_of_rows,
 )
-from semcal.calibration.signals import SIGNALS
+from semcal.calibration.samples import measure_draws
 from semcal.calibration.thresholds import ThresholdLabels
 from semcal.data.question import data_hash, several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning, UndefinedWarning
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
-from semcal.measuring import measure_at
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
-    FEW,
-    FOLDS,
     MOST,
     Labelled,
-    MapChoice,
     Move,
-    ProbabilityMap,
-    choose_answers,
-    choose_map,
     move_out_of_fold,
     paired_difference,
-    part_of,
     predict_out_of_fold,
 )
-from semcal.models.clustering import ClusterConfig, cluster_missing, match_at
+from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
 from semcal.recalibration.records import check_enough
 from semcal.rows import AnswerKind, Row, RowsAt, check_distinct
 
-#: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
-PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
-#: Decimals of the probabilities that are stored for labeled answers.
-DECIMALS = 6
 #: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
 LIKE, MOST_LIKE = 20, 10
 #: Thresholds for which the report counts the answered questions.
@@ -83,126 +67,7 @@ THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
 
-@dataclass(frozen=True)
-class LearnedMap:
-    """The chosen map, with the scores of all candidates."""
-
-    place: int  # the index of the temperature of the answers
-    choices: list[MapChoice]  # for each temperature
-    share: Floats  # shares of the answers, at the temperature that each fold chose
-    out_of_fold: Floats  # probabilities of the answers, likewise
-    correct: Floats
-    labels_at: Sequence[Labelled]
-    groups: Groups | None
-    curve: tuple[CurvePoint, ...]
-    without: Sequence[Floats] = ()  # for each temperature, the shares of "no answer" if it is the answer
-
-    @property
-    def map(self) -> ProbabilityMap:
-        return self.choices[self.place].map
-
-    @classmethod
-    def from_labels(cls, labels_at: Sequence[Labelled], groups: Groups | None, seed: int) -> LearnedMap:
-        place, choices = choose_answers(labels_at, groups=groups, seed=seed)
-        out, places = predict_out_of_fold(labels_at, groups=groups, seed=seed)
-        values, labels, candidates = labels_at[place]
-        base, is_usable = candidates[0].features[0], candidates[0].fewest < NEVER
-        share = np.choose(places, [at.features[base] for at in labels_at])
-        correct = np.choose(places, [at.correct for at in labels_at])
-        rng = np.random.default_rng([seed, 3])
-        curve = []
-        for share_of_labels in PARTS if len(labels) <= MOST else ():
-            size = round(share_of_labels * len(labels))
-            if size < FEWEST_LABELS:
-                continue
-            above = []
-            for _ in range(SUBSETS):
-                part = rng.permutation(len(labels)) < size
-                few = choose_map(part_of(values, part), labels[part], candidates, seed=seed, repeats=1)
-                unused = part_of(values, ~part)
-                reference = unused[base] if is_usable else labels[part].mean()
-                above.append(_above(few.map.predict(unused), reference, labels[~part]))
-            curve.append(CurvePoint(size, float(np.mean(above))))
-        reference = share if is_usable else correct.mean()
-        curve.append(CurvePoint(len(labels), _above(out, reference, correct)))
-        return cls(place, choices, share, out, correct, labels_at, groups, tuple(curve))
-
-    @property
-    def labeled(self) -> LabeledAnswers:
-        features, correct, _ = self.labels_at[self.place]
-        p, out = (np.round(values, DECIMALS) for values in (self.map.predict(features), self.out_of_fold))
-        columns = p, correct == 1, out, self.correct == 1
-        return LabeledAnswers(*(tuple(column.tolist()) for column in columns))
-
-    def report(
-        self, at: Sequence[float | None], held_out: int, problems: Iterable[str], first: tuple[str, ...]
-    ) -> CalibrationReport:
-        """Return the report, and warn of the problems of rows and labels."""
-        scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
-        # "no answer" is wrong. Its confidence is its share in Base, and 0 with the calibration.
-        no_answer, at_one = self.without[self.place], self.without[0]
-        calibrated = figures_of(self.out_of_fold, self.correct, np.zeros_like(no_answer))
-        base = base_figures(self.labels_at[0], self.share, self.correct, no_answer)
-        scores_out_of_fold = self.out_of_fold
-        if self.map.candidate.kind == "constant":  # then answers are ordered by their share
-            calibrated["auroc"], scores_out_of_fold = base["auroc"], self.share
-        report = CalibrationReport(
-            n=len(self.correct),
-            apart=held_out,
-            chosen=self.map.candidate.name,
-            candidates=tuple(
-                CandidateScore(
-                    score.candidate.name,
-                    score.gain,
-                    score.above,
-                    score.standard_error,
-                    weight=self.map.weight_of(score.candidate),
-                )
-                for score in self.choices[self.place].scores
-            ),
-            base=base,
-            calibrated=calibrated,
-            base_at_one=figures_of(self.labels_at[0].features[SHARES[0]], self.labels_at[0].correct, at_one)
-            if scores
-            else None,
-            temperatures=tuple(
-                TemperatureScore(t, score.gain, above, error)
-                for t, score in zip(at, scores)
-                for above, error in [paired_difference(score.gains, scores[0].gains, self.groups)]
-            ),
-            first=first,
-            like=tuple(like_answers(scores_out_of_fold, self.correct)),
-            at_thresholds=tuple(at_thresholds(scores_out_of_fold, self.correct, len(no_answer))),
-            learning_curve=self.curve,
-            warnings=(*problems, *self._problems()),
-        )
-        for problem in report.warnings:
-            warnings.warn(problem, SemcalWarning, stacklevel=4)
-        return report
-
-    def _problems(self) -> Iterator[str]:
-        n, right = len(self.correct), int(self.correct.sum())
-        if right in (0, n):
-            yield (
-                f"all {n} answers are {'correct' if right else 'wrong'}, so that {ONE_PROBABILITY}. Label "
-                "more questions, or harder and easier ones"
-            )
-        elif min(right, n - right) < FEW:
-            kind = "correct" if right < n - right else "wrong"
-            yield (
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map needs {FEW} of each: "
-                f"{ONE_PROBABILITY}. Label more questions, or harder and easier ones"
-            )
-        units = n if self.groups is None else len(np.unique(self.groups))
-        if units < FOLDS and right not in (0, n):
-            yield (
-                f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
-                f"{ONE_PROBABILITY}. Label questions of more groups"
-            )
-        yield from _one_value(self.labels_at[self.place].candidates[0].features[0], self.share)
-
-
-def _one_value(base: str, share: Floats) -> Iterator[str]:
+def one_value(base: str, share: Floats) -> Iterator[str]:
     """Yield the problem of answers whose confidence, the feature `base`, is the same."""
     name, remedy = repr(base), "it is the column that you mean, in the unit of the labeled rows"
     if base == SHARES[0]:
@@ -235,10 +100,6 @@ def at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[A
         if (answered := int(passed.sum())) not in (0, before):
             yield AtThreshold(threshold, answered, int((1 - correct[passed]).sum()), answered / n)
         before = answered
-
-
-def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
-    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
 def figures_of(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
@@ -298,14 +159,6 @@ FEW_LABELS = 30
 SLIGHT = 0.001
 
 
-class OutOfFold(NamedTuple):
-    """Probabilities (n,) of the answers by the calibration as it is, moved, and learned anew."""
-
-    unmoved: Floats
-    moved: Floats
-    scratch: Floats
-
-
 def move_calibration(
     calibration: Calibration, rows: RowsAt, grader: Grader, *, seed: int = 0, data: str = ""
 ) -> tuple[Calibration, ThresholdLabels]:
@@ -324,25 +177,20 @@ def move_calibration(
     part = Labelled(features.values, correct, candidates_for(features)).part(has_answer)
     unmoved = calibration.predict(features)[0][has_answer]
     move = Move.of(unmoved, part.correct)
-    found = OutOfFold(
-        unmoved,
-        move_out_of_fold(unmoved, part.correct, groups=of_answers, seed=seed),
-        predict_out_of_fold([part], groups=of_answers, seed=seed)[0],
-    )
+    moved = move_out_of_fold(unmoved, part.correct, groups=of_answers, seed=seed)
+    scratch, _ = predict_out_of_fold([part], groups=of_answers, seed=seed)
     problems = problems_of_rows(labeled, ties, groups, np.zeros_like(has_answer))
     without = features.values[calibration.base][~has_answer]
+    found = unmoved, moved, scratch
     report = _report_of_move(calibration, move, found, part, without, of_answers, problems)
     for problem in report.warnings:
         warnings.warn(problem, SemcalWarning, stacklevel=3)
     after = replace(calibration, moves=(*calibration.moves, move))
     p, shown = (values[has_answer] for values in after.predict(features))
-    stored, out_of_fold = (tuple(np.round(values, DECIMALS).tolist()) for values in (p, found.moved))
-    right = tuple((part.correct == 1).tolist())
     provenance = calibration.provenance
     if provenance is not None:
-        questions = [row.to_question() for row in labeled]
-        hashed = data_hash(questions)
-        provenance = replace(provenance, data=data, data_hash=hashed, n_questions=len(questions), seed=seed)
+        hashed = data_hash([row.to_question() for row in labeled])
+        provenance = replace(provenance, data=data, data_hash=hashed, n_questions=len(labeled), seed=seed)
     grader_name, grader_revision = grader_record(grader)
     moved_calibration = replace(
         after,
@@ -355,7 +203,7 @@ def move_calibration(
         grader_revision=grader_revision,
         samples=None,
         samples_sha256=None,
-        labeled=LabeledAnswers(stored, right, out_of_fold, right),
+        labeled=LabeledAnswers.of(p, part.correct, moved, part.correct),
         examples=graded_examples(labeled, features, correct, grader),
     )
     order = order_by(features.ordering or calibration.base, part.features)
@@ -368,13 +216,17 @@ def move_calibration(
 def _report_of_move(
     calibration: Calibration,
     move: Move,
-    found: OutOfFold,
+    found: tuple[Floats, Floats, Floats],
     part: Labelled,
     without: Floats,
     groups: Groups | None,
     problems: Iterable[str],
 ) -> CalibrationReport:
-    """Compare the moved map with the old one and a new one; `without` are the shares of missing answers."""
+    """Compare the moved map with the old one and a new one.
+
+    `found` has the probabilities (n,) of the answers by the calibration as it is, moved, and learned anew;
+    `without` are the shares of missing answers.
+    """
     correct, problems = part.correct, [*problems]
     unmoved, moved, scratch = (figures_of(p, correct, np.zeros_like(without)) for p in found)
     old_gain, gain, gain_of_scratch = (p * (2 * correct - p) for p in found)
@@ -395,7 +247,7 @@ def _report_of_move(
             "without --from (in Python, with fit_rows)"
         )
     base = part.features[calibration.base]
-    problems += _one_value(calibration.base, base)
+    problems += one_value(calibration.base, base)
     reference = base if part.candidates[0].fewest < NEVER else correct.mean()
     above, standard_error = paired_difference(gain, reference * (2 * correct - reference), groups)
     chosen = calibration.report.chosen
@@ -409,8 +261,8 @@ def _report_of_move(
         learning_curve=(CurvePoint(len(gain), above),),
         warnings=tuple(problems),
         no_answer=len(without),
-        like=tuple(like_answers(found.moved, correct)),
-        at_thresholds=tuple(at_thresholds(found.moved, correct, len(without))),
+        like=tuple(like_answers(found[1], correct)),
+        at_thresholds=tuple(at_thresholds(found[1], correct, len(without))),
         moved=MovedFrom(calibration.id, move.intercept, move.slope, unmoved, scratch),
         base_name=calibration.base,
     )
@@ -439,7 +291,6 @@ class _Remembering:
 
 #: Numbers of samples of the curve, up to the number at hand.
 NUMBERS = (1, 2, 3, 5, 10)
-TOKEN_SCORES = SIGNALS["token-scores"]
 
 
 def draws_curve(
@@ -464,9 +315,11 @@ def draws_curve(
     numbers = [*(n for n in NUMBERS if n < m), m]
     if not isinstance(cluster.judge, ExactMatch):
         cluster = replace(cluster, equivalence=_Remembering(cluster.judge))
-    config = replace(config, grader=as_grader(config.grader, cluster.judge))
-    labels_with = partial(_labels, rows, cluster=cluster, config=config, fixed=fixed_temperature)
-    gains = [_gains(*labels_with(n), groups, seed) for n in numbers[::-1]][::-1]
+    grader, is_fixed = as_grader(config.grader, cluster.judge), fixed_temperature
+    gains = [
+        _gains(first_samples(rows, n, cluster, config.answer), config, grader, groups, seed, fixed=is_fixed)
+        for n in numbers[::-1]  # all samples first, since the others share their pairs
+    ][::-1]
     return tuple(
         DrawsPoint(n, float(of_n.mean()), *paired_difference(of_n, gains[-1], groups))
         for n, of_n in zip(numbers, gains)
@@ -475,35 +328,31 @@ def draws_curve(
 
 def first_samples(rows: RowsAt, n: int, cluster: ClusterConfig, answer: AnswerKind) -> RowsAt:
     """Return the rows with their first n samples at each temperature, clustered, measured and matched."""
-    taken = [row.take(range(n)) for part in rows.values() for row in part]
-    clustered = iter(cluster_missing(taken, cluster))
-    measured = measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()})
-    return match_at(measured, answer, cluster.judge)
-
-
-def _labels(
-    rows: RowsAt, n: int, *, cluster: ClusterConfig, config: CalibrationConfig, fixed: bool
-) -> tuple[list[Labelled], list[list[bool]]]:
-    """Return the labeled answers at each temperature with the first n samples, and a mask of answers."""
-    measured = first_samples(rows, n, cluster, config.answer)
-    labels, found = [], []
-    for t in answering_temperatures(measured, fixed=fixed):
-        at = {t: measured[t], **measured}
-        is_known = any(item.token_scores is not None for item in answered_rows(at, config.answer))
-        signals = [TOKEN_SCORES.name] if is_known else []
-        features = features_of(at, config.answer, requested_features(config.features, signals))
-        correct = grade_answers(features, measured[t], as_grader(config.grader, cluster.judge), config.answer)
-        labels.append(Labelled(features.values, correct, candidates_for(features)))
-        found.append([text is not None for text in features.answers])
-    return labels, found
+    taken: RowsAt = {t: [row.take(range(n)) for row in part] for t, part in rows.items()}
+    return measure_draws(taken, cluster, answer)
 
 
 def _gains(
-    labels: Sequence[Labelled], found: Sequence[Sequence[bool]], groups: Groups | None, seed: int
+    rows: RowsAt,
+    config: CalibrationConfig,
+    grader: Grader,
+    groups: Groups | None,
+    seed: int,
+    *,
+    fixed: bool,
 ) -> Floats:
-    """Return the gain of each question (N,) out of fold."""
+    """Return the gain of each question (N,) out of fold, 0 without an answer."""
+    labels, found = [], []
+    for t in answering_temperatures(rows, fixed=fixed):
+        at = {t: rows[t], **rows}
+        is_known = any(item.token_scores is not None for item in answered_rows(at, config.answer))
+        signals = ["token-scores"] if is_known else []
+        features = features_of(at, config.answer, requested_features(config.features, signals))
+        correct = grade_answers(features, rows[t], grader, config.answer)
+        labels.append(Labelled(features.values, correct, candidates_for(features)))
+        found.append([text is not None for text in features.answers])
     has_answer = np.all(found, axis=0)
-    gains = np.zeros(len(has_answer))  # 0 without an answer
+    gains = np.zeros(len(has_answer))
     if not has_answer.any():
         return gains
     labels = [of_place.part(has_answer) for of_place in labels]
@@ -511,8 +360,6 @@ def _gains(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         p, places = predict_out_of_fold(labels, groups=groups, seed=seed)
-    correct = labels[0].correct.copy()
-    for place, of_place in enumerate(labels):
-        correct[places == place] = of_place.correct[places == place]
+    correct = np.choose(places, [of_place.correct for of_place in labels])
     gains[has_answer] = p * (2 * correct - p)
     return gains

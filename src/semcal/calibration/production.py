@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from semcal.arrays import Floats
 from semcal.calibration.calibration import APART, Calibration
-from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
+from semcal.calibration.features import FEATURES, SHARES
 from semcal.calibration.report import AddedLabels
 from semcal.errors import InputError, StoreError, shown
 from semcal.reply_log import reading_logs
@@ -101,19 +101,9 @@ def _reply(name: str, row: Sequence[Any]) -> LoggedReply:
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         where = f"row {number}, the reply {shown(id)}: {error}"
         raise StoreError(f"{name}: the log is damaged: {where}. Use an earlier copy") from error
-    return LoggedReply(
-        number,
-        id,
-        None if correct is None else bool(correct),
-        bool(audited),
-        calibration,
-        route,
-        template,
-        bool(covered),
-        features,
-        labelled_at=at,
-        content=content,
-    )
+    verdict = None if correct is None else bool(correct)
+    parts = bool(audited), calibration, route, template, bool(covered), features, at, content
+    return LoggedReply(number, id, verdict, *parts)
 
 
 def _number(name: str, value: object) -> float | None:
@@ -159,43 +149,68 @@ def labels_for(
     alone: bool = False,
     allow_unlabeled: bool = False,
 ) -> ProductionLabels:
-    """Choose the labels from which a calibration is learned again.
+    """Choose the labels of replies from which their calibration is learned again.
 
-    Parameters
-    ----------
-    calibration : Calibration
-        The calibration that served the replies.
-    replies : sequence of LoggedReply
-        Replies of `read_logs`.
-    name : str
-        The name of the logs in messages.
-    threshold : bool
-        Whether a threshold is set. Audited replies that `is_apart` selects are then held out, and count as
-        wrong without a label. No reply is held out if fewer than `ENOUGH` are labeled; nor if another model
-        or calibration answered in between, since questions with abstained answers are then missing.
-    alone : bool
-        Whether the threshold is set only on these labels.
-    allow_unlabeled : bool
-        Whether a threshold may be set with fewer labels than `ENOUGH`.
-
-    Raises
-    ------
-    InputError
-        If no label can be used.
+    With `threshold`, audited replies that `is_apart` selects are held out for it, and count as wrong without
+    a label. No reply is held out if fewer than `ENOUGH` are labeled, unless `allow_unlabeled`; nor if another
+    model or calibration answered in between, since questions with abstained answers are then missing.
+    `alone` sets the threshold on these labels only. InputError, which calls the logs `name`, without a label.
     """
-    left_out, gated, subjects = Counter[str](), False, defaultdict[str | int, list[LoggedReply]](list)
+    left_out, subjects = Counter[str](), defaultdict[str | int, list[LoggedReply]](list)
     reasons = list(_reasons(calibration, replies))
     own = [reply.number for reply, reason in zip(replies, reasons) if reason is None]
+    gated = False
     for reply, reason in zip(replies, reasons):
         gated |= reason in (OTHER_MODEL, OTHER_CALIBRATION) and own[:1] < [reply.number] < own[-1:]
         if reason is None:
             subjects[reply.id if reply.content is None else reply.content].append(reply)
         elif reply.correct is not None:
             left_out[reason] += 1
+    labels, missing = _distinct_labels(subjects.values(), left_out)
+    if not labels:
+        raise _nothing_to_add(calibration, replies, left_out, name)
+    n_audited = sum(reply.audited for reply, _ in labels) + len(missing)
+    is_enough = allow_unlabeled or len(missing) <= (1 - ENOUGH) * n_audited
+    for_threshold = threshold and not gated and is_enough
+    assumed = [(reply, False) for reply in missing if for_threshold and is_apart(reply.id)]
+    used = sorted([*labels, *assumed], key=lambda label: label[0].number)
+    apart = np.array([reply.audited and for_threshold and is_apart(reply.id) for reply, _ in used])
+    names = dict.fromkeys(name for reply, _ in used for name in reply.features)
+    n_apart = int(apart.sum())
+    problems = list[str]()
+    if threshold and not n_apart:
+        few = _UNLABELED.format(len(missing), n_audited)
+        problems.append(_AFTER_ANOTHER if gated else _NOT_AUDITED if is_enough else few)
+    found = sum(reply.calibration in calibration.ancestors for reply, _ in labels)
+    before = calibration.report.added
+    if before is not None and (lacking := before.labeled - found) > 0:
+        problems.append(
+            f"{lacking} of the {before.labeled} labels that the calibration was learned with are in none of "
+            "these logs, and no longer count. Add the earlier logs as well (--add LOG --add LOG)"
+        )
+    return ProductionLabels(
+        {name: np.array([reply.features.get(name) for reply, _ in used], float) for name in names},
+        np.array([correct for _, correct in used], float),
+        apart,
+        AddedLabels(len(used) - n_apart, n_apart, len(missing), dict(left_out), assumed_wrong=len(assumed)),
+        (*calibration.ancestors, calibration.id),
+        alone,
+        tuple(problems),
+        tuple(reply.id for reply in missing),
+    )
+
+
+def _distinct_labels(
+    subjects: Iterable[Sequence[LoggedReply]], left_out: Counter[str]
+) -> tuple[list[tuple[LoggedReply, bool]], list[LoggedReply]]:
+    """Return one label of each list of equal replies, and the audited replies without a label.
+
+    Audited replies come first: people choose the other labels, and their time, by the answer. Other labels
+    are counted in `left_out`.
+    """
     labels, missing = list[tuple[LoggedReply, bool]](), list[LoggedReply]()
-    for equal in subjects.values():
+    for equal in subjects:
         audited = [reply for reply in equal if reply.audited]
-        # Audited replies first: people choose the other labels, and their time, by the answer.
         order = sorted(equal, key=lambda reply: (not reply.audited, reply.labelled_at or 0))
         labeled = [(reply, reply.correct) for reply in order if reply.correct is not None]
         if audited and not (labeled and labeled[0][0].audited):
@@ -205,43 +220,7 @@ def labels_for(
             labels.append((audited[0] if reply.audited else reply, correct))
         if len(labeled) > 1:
             left_out[EQUAL] += len(labeled) - 1
-    if not labels:
-        raise _nothing_to_add(calibration, replies, left_out, name)
-    n_audited = sum(reply.audited for reply, _ in labels) + len(missing)
-    is_enough = allow_unlabeled or len(missing) <= (1 - ENOUGH) * n_audited
-    for_threshold = threshold and not gated and is_enough
-    assumed = [(reply, False) for reply in missing if for_threshold and is_apart(reply.id)]
-    used = sorted([*labels, *assumed], key=lambda label: label[0].number)
-    apart = np.array([reply.audited and for_threshold and is_apart(reply.id) for reply, _ in used])
-    features = {
-        name: np.array([reply.features.get(name) for reply, _ in used], float)
-        for name in dict.fromkeys(name for reply, _ in used for name in reply.features)
-    }
-    record = AddedLabels(
-        int((~apart).sum()), int(apart.sum()), len(missing), dict(left_out), assumed_wrong=len(assumed)
-    )
-    problems = list[str]()
-    if threshold and not apart.any():
-        few = _UNLABELED.format(len(missing), n_audited)
-        problems.append(_AFTER_ANOTHER if gated else _NOT_AUDITED if is_enough else few)
-    found = sum(reply.calibration in calibration.ancestors for reply, _ in labels)
-    before = calibration.report.added
-    if before is not None and (lacking := before.labeled - found) > 0:
-        known = f"{lacking} of the {before.labeled} labels that the calibration was learned with"
-        problems.append(
-            f"{known} are in none of these logs, and no longer count. Add the earlier logs as well "
-            "(--add LOG --add LOG)"
-        )
-    return ProductionLabels(
-        features,
-        np.array([correct for _, correct in used], float),
-        apart,
-        record,
-        (*calibration.ancestors, calibration.id),
-        alone,
-        tuple(problems),
-        tuple(reply.id for reply in missing),
-    )
+    return labels, missing
 
 
 def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:
@@ -274,8 +253,3 @@ def _nothing_to_add(
         f"{name}: no label can be added to the calibration {calibration.id}: {why}{by}. Pass the calibration "
         "that was served with this log"
     )
-
-
-def usable_features(own: Mapping[str, Floats], added: Mapping[str, Floats]) -> list[str]:
-    """Return the names of the features that own questions and at least four in five replies have."""
-    return [name for name in own if name in added and np.isnan(added[name]).mean() <= MOST_LACKING]

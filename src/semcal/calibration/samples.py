@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from semcal import inputs
 from semcal.calibration.calibration import Calibration
@@ -38,23 +39,20 @@ if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.records import Fitted
 
-T = TypeVar("T")
 #: Keys of a row that are kept beside its samples: greedy and given answers.
 KEPT = (*STATED["greedy"][:2], STATED["greedy"][3], STATED["given"][1], STATED["given"][3])
+#: Fields of `Draws` that are joined over temperatures.
+JOINED = ("samples", "log_likelihoods", "likelihood", "finished", "token_scores")
 
 
 @dataclass(frozen=True)
 class SamplesOrigin:
-    """The known origin of samples; and their rows as text, to be saved with the calibration."""
+    """The known origin of samples, if any; and their rows as text, to be saved with the calibration."""
 
     provenance: Provenance | None = None
     recalibrator: Fitted | None = None
     max_new_tokens: int | None = None
     samples: str | None = None
-
-
-#: The origin of samples of which nothing is known.
-NOWHERE = SamplesOrigin()
 
 
 def origin_of(
@@ -72,7 +70,7 @@ def origin_of(
     """
     n_sampled_here = sum(row.sampled_by.command == "calibrate" for row in rows)
     if not n_sampled_here:
-        return NOWHERE
+        return SamplesOrigin()
     if n_sampled_here < len(rows):
         raise UsageError(
             f"{n_sampled_here} of {len(rows)} rows were sampled by semcal calibrate, and the others were "
@@ -154,25 +152,44 @@ def measure_samples(
     answer's and the named ones, or those that are `read_by` a calibration. `progress` receives the number of
     clustered questions. UsageError for one sample of a question, or fewer than `m`.
     """
-    for row in rows:
-        try:
-            check_labelled_samples(row, answer)
-        except InputError as error:
-            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
+    check_rows(rows, partial(check_labelled_samples, answer=answer))
     inputs.check_clustered_by(rows, cluster)
     inputs.warn_of_clusters(rows, cluster.address)
-    chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
-    rows_at = chosen if m is None else _first_draws(chosen, m)
+    rows_at = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
+    if m is not None:
+        if few := next((row for part in rows_at.values() for row in part if len(row.samples) < m), None):
+            raise UsageError(
+                f"m = {m}: question {few.id!r} has {len(few.samples)} samples at a temperature. Pass a "
+                "smaller m, or sample again"
+            )
+        rows_at = {t: [row.take(range(m)) for row in part] for t, part in rows_at.items()}
     inputs.check_stored_draws(rows_at, answer)
     warn_of_cut_draws(*count_ends(row for part in rows_at.values() for row in part))
-    clustered = cluster_missing(
-        [row for split in rows_at.values() for row in split],
-        cluster,
-        progress=progress and (lambda n_done: progress(n_done // len(rows_at))),
+    return measure_draws(
+        rows_at, cluster, answer, progress and (lambda n_done: progress(n_done // len(rows_at)))
     )
-    n = len(rows)
-    measured = measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
+
+
+def measure_draws(
+    rows_at: RowsAt,
+    cluster: ClusterConfig,
+    answer: AnswerKind,
+    progress: Callable[[int], None] | None = None,
+) -> RowsAt:
+    """Cluster the rows without clusters, measure all rows, and find the meanings of stated answers."""
+    together = [row for part in rows_at.values() for row in part]
+    clustered = iter(cluster_missing(together, cluster, progress=progress))
+    measured = measure_at({t: [next(clustered) for _ in part] for t, part in rows_at.items()})
     return match_at(measured, answer, cluster.judge)
+
+
+def check_rows(rows: Iterable[Row], check: Callable[[Row], object]) -> None:
+    """Check each row; an InputError names the row."""
+    for row in rows:
+        try:
+            check(row)
+        except InputError as error:
+            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
 
 
 def rows_at_temperatures(rows: Sequence[Row], temperatures: Sequence[float] | None) -> RowsAt:
@@ -189,16 +206,6 @@ def rows_at_temperatures(rows: Sequence[Row], temperatures: Sequence[float] | No
             raise UsageError(f"temperatures: there are no samples at T = {t:g}. Choose from {held}")
     first = next(iter(rows_at))
     return {t: part for t, part in rows_at.items() if t == first or t in temperatures}
-
-
-def _first_draws(rows_at: RowsAt, m: int) -> RowsAt:
-    for row in (row for rows in rows_at.values() for row in rows):
-        if len(row.samples) < m:
-            raise UsageError(
-                f"m = {m}: question {row.id!r} has {len(row.samples)} samples at a temperature. Pass a "
-                "smaller m, or sample again"
-            )
-    return {t: [row.take(range(m)) for row in rows] for t, rows in rows_at.items()}
 
 
 def check_given(row: Row) -> None:
@@ -222,11 +229,7 @@ def keep_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Sampl
             stated[SIGNALS_KEY] = list({item["answer"]: item for item in said}.values())
         draws = [part.draws for part in parts if part.draws is not None]
         joined = Draws(
-            samples=[text for draw in draws for text in draw.samples],
-            log_likelihoods=_joined([draw.log_likelihoods for draw in draws]),
-            likelihood=_joined([draw.likelihood for draw in draws]),
-            finished=[ended for draw in draws for ended in draw.finished],
-            token_scores=_joined([draw.token_scores for draw in draws]),
+            **{name: _joined([getattr(draw, name) for draw in draws]) for name in JOINED},
             temperatures=[t for t, draw in zip(rows, draws) for _ in draw.samples]
             if len(draws) > 1
             else None,
@@ -240,9 +243,9 @@ def keep_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Sampl
     return "".join(lines)
 
 
-def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
+def _joined(lists: Sequence[Sequence[Any] | None]) -> Any:
     """Concatenate lists; None if one is unknown."""
-    joined: list[T] = []
+    joined: list[Any] = []
     for values in lists:
         if values is None:
             return None

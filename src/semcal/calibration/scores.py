@@ -117,7 +117,10 @@ class ScoreCalibrator:
         UsageError
             If a risk or delta is not a share between 0 and 1.
         """
-        risks = self._checked_risks()
+        for risk in as_list(self.risks):
+            as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
+        as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
+        risks = sorted({*as_list(self.risks)})
         columns, names = self._columns(X)
         labels = np.asarray(y)
         if labels.ndim != 1 or len(labels) != len(columns):
@@ -144,7 +147,13 @@ class ScoreCalibrator:
         self.n_features_in_ = columns.shape[1]
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        self._learn_scale(columns[~apart], correct[~apart])
+        if np.isnan(columns[~apart]).all(0).any():
+            raise InputError("X has a score that is NaN for all examples; leave this column out")
+        #: The direction and the range of each score.
+        self._scores = [
+            ScoreColumn(f"x{place}").learn(column, correct[~apart])
+            for place, column in enumerate(columns[~apart].T)
+        ]
         features = self._features(columns)
         of_fitted = None if related is None else related[~apart]
         fitted = Labelled(part_of(features, ~apart), correct[~apart], self._candidates())
@@ -231,14 +240,7 @@ class ScoreCalibrator:
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"{type(self).__name__}({given})"
 
-    # ---- Features
-
-    def _checked_risks(self) -> tuple[float, ...]:
-        risks = as_list(self.risks)
-        for risk in risks:
-            as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
-        as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
-        return tuple(sorted(set(risks)))
+    # ---- Features and thresholds
 
     def _columns(self, X: Any) -> tuple[Floats, list[str] | None]:
         if hasattr(X, "tocsr"):
@@ -273,14 +275,6 @@ class ScoreCalibrator:
             expected = f"ScoreCalibrator is expecting {self.n_features_in_} features as input"
             raise InputError(f"X has {columns.shape[1]} features, but {expected}. Reshape your data")
         return columns
-
-    def _learn_scale(self, columns: Floats, correct: Floats) -> None:
-        """Learn the range and the direction of each score, and whether it may be a probability."""
-        if np.isnan(columns).all(0).any():
-            raise InputError("X has a score that is NaN for all examples; leave this column out")
-        self._scores = [
-            ScoreColumn(f"x{place}").learn(column, correct) for place, column in enumerate(columns.T)
-        ]
 
     def _features(self, columns: Floats) -> dict[str, Floats]:
         """Return scores (n,) by name, scaled to [0, 1], and the logits of probabilities."""

@@ -16,9 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibration import DECIMALS, Calibration
 from semcal.calibration.fields import FieldCalibration
-from semcal.calibration.map_report import DECIMALS
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.distribution import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog

@@ -559,9 +559,8 @@ def _from_samples(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
 ) -> LearningTask | None:
     """Read stored samples; None with --dry-run."""
-    from semcal.calibration.calibrator import calibrate_with_curve
     from semcal.calibration.compatibility import check_equivalence
-    from semcal.calibration.learning import LearningOptions
+    from semcal.calibration.learning import LearningOptions, calibrate_rows
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
 
@@ -593,14 +592,10 @@ def _from_samples(
             progress=progress,
             read_by=None if addition is None else addition.calibration,
         )
-        return calibrate_with_curve(
-            measured,
-            rows_at_temperatures(rows, options.temperatures) if curve else None,
-            cluster,
-            config,
-            curve,
-            LearningOptions(seed, is_fixed, origin, None if addition is None else addition.labels),
-        )
+        stored = rows_at_temperatures(rows, options.temperatures)
+        labels = None if addition is None else addition.labels
+        learning = LearningOptions(seed, is_fixed, origin, labels, curve, stored)
+        return calibrate_rows(measured, cluster, config, learning)
 
     return LearningTask(learn, cluster.judge, grader, n_questions=len(rows))
 
@@ -769,15 +764,15 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
     record = CalibrationRecord(Path(file).name, versions(), work, leave_out)
+    curve = options.curve(equivalence, is_sampled=True)
     learn = partial(
-        Calibrator(options.configuration(grader), record=record).fit,
+        Calibrator(options.configuration(grader), m_curve=curve, record=record).fit,
         model,
         questions,
         prompt=prompt,
         sampling=sampling,
         cluster=opt.cluster_config(options, equivalence),
         recalibrator=recalibrator if options.recalibrator else None,
-        m_curve=options.curve(equivalence, is_sampled=True),
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)

@@ -191,7 +191,7 @@ def _number(value: Any) -> float | None:
 
 def _measured(rows: Iterable[Row], calibration: Calibration) -> list[Row]:
     """Return rows with a score as rows with its probability as the confidence; others are kept."""
-    from semcal.calibration.calibration import CalibrationStep
+    from semcal.calibration.compatibility import CalibrationStep
 
     known = list(rows)
     scores = [row for row in known if not row.has("confidence")]

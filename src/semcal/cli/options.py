@@ -616,7 +616,7 @@ def structured_options(options: _Options, model: Sampler, schema: Schema | None)
     """
     if schema is None:
         return options
-    from semcal.fields.sampling import STRUCTURED_TOKENS, system_message
+    from semcal.fields.rows import STRUCTURED_TOKENS, system_message
 
     system, template, limit = _named(options, "system", "template", "max_new_tokens")
     if system is None and template is None:
@@ -629,14 +629,14 @@ def document_step(
     options: _Options, model: Sampler, schema: Schema, m: int, kind: AnswerKind
 ) -> tuple[SampleStep, dict[str, Any]]:
     """Return the step that samples documents, and the model and the prompt that its rows depend on."""
-    from semcal.fields import sampling
+    from semcal.fields.rows import document_step as step_of
     from semcal.models.sample import SamplingConfig
 
     options = structured_options(options, model, schema)
     method, prompt = open_recalibrator(model, options)
     seed, limit = _named(options, "seed", "max_new_tokens")
     config = SamplingConfig(m, seed or 0, 1.0, limit, answer_format="whole")
-    step = sampling.document_step(schema, config, kind, method, prompt)
+    step = step_of(schema, config, kind, method, prompt)
     return step, {"model": model.revision, "prompt": prompt.hash(model)}
 
 

@@ -386,7 +386,6 @@ def measure(options: MeasureCommandOptions) -> int:
     step: Step = MeasureStep(MeasureOptions(options.t_alpha, options.g_alpha))
     calibration: Calibration | None = None
     if options.calibration is not None:
-        from semcal.calibration import calibration as calibrations
         from semcal.calibration import compatibility
 
         calibration = opt.open_calibration(options.calibration)
@@ -401,7 +400,7 @@ def measure(options: MeasureCommandOptions) -> int:
         if calibration.score is None and calibration.answer_kind != "modal":
             judge = as_equivalence(compatibility.equivalence_of(calibration))
             compatibility.check_equivalence(calibration, judge)
-        step = calibrations.CalibrationStep(calibration, options.t_alpha, options.g_alpha, judge)
+        step = compatibility.CalibrationStep(calibration, options.t_alpha, options.g_alpha, judge)
     elif options.answer is not None:
         raise UsageError("--answer requires a calibration; pass --calibration DIR, or omit it")
     else:
@@ -575,13 +574,12 @@ def _audit(
     grader: Grader,
     options: GradeOptions,
 ) -> int:
-    from semcal.grading.grade import audit, judge_rows
+    from semcal.grading.grade import audit
 
     with BadRows() as bad, progress("grade", options.limit) as update:
         audited = list(good_rows(islice(rows, options.limit), bad))
-        judgements = judge_rows(audited, grader)
-        update(len(judgements))
-    agreement = audit(judgements, seed=options.seed)
+        agreement = audit(audited, grader, seed=options.seed)
+        update(len(audited))
     lines = [{"grader": options.grader, **agreement}]
 
     def show_table() -> None:

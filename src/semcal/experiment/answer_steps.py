@@ -331,7 +331,7 @@ class CalibrateStep(Step):
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first questions."""
         from semcal.calibration.calibration import CalibrationConfig
-        from semcal.calibration.learning import calibrate_rows
+        from semcal.calibration.learning import LearningOptions, calibrate_rows
         from semcal.calibration.samples import SamplesOrigin
         from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.files import Provenance
@@ -369,9 +369,11 @@ class CalibrateStep(Step):
                     delta=self.settings.delta,
                     grader=self.grading.grader(),
                 ),
-                seed=self.seed,
-                fixed_temperature=True,  # Calibrated has Base's answers
-                origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
+                LearningOptions(
+                    self.seed,
+                    fixed_temperature=True,  # Calibrated has Base's answers
+                    origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
+                ),
             )
         calibration.save_pretrained(models.folder / self.folder)
         threshold = None if calibration.threshold is None else asdict(calibration.threshold)

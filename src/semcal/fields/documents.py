@@ -1,4 +1,4 @@
-"""Sampled documents: reading, the document that samples agree on, and the fields of a document.
+"""Sampled documents: reading, the document that samples agree on, its fields, and their token probabilities.
 
 A *document* is a value that is valid under a schema. Each leaf of a document is an item: its value, and the
 value at the same place of each sample.
@@ -7,12 +7,13 @@ value at the same place of each sample.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from semcal.errors import InputError, shown
 from semcal.fields.schema import EMPTY, InvalidDocument, JsonValue, Node, Schema, escaped
 from semcal.files import fault
 from semcal.meaning.answer import split_reasoning
+from semcal.rows import TokenScores
 
 #: Brackets of a text that are tried as the beginning of a document.
 TRIES = 20
@@ -30,12 +32,15 @@ _BRACKET = re.compile(r"\{")
 #: The beginning of an object, and the parts of a text that tell where it ends.
 _OBJECT = re.compile(r"""\{\s*(?:["']|\w+\s*:)""")
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
+_BETWEEN = re.compile(r"[\s,:]*")
 _NO_WORD, _DIGIT = re.compile(r"[\W_]"), re.compile(r"\d")
 #: The similarity from which a key of a reference is taken for a misspelled key of the schema.
 NEAR = 0.85
 #: The value of a place that a sample does not have.
 ABSENT = object()
 FieldKey = tuple[str, Hashable]
+LeafScores = tuple[Node, JsonValue, TokenScores]
+"""A leaf of a sampled document: its value, and the smallest and the mean probability of its tokens."""
 
 
 def read_document(schema: Schema, text: str | None) -> JsonValue:
@@ -184,9 +189,13 @@ def _commonest(node: Node, values: Sequence[JsonValue], keys: Keys) -> JsonValue
         return None
     key_of = [keys.of(node, value) for value in values]
     top = Counter(key_of).most_common(1)[0][0]
-    wordings = [value for value, key in zip(values, key_of) if key == top]
-    counts = Counter(map(repr, wordings))
-    return max(wordings, key=lambda value: counts[repr(value)])
+    return commonest_wording([value for value, key in zip(values, key_of) if key == top])
+
+
+def commonest_wording(values: Sequence[JsonValue]) -> JsonValue:
+    """Return the most frequent of equal values as they are written; the first of several."""
+    counts = Counter(map(repr, values))
+    return max(values, key=lambda value: counts[repr(value)])
 
 
 def _agreed_list(node: Node, lists: Sequence[list[JsonValue]], keys: Keys) -> list[JsonValue]:
@@ -370,6 +379,64 @@ def _same(element: Node, item: JsonValue, held: Mapping[Hashable, JsonValue], ke
         return held.get(key, ABSENT)
     numbers = (other for other in held.values() if isinstance(other, int | float))
     return next((other for other in numbers if element.is_near(item, other)), ABSENT)
+
+
+# ---- Token probabilities of values
+
+
+def leaf_scores(
+    schema: Schema, document: JsonValue, texts: Sequence[str], log_probs: Sequence[float]
+) -> list[LeafScores]:
+    """Return the token scores of each leaf of a document.
+
+    `texts` are the texts of all tokens of a generation. A token counts if it holds a part of the value; the
+    quotes of a string are no part of it, unless the string is empty. The result is empty if the texts
+    together do not hold the document.
+    """
+    whole = "".join(texts)
+    try:
+        read, start = locate_document(schema, whole)
+    except InvalidDocument:
+        return []
+    if read != document or len(texts) != len(log_probs):
+        return []
+    ends = np.fromiter(accumulate(map(len, texts)), dtype=np.intp)
+    scores: list[LeafScores] = []
+    for node, value, begin, end in _leaf_spans(schema.root, document, whole, start):
+        if whole[begin] == '"' and end - begin > 2:
+            begin, end = begin + 1, end - 1
+        first, last = np.searchsorted(ends, [begin, end - 1], side="right").tolist()
+        probabilities = [math.exp(log_prob) for log_prob in log_probs[first : last + 1]]
+        scores.append((node, value, [min(probabilities), math.fsum(probabilities) / len(probabilities)]))
+    return scores
+
+
+def _leaf_spans(
+    node: Node, value: JsonValue, text: str, at: int
+) -> Generator[tuple[Node, JsonValue, int, int], None, int]:
+    """Yield each leaf of the value at a place of a text, with start and end; return the end of the value."""
+    at = _after(text, at)
+    if node.kind == "leaf" or value is None:
+        end = _DECODER.raw_decode(text, at)[1]
+        if node.kind == "leaf":
+            yield node, value, at, end
+        return end
+    at += 1
+    if isinstance(value, list):
+        assert node.items is not None
+        for item in value:
+            at = yield from _leaf_spans(node.items, item, text, at)
+    else:
+        node = node.variant(value)
+        for name, item in value.items():
+            _, at = _DECODER.raw_decode(text, _after(text, at))
+            at = yield from _leaf_spans(node.child(name), item, text, at)
+    return _after(text, at) + 1
+
+
+def _after(text: str, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return at if between is None else between.end()
 
 
 # ---- Correctness

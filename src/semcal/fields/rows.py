@@ -8,9 +8,8 @@ valid document. A calibration adds the probability of each field, and grading it
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -20,19 +19,25 @@ from semcal.fields.documents import (
     FieldKey,
     Item,
     Keys,
+    LeafScores,
     agreed_document,
+    commonest_wording,
     grade_document,
     items_of,
     join_numbers,
+    leaf_scores,
     leaves_of,
     read_document,
     read_reference,
     with_values,
 )
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped, parse_schema
-from semcal.fields.token_scores import LeafScores, leaf_scores
+from semcal.files import dumps
 from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.models.equivalence import needs_no_model
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, Sampler
+from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.rows import AnswerKind, Row, TokenScores
 from semcal.steps import Step, WorkerState
 from semcal.text.normal_form import normal_form
@@ -85,26 +90,42 @@ def check_to_sample(schema: Schema | None, row: Row, *, labeled: bool = False) -
 
 
 @dataclass(frozen=True)
-class SampledDocuments:
-    """The valid documents of a row's samples, the number of all samples, and the equality of values."""
+class _Documents:
+    """The valid documents of the samples of a row."""
 
     schema: Schema
     documents: Sequence[JsonValue]
-    m: int
-    keys: Keys
-    reasons: Sequence[str] = ()  # of invalid samples
-    token_scores: Sequence[LeafScores] = ()  # of the values in samples with known tokens
+    reasons: Sequence[str]  # of invalid samples
+    token_scores: Sequence[LeafScores]  # of the values in samples with known tokens
+
+    @classmethod
+    def of(cls, row: Row, schema: Schema) -> _Documents:
+        documents, reasons, scores = [], [], list[LeafScores]()
+        for text, tokens in zip(row.samples, row.scored_tokens):
+            try:
+                documents.append(read_document(schema, text))
+            except InvalidDocument as error:
+                reasons.append(str(error))
+                continue
+            if tokens is not None:
+                scores += leaf_scores(schema, documents[-1], *tokens)
+        return cls(schema, documents, reasons, scores)
 
 
-def read_samples(
-    rows: Sequence[Row], cluster: ClusterConfig | None = None, schema: Schema | None = None
-) -> list[SampledDocuments]:
-    """Return the documents of each row; strings are compared with the equivalence of `cluster`.
+def add_fields(
+    rows: Sequence[Row],
+    cluster: ClusterConfig | None = None,
+    schema: Schema | None = None,
+    kind: AnswerKind = "modal",
+) -> list[Row]:
+    """Add `answer`, `fields` and `invalid_samples` to rows.
 
-    The equivalence joins strings of up to 20 words of fields that are not in a list; other strings are equal
-    if their normal forms are equal.
+    The answer is the document that the samples agree on, or with another `kind` the row's own: its `answer`
+    ("given") or `greedy`. A row without a valid sample has no answer and no fields. The equivalence of
+    `cluster` joins strings of up to 20 words of fields that are not in a list; other strings are equal if
+    their normal forms are equal.
     """
-    read = [_read(row, schema_of(row, schema)) for row in rows]
+    read = [_Documents.of(row, schema_of(row, schema)) for row in rows]
     joined: list[dict[FieldKey, Any]] = [{} for _ in rows]
     to_compare: list[tuple[int, Node, Row]] = []
     for number, one in enumerate(read):
@@ -127,54 +148,25 @@ def read_samples(
             for members in row.clusters:
                 first = node.key(row.samples[members[0]])
                 joined[number] |= {(node.path, node.key(row.samples[i])): first for i in members}
-    return [replace(one, keys=Keys(keys)) for one, keys in zip(read, joined)]
+    return [_with_fields(row, one, Keys(equal), kind) for row, one, equal in zip(rows, read, joined)]
 
 
-def _read(row: Row, schema: Schema) -> SampledDocuments:
-    documents, reasons, scores = [], [], []
-    for text, tokens in zip(row.samples, row.scored_tokens):
-        try:
-            documents.append(read_document(schema, text))
-        except InvalidDocument as error:
-            reasons.append(str(error))
-            continue
-        if tokens is not None:
-            scores += leaf_scores(schema, documents[-1], *tokens)
-    return SampledDocuments(schema, documents, len(row.samples), Keys(), reasons, scores)
-
-
-def add_fields(
-    rows: Sequence[Row],
-    cluster: ClusterConfig | None = None,
-    schema: Schema | None = None,
-    kind: AnswerKind = "modal",
-) -> list[Row]:
-    """Add `answer`, `fields` and `invalid_samples` to rows.
-
-    The answer is the document that the samples agree on, or with another `kind` the row's own: its `answer`
-    ("given") or `greedy`. A row without a valid sample has no answer and no fields.
-    """
-    return [
-        _with_fields(row, sampled, kind) for row, sampled in zip(rows, read_samples(rows, cluster, schema))
-    ]
-
-
-def _with_fields(row: Row, sampled: SampledDocuments, kind: AnswerKind) -> Row:
+def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind) -> Row:
     counts = {INVALID: len(sampled.reasons)}
     row = row.without(FIELDS, DOCUMENT, REVIEW, "reason")
     if not sampled.documents:
         return row.set(answer=None, fields={}, reason=f"no sample is valid: {sampled.reasons[0]}", **counts)
     if kind == "modal":
-        answer = agreed_document(sampled.schema, sampled.documents, sampled.keys)
+        answer = agreed_document(sampled.schema, sampled.documents, keys)
     else:
         answer = _stated(row, sampled.schema, kind)
     if answer is None:
         return row.set(answer=None, fields={}, reason="the greedy answer is not valid", **counts)
-    items = items_of(sampled.schema, answer, sampled.documents, sampled.keys)
     scores: dict[FieldKey, list[TokenScores]] = {}
     for node, value, of_value in sampled.token_scores:
-        scores.setdefault((node.path, sampled.keys.of(node, value)), []).append(of_value)
-    described = {item.path: _described(item, sampled, scores) for item in items}
+        scores.setdefault((node.path, keys.of(node, value)), []).append(of_value)
+    items = items_of(sampled.schema, answer, sampled.documents, keys)
+    described = {item.path: _described(item, len(row.samples), keys, scores) for item in items}
     return row.set(answer=answer, fields=described, **counts)
 
 
@@ -192,29 +184,26 @@ def _stated(row: Row, schema: Schema, kind: AnswerKind) -> JsonValue:
 
 
 def _described(
-    item: Item, sampled: SampledDocuments, scores: Mapping[FieldKey, Sequence[TokenScores]]
+    item: Item, m: int, keys: Keys, scores: Mapping[FieldKey, Sequence[TokenScores]]
 ) -> dict[str, Any]:
-    """Return the block of a field: value, share of all samples, and other values with theirs.
+    """Return the block of a field: value, share of all m samples, and other values with theirs.
 
     The token scores are means over the samples that state the value.
     """
-    keys = [None if value is ABSENT else sampled.keys.of(item.node, value) for value in item.values]
-    own = sampled.keys.of(item.node, item.value)
-    counts = Counter(key for key in keys if key not in (None, own))
-    others = []
-    for key, count in counts.most_common():
-        wordings = Counter(repr(value) for value, other in zip(item.values, keys) if other == key)
-        text = wordings.most_common(1)[0][0]
-        value = next(v for v, other in zip(item.values, keys) if other == key and repr(v) == text)
-        others.append({"value": value, "share": count / sampled.m})
-    share = sum(key == own for key in keys) / sampled.m
+    by_key: dict[Any, list[JsonValue]] = {}
+    for value in item.values:
+        if value is not ABSENT:
+            by_key.setdefault(keys.of(item.node, value), []).append(value)
+    own = keys.of(item.node, item.value)
+    share = len(by_key.pop(own, ())) / m
+    others = sorted(by_key.values(), key=len, reverse=True)
     of_value = scores.get((item.node.path, own))
     return {
         "value": item.value,
         "probability": None,
         "share": share,
         "accepted": None,
-        "alternatives": others,
+        "alternatives": [{"value": commonest_wording(equal), "share": len(equal) / m} for equal in others],
         **({} if item.node.path == pattern_of(item.path) else {"field": item.node.path}),
         **({} if of_value is None else {"token_scores": [fmean(part) for part in zip(*of_value)]}),
     }
@@ -407,3 +396,28 @@ def cluster_fields(
         invalid_documents=sum(row[INVALID] for row in with_fields),
     )
     return with_fields
+
+
+# ---- Sampling
+
+#: The system message for structured answers, and the usual limit of their tokens.
+STRUCTURED = "Answer with one JSON object that is valid under the schema, and with nothing else."
+STRUCTURED_TOKENS = 512
+
+
+def system_message(model: Sampler, schema: Schema) -> str:
+    """Return the usual system message; it has the schema for a local model, and a server gets it apart."""
+    is_local = model.capabilities.answers_a_request is None
+    return STRUCTURED + (f" The schema is:\n{dumps(dict(schema.json))}" if is_local else "")
+
+
+def document_step(
+    schema: Schema,
+    config: SamplingConfig,
+    kind: AnswerKind,
+    recalibrator: AnyRecalibrator,
+    prompt: PromptConfig,
+) -> SampleStep:
+    """Return the step that samples documents; a given answer stays in its row."""
+    sampling = Sampling((recalibrator,), prompt, config, schema=schema.json)
+    return SampleStep(sampling, full=True, answer="greedy" if kind == "greedy" else "modal")

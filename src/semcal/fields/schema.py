@@ -29,8 +29,18 @@ MOST_LEAVES = 500
 MOST_LEVELS = 100
 #: Keywords whose meaning a tree of fields cannot express.
 REFUSED = (
-    *("not", "if", "then", "else", "patternProperties", "propertyNames", "contains"),
-    *("dependentSchemas", "dependentRequired", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef"),
+    "not",
+    "if",
+    "then",
+    "else",
+    "patternProperties",
+    "propertyNames",
+    "contains",
+    "dependentSchemas",
+    "dependentRequired",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$dynamicRef",
 )
 #: The key of an empty field: null, or a blank string.
 EMPTY = (False, None)
@@ -376,10 +386,7 @@ class _Parser:
         kinds = [name for name in types if name != "null"]
         if not kinds:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
-        common: dict[str, Any] = {
-            "nullable": nullable,
-            "description": str(json.get("description") or json.get("title") or ""),
-        }
+        common: dict[str, Any] = {"nullable": nullable, "description": _description(json)}
         if kinds == ["object"]:
             return self._object(json, path, place, trail, common)
         if kinds == ["array"]:

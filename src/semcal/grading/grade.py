@@ -224,56 +224,38 @@ def check_auditable(row: Row) -> None:
     _ = row.human
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The verdicts of people and a grader on one prediction; both are None if people are undecided."""
-
-    correct: bool | None
-    human: bool | None
-    ties: Ties  # keys that related rows share
-
-
-def judge_rows(rows: Sequence[Row], grader: Grader) -> list[Judgement]:
-    """Grade the predictions whose human label is decided."""
-    labels = [row.human for row in rows]
-
-    def grade(marks: Grader) -> list[bool | None]:
-        return [
-            None
-            if label is None
-            else marks.grade(row.question_or_empty, row.predictions or [], row.answers).correct
-            for row, label in zip(rows, labels)
-        ]
-
-    return list(map(Judgement, grade_together(grader, grade), labels, map(_ties, rows)))
-
-
-def _ties(row: Row) -> Ties:
-    ties = question_ties(row.json)
-    return tuple(ties) if row.has("question") or row.has("messages") else (*ties, ("id", row.id))
-
-
-def audit(judgements: Sequence[Judgement], *, seed: int = 0) -> dict[str, Any]:
-    """Compare a grader with people: `semcal.metrics.agreement` of judgements, as a dict.
+def audit(rows: Sequence[Row], grader: Grader, *, seed: int = 0) -> dict[str, Any]:
+    """Compare a grader with people: `semcal.metrics.agreement` of their verdicts on predictions, as a dict.
 
     Rows without a decided human label do not count; answers to one question are resampled together.
     """
-    decided = [judgement for judgement in judgements if judgement.human is not None]
+    decided = [row for row in rows if row.human is not None]
     if not decided:
         raise InputError("human: no row has the label true or false. Add labels to compare with")
+
+    def grade(marks: Grader) -> list[bool]:
+        return [
+            marks.grade(row.question_or_empty, row.predictions or [], row.answers).correct for row in decided
+        ]
+
     agreement = metrics.agreement(
-        [bool(judgement.correct) for judgement in decided],
-        [bool(judgement.human) for judgement in decided],
-        groups=several(judgement.ties for judgement in decided),
+        grade_together(grader, grade),
+        [bool(row.human) for row in decided],
+        groups=several(map(_ties, decided)),
         seed=seed,
     )
     figures = agreement.figures.items()
     return {
         "n": agreement.n,
-        "undecided": len(judgements) - agreement.n,
+        "undecided": len(rows) - agreement.n,
         **({} if agreement.groups is None else {"groups": agreement.groups}),
         **{name: figure.estimate for name, figure in figures},
         "counts": dict(agreement.counts),
         "se": {name: figure.standard_error for name, figure in figures},
         "interval": {name: [figure.low, figure.high] for name, figure in figures},
     }
+
+
+def _ties(row: Row) -> Ties:
+    ties = question_ties(row.json)
+    return tuple(ties) if row.has("question") or row.has("messages") else (*ties, ("id", row.id))

@@ -23,8 +23,7 @@ from semcal.meaning.rules import compare, contradicts
 from semcal.meaning.wording import plain, wording_of
 from semcal.registry import check_name
 from semcal.text import cache_texts
-from semcal.text.normal_form import asks_for_code, code_form, letter_form
-from semcal.text.normal_form import normal_form as default_normal_form
+from semcal.text.normal_form import asks_for_code, code_form, letter_form, normal_form
 from semcal.text.values import FUNCTION_WORDS, Values, contradict, month_and_day, one_era, values_of
 
 RULES = ("equality", "containment", "date", "fuzzy", "F1", "same")
@@ -116,8 +115,6 @@ class RuleGrader:
         Names of the rules, in order.
     thresholds : Thresholds, optional
         Thresholds that replace the defaults.
-    normal_form : callable
-        Text → normal form. Pass another function only for comparisons.
 
     Raises
     ------
@@ -139,14 +136,10 @@ class RuleGrader:
         rouge: bool = False,
         rules: Sequence[str] = RULES,
         thresholds: Thresholds | None = None,
-        normal_form: Callable[[str], str] = default_normal_form,
     ) -> None:
         self.rules = (*rules, "ROUGE-L") if rouge and "ROUGE-L" not in rules else tuple(rules)
         self.thresholds = thresholds or Thresholds()
-        self.normal_form = normal_form
-        accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
-        plain_text = normal_form is default_normal_form  # "same" always uses the default normal form
-        self._accepts = [pair for pair in accepts if plain_text or pair[0] != "same"]
+        self._accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
         """Return the verdict on `predictions`, the forms of one answer; one correct form is enough.
@@ -158,20 +151,20 @@ class RuleGrader:
         InputError
             If `predictions` or `references` is empty.
         """
-        _check_texts("predictions", predictions)
-        _check_texts("references", references)
-        forms = [text for text in map(self._text, references) if text.form]
-        question_words = frozenset(self._text(question).words)
+        for name, texts in (("predictions", predictions), ("references", references)):
+            if isinstance(texts, str) or not texts:
+                raise InputError(
+                    f"{name}: expected a list of one or more texts, got {shown(texts)}. Pass a list"
+                )
+        forms = [text for text in map(_prepared, references) if text.form]
+        question_words = frozenset(_prepared(question).words)
         rule = "empty"
-        for prediction in map(self._text, predictions):
+        for prediction in map(_prepared, predictions):
             if prediction.form:
                 rule = self._rule(question, prediction, forms, question_words)
                 if rule != "none":
                     return Grade(True, rule)
         return Grade(False, rule)
-
-    def _text(self, text: str) -> _Text:
-        return _prepared(text, self.normal_form)
 
     def _rule(
         self, question: str, prediction: _Text, references: Sequence[_Text], question_words: frozenset[str]
@@ -199,11 +192,6 @@ def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: fro
     # auxiliary verbs count as added words, because they make a statement
     added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
     return rule != "containment" or (bool(added) and added <= question_words)
-
-
-def _check_texts(name: str, texts: Sequence[str]) -> None:
-    if isinstance(texts, str) or not texts:
-        raise InputError(f"{name}: expected a list of one or more texts, got {shown(texts)}. Pass a list")
 
 
 class _Text:
@@ -250,9 +238,8 @@ _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(
 
 
 @cache_texts(1 << 15)
-def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
-    form = normal_form(plain(text))
-    return _Text(one_era(form) if normal_form is default_normal_form else form, text=text)
+def _prepared(text: str) -> _Text:
+    return _Text(one_era(normal_form(plain(text))), text=text)
 
 
 @cache_texts(1 << 15, lambda text: len(text.text))
@@ -311,7 +298,7 @@ def _same(question: str, prediction: _Text, reference: _Text, _: Thresholds) -> 
     stated = _STATED.search(prediction.raw)
     return bool(
         compare(question, prediction.raw, reference.raw)
-        or (stated and _prepared(stated[1], default_normal_form).form == reference.form)
+        or (stated and _prepared(stated[1]).form == reference.form)
         or (stated and compare(question, stated[1], reference.raw))
     )
 
@@ -384,15 +371,13 @@ def members_to_grade(
     *,
     seed: int,
     question_id: str,
-    measure: str | None = None,
     limit: int = 4,
     first: int | None = None,
 ) -> tuple[int, ...]:
     """Return up to `limit` random members of a cluster to grade, ascending, without replacement.
 
-    Members are ranked by a hash of (seed, question id, measure, member), so the choice depends neither on
-    earlier choices nor on the order of the cluster. With `measure` each measure has its own choice; without
-    it, measures with the same top cluster grade the same members. The member `first` is always included.
+    Members are ranked by a hash of (seed, question id, None, member), so the choice depends neither on
+    earlier choices nor on the order of the cluster. The member `first` is always included.
 
     >>> members_to_grade([3, 1], seed=0, question_id="q1")
     (1, 3)
@@ -401,7 +386,7 @@ def members_to_grade(
     """
 
     def rank(member: int) -> tuple[bool, bytes]:
-        stream = repr((int(seed), question_id, measure, int(member)))
+        stream = repr((int(seed), question_id, None, int(member)))
         return member != first, blake2b(stream.encode(), digest_size=16).digest()
 
     return tuple(sorted(sorted(cluster, key=rank)[:limit]))
