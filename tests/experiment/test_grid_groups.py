@@ -49,8 +49,8 @@ def test_a_run_keeps_groups_apart_and_its_intervals_draw_them(tmp_path: Path) ->
         cell.correct,
         metrics=["brier"],
         groups=[row["group"] for row in rows],
-        resamples=run.resamples,
-        seed=pair.options.seed,  # type: ignore[arg-type]
+        resamples=run.settings.evaluation.resamples,
+        seed=pair.seed,  # type: ignore[arg-type]
     )["brier"]
     found = pair.over_runs(("Base", "E-SC"), "brier")["interval"]
     assert found == pytest.approx([expected.low, expected.high], abs=1e-9)

@@ -72,4 +72,4 @@ def test_a_part_shows_one_model_on_one_data_set_with_the_seeds_of_the_whole(run:
     parts = whole.parts()
     assert [part.pairs for part in parts] == [[pair] for pair in whole.pairs]
     assert {row["dataset"] for row in pair_analysis(parts[1]).rows["confidence"]} == {"made-up-reading"}
-    assert pair_analysis(parts[1]).scores.options.seed == (whole.seed, 1)
+    assert pair_analysis(parts[1]).scores.seed == (whole.settings.seed, 1)
