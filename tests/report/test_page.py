@@ -105,9 +105,9 @@ def test_methods_name_the_candidate_of_each_measure(run: FinishedRun) -> None:
 def test_a_large_run_is_held_as_run_0_alone_and_the_page_says_so(
     run: FinishedRun, made_up_results: Results
 ) -> None:
-    assert explorer_blocks(run).runs == [0, 1]
+    assert explorer_blocks(run).head["runs"] == [0, 1]
     alone = explorer_blocks(run, small=100)
-    assert alone.runs == [0]
+    assert alone.head["runs"] == [0]
     assert "only run 0 of 2 runs" in grid_page(run, made_up_results, [], alone)
 
 

@@ -599,7 +599,7 @@ def cautions(results: RunResults) -> list[str]:
 def in_words(results: RunResults) -> list[str]:
     """Return the sentences and the tables of methods of a run (results.json), for a terminal."""
     (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
-    rows = [[f"{column.group} {column.title}".strip() for column in table.columns]]
+    rows = [[column.heading for column in table.columns]]
     rows += [[cell.text for cell in row] for row in table.rows]
     lines = [*sentences(results), *cautions(results)]
     if table.heads < 3:

@@ -47,7 +47,6 @@ from semcal.experiment.report.tables import (
     number,
     pivot,
     select,
-    signed,
     value_at,
 )
 from semcal.measures import MEASURES
@@ -210,7 +209,7 @@ def less_accurate_in_words(results: RunResults) -> list[str]:
         if len(rows) <= 3:
             where = ", ".join(in_order([row["measure"] for row in rows], MEASURES))
         worst = min(rows, key=lambda row: row["accuracy"]["value"])
-        low, high = map(signed, worst["accuracy"]["interval"])
+        low, high = (number(end, sign="+").text for end in worst["accuracy"]["interval"])
         measure = f" with {worst['measure']}" if len(rows) > 1 else ""
         place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
         sentences.append(
@@ -245,12 +244,11 @@ def difference_cell(row: Record) -> TableCell:
     """Return a difference with its sign, bold if `better`, in brackets if worse."""
     if row["difference"] is None:
         return number(None)
-    cell = number(row["difference"])
-    text = cell.text if row["difference"] < 0 else f"+{cell.text}"
+    cell = number(row["difference"], sign="+")
     better = None if row["too_few"] else row["better"]
     return replace(
         cell,
-        text=f"({text})" if better is False else text,
+        text=f"({cell.text})" if better is False else cell.text,
         best=better is True and not row["less_accurate"],
         interval=tuple(row["interval"]),
     )
@@ -595,12 +593,8 @@ def _counterparts(row: Record) -> list[tuple[str, float, str, Record, tuple[str,
 def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, TableCell]:
     """Return the published number, our number (over runs, or a single one), and the difference."""
     cells = {"paper": replace(number(paper, digits), error=paper_se), "ours": cell_of(ours, digits)}
-    value = cells["ours"].value
-    if value is None:
-        return cells | {"difference": number(None)}
-    difference = number(value - paper, 0 if isinstance(paper, int) else digits)
-    text = f"+{difference.text}" if value > paper else difference.text
-    return cells | {"difference": replace(difference, text=text)}
+    value, digits = cells["ours"].value, 0 if isinstance(paper, int) else digits
+    return cells | {"difference": number(None if value is None else value - paper, digits, sign="+")}
 
 
 # ---- The tables --------------------------------------------------------------------------------------------
