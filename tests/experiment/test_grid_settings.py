@@ -12,9 +12,9 @@ from semcal.experiment.grid_settings import (
     claim_folder,
     read_settings,
     settings_of,
-    settings_text,
     slug,
 )
+from semcal.yaml_files import yaml_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = {
@@ -60,7 +60,7 @@ def test_a_value_overrides_the_file_and_the_file_the_preset() -> None:
 def test_what_is_written_out_is_read_again_as_the_same(name: str, tmp_path: Path) -> None:
     settings = read_settings(CONFIGS / f"{name}.yaml", ["seed=3"])
     path = tmp_path / "settings.yaml"
-    path.write_text(settings_text(settings))
+    path.write_text(yaml_text(settings.tree()))
     assert read_settings(path) == settings
     assert (len(settings.models), len(settings.datasets), len(settings.methods)) == (
         3,
