@@ -63,7 +63,6 @@ from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Mod
 from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
-from semcal.models.prompting import PromptConfig
 from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.recalibration.select import Candidate, CandidateFit
@@ -120,15 +119,10 @@ class GridCell:
         return self.store.root
 
     @cached_property
-    def asking(self) -> PromptConfig:
-        """The prompt settings of the data set."""
-        return PromptConfig(tuple(map(essentials, self.parts.few_shot)))
-
-    @cached_property
     def calibration(self) -> CalibrationSource:
         """The source of calibration questions and their features."""
         return CalibrationSource(
-            self.asking,
+            self.parts.asking,
             questions=f"{SCRATCH}/questions/{slug(self.parts.name)}.jsonl",
             features=f"{SCRATCH}/features/{slug(self.model.name)}/{slug(self.parts.name)}",
             data_hash=data_hash(self.parts.calibration_train),
@@ -230,7 +224,7 @@ class GridCell:
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
         config = SamplingConfig(m, max_new_tokens=self.max_new_tokens, answer_format=sampling.answer_format)
         return SampleStep(
-            Sampling((), self.asking, config, seeds),
+            Sampling((), self.parts.asking, config, seeds),
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,
@@ -257,7 +251,7 @@ class GridCell:
 def prepare(cell: GridCell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
     rows = [Row.of(essentials(q)).set(part=part) for part in PARTS for q in cell.parts.part(part)]
-    ((first, *refused),) = cell.run_on("all", CheckStep(cell.asking, cell.max_new_tokens), [rows])
+    ((first, *refused),) = cell.run_on("all", CheckStep(cell.parts.asking, cell.max_new_tokens), [rows])
     cell.prompt = first["prompt"]
     for row in refused:
         cell.left_out.add((row["part"], row["id"]))
@@ -531,7 +525,7 @@ def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[list[Row]]:
                 greedy.setdefault((source.name, run), GreedyPass(source, run, kinds))
     answer_format = AnswerFormat(settings.sampling.answer_format)
     of_all = tuple(greedy.values())
-    step = GreedyStep(cell.asking, of_all, settings.grading, cell.max_new_tokens, answer_format)
+    step = GreedyStep(cell.parts.asking, of_all, settings.grading, cell.max_new_tokens, answer_format)
     return cell.run_on("test", step, cell.asked("test"))
 
 
@@ -588,7 +582,7 @@ def _calibrated_rows(
         seed=settings.seeds[0],
         revision=identities.revision,
         prompt_hash=identities.prompts[cell.parts.name],
-        asking=cell.asking,
+        asking=cell.parts.asking,
         dataset=cell.parts.name,
         max_new_tokens=cell.max_new_tokens,
         folder=folder,

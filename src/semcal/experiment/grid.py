@@ -27,7 +27,6 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
-from semcal.models.prompting import PromptConfig
 from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.records import check_enough, warn_if_few
@@ -190,7 +189,7 @@ class Grid:
     def _cells(
         self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
     ) -> list[GridCell]:
-        asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
+        asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
         identified = self.executor.submit(StageJob(stage, ()), stage="identify")
         self.while_starting()
