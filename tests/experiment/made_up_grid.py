@@ -43,7 +43,7 @@ CANDIDATES = {
     "Platt": ("Platt NLL", "Platt SS 0.5", MEASURES),
 }
 ALPHAS = {"T-SC": 0.75, "G-SC": 0.5}
-SYLLABLES = (
+SYLLABLES = [
     "bel",
     "cor",
     "dun",
@@ -59,31 +59,16 @@ SYLLABLES = (
     "tor",
     "ul",
     "ves",
-)
+]
 FIT = {"weight_decay": None, "temperature": None, "at_bound": None, "parameters": 0}
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is made up.
-
-    Attributes
-    ----------
-    datasets : mapping
-        Name → whether each question has a passage.
-    overconfidence : mapping or float
-        How much sharper than its knowledge the model is, by data set or for all.
-    heats : mapping
-        Candidate → temperature, in place of that of `HEATS`.
-    flips : float
-        Share of questions whose greedy answer Platt changes.
-    counts : sequence of int
-        Numbers of draws of figure 6, for run 0.
-    null : str or None
-        A measure that is null for the first question.
-    """
+    """What is made up."""
 
     models: Sequence[str] = ("alpha-1b", "beta/2b")
+    #: Name → whether each question has a passage.
     datasets: Mapping[str, bool] = field(
         default_factory=lambda: {"made-up-trivia": False, "made-up-reading": True}
     )
@@ -92,20 +77,13 @@ class Grid:
     n: int = 40
     m: int = 10
     seed: int = 0
-    overconfidence: Mapping[str, float] | float = field(
-        default_factory=lambda: {"made-up-trivia": 2.0, "made-up-reading": 1.2}
-    )
-    heats: Mapping[str, float] = field(default_factory=dict)
-    flips: float = 0.2
-    counts: Sequence[int] = (5, 10, 15, 20, 25)
-    null: str | None = None
+    #: How much sharper than its knowledge the model is; None: 2, and 1.2 with passages.
+    overconfidence: float | None = None
+    heats: Mapping[str, float] = field(default_factory=dict)  # in place of those of `HEATS`
+    flips: float = 0.2  # share of questions whose greedy answer Platt changes
+    counts: Sequence[int] = (5, 10, 15, 20, 25)  # numbers of draws of figure 6, for run 0
+    null: str | None = None  # a measure that is null for the first question
     resamples: int = 100
-
-    def sharper(self, dataset: str) -> float:
-        """The overconfidence on a data set."""
-        if isinstance(self.overconfidence, Mapping):
-            return self.overconfidence.get(dataset, 2.0)
-        return self.overconfidence
 
     def heat(self, candidate: str) -> float:
         """The temperature of a candidate."""
@@ -144,27 +122,16 @@ def write_grid(folder: Path, grid: Grid | None = None, *, problems: Sequence[Map
 
 
 def settings(grid: Grid) -> dict[str, Any]:
-    """The resolved settings that analyses read."""
+    """The settings that analyses read; the others have their defaults."""
     return {
-        "preset": "sound",
         "seed": grid.seed,
         "models": [{"name": name, "path": f"models/{slug(name)}"} for name in grid.models],
         "datasets": [{"name": name, "source": name} for name in grid.datasets],
         "equivalence": "exact",
         "methods": list(grid.methods),
-        "runs": {"count": grid.runs, "refit": False},
-        "sampling": {
-            "m": grid.m,
-            "max_new_tokens": {"closed_book": 10, "open_book": 32},
-            "top_k": None,
-            "top_p": None,
-            "counts": list(grid.counts),
-            "counts_runs": 1,
-        },
-        "clustering": {"linkage": "components", "merge_refusals": False},
-        "grading": {"fuzzy": 90, "f1": 0.5, "rouge_l": None, "members": 4, "vanilla": "greedy"},
-        "evaluation": {"bins": 15, "resamples": grid.resamples, "ace": "sound", "auroc_one_class": None},
-        "block": 50,
+        "runs": {"count": grid.runs},
+        "sampling": {"m": grid.m, "counts": list(grid.counts)},
+        "evaluation": {"resamples": grid.resamples},
     }
 
 
@@ -172,47 +139,29 @@ def settings(grid: Grid) -> dict[str, Any]:
 
 
 def questions(grid: Grid, dataset: str, *, model: int, open_book: bool) -> list[dict[str, Any]]:
-    """The test questions of a data set, with what the model knows about each."""
+    """The test questions of a data set, the answers that may be given, and their probabilities at T = 1."""
     order = list(grid.datasets).index(dataset)
     asked = np.random.default_rng([grid.seed, order, 0])
     knows = np.random.default_rng([grid.seed, order, model, 1])
-    return [
-        question(asked, knows, number=i, dataset=dataset, open_book=open_book, sharper=grid.sharper(dataset))
-        for i in range(grid.n)
-    ]
-
-
-def question(
-    asked: np.random.Generator,
-    knows: np.random.Generator,
-    *,
-    number: int,
-    dataset: str,
-    open_book: bool,
-    sharper: float,
-) -> dict[str, Any]:
-    """A question, the answers that may be given, their meanings, and the model's distribution at T = 1."""
-    names = ["".join(asked.choice(SYLLABLES, size=3)).capitalize() for _ in range(7)]
-    place, towns = names[0], names[1:]
-    sure = knows.beta(9, 2) if open_book else knows.beta(1.6, 1.2)
-    knowledge = np.array([sure, *((1 - sure) * np.array([0.5, 0.2, 0.15, 0.1, 0.05]))])
-    right = int(knows.choice(6, p=knowledge))
-    towns[0], towns[right] = towns[right], towns[0]  # the right town is the same for all models
-    p = knowledge**sharper / (knowledge**sharper).sum()
-    row: dict[str, Any] = {
-        "id": f"{dataset}-{number:04d}",
-        "question": f"Which town is the seat of the province of {place}?",
-        "answers": [towns[right], f"the town of {towns[right]}"],
-    }
-    if open_book:
-        row["context"] = f"{place} is a province. Its seat is {towns[right]}."
-    return {
-        "row": row,
-        "texts": [towns[0], f"{towns[0]}, {place}", *towns[1:]],
-        "meanings": np.array([0, 0, 1, 2, 3, 4, 5]),
-        "p": p,
-        "right": right,
-    }
+    sharper = grid.overconfidence or (1.2 if open_book else 2.0)
+    found = []
+    for number in range(grid.n):
+        names = ["".join(asked.choice(SYLLABLES, size=3)).capitalize() for _ in range(7)]
+        place, towns = names[0], names[1:]
+        sure = knows.beta(9, 2) if open_book else knows.beta(1.6, 1.2)
+        knowledge = np.array([sure, *((1 - sure) * np.array([0.5, 0.2, 0.15, 0.1, 0.05]))])
+        right = int(knows.choice(6, p=knowledge))
+        towns[0], towns[right] = towns[right], towns[0]  # the right town is the same for all models
+        row: dict[str, Any] = {
+            "id": f"{dataset}-{number:04d}",
+            "question": f"Which town is the seat of the province of {place}?",
+            "answers": [towns[right], f"the town of {towns[right]}"],
+        }
+        if open_book:
+            row["context"] = f"{place} is a province. Its seat is {towns[right]}."
+        item = {"row": row, "texts": [towns[0], f"{towns[0]}, {place}", *towns[1:]], "right": right}
+        found.append(item | {"p": knowledge**sharper / (knowledge**sharper).sum()})
+    return found
 
 
 def write_samples(
@@ -281,7 +230,7 @@ def sampled(grid: Grid, candidate: str, item: Mapping[str, Any], uniforms: np.nd
     p = item["p"] ** (1 / grid.heat(candidate))
     p = np.array([0.7 * p[0], 0.3 * p[0], *p[1:]]) / p.sum()
     drawn = np.minimum(np.searchsorted(np.cumsum(p), uniforms), len(p) - 1)
-    meanings = item["meanings"][drawn].tolist()
+    meanings = np.array([0, 0, 1, 2, 3, 4, 5])[drawn].tolist()
     order = list(dict.fromkeys(meanings))
     samples = [item["texts"][i] for i in drawn]
     return {
@@ -328,22 +277,6 @@ def selection(grid: Grid, model: str, dataset: str, *, open_book: bool) -> dict[
             other: {"candidate": name, "temperature": grid.heat(name)}
             for name, other in grid.transfers(dataset).items()
         },
-        "table": [
-            {
-                **choice(grid, method, measure, loss=loss),
-                "measure": measure,
-                "method": method,
-                "brier": 0.2 + 0.01 * (loss == "SS"),
-                "ace": 0.1,
-                "auroc": 0.8,
-                "accuracy": 0.6,
-                "n": grid.n,
-                "chosen": choice(grid, method, measure) == choice(grid, method, measure, loss=loss),
-            }
-            for method in fitted
-            for loss in ("NLL", "SS")
-            for measure in MEASURES
-        ],
         "fits": [fit(grid, method, CANDIDATES[method][i]) for method in fitted for i in (0, 1)],
     }
 

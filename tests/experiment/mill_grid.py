@@ -7,7 +7,6 @@ import os
 import random
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from semcal.experiment.grid_plan import Problem
 from semcal.experiment.grid_settings import GridSettings, Model, settings_of
 from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.protocols import LanguageModel
 from semcal.workers import Executor, SerialExecutor
 
 COUNT = 40
@@ -46,8 +44,8 @@ def equivalence_of(folder: Path, _: str) -> Equivalence:
     return CachedEquivalence(FakeEquivalence([{"ana", "dr ana"}]), folder / "verdicts.sqlite")
 
 
-def state_of(folder: Path | str) -> GridState:
-    return GridState(Path(folder), model_of, partial(equivalence_of, Path(folder)))
+def state_of(folder: Path) -> GridState:
+    return GridState(folder, model_of, partial(equivalence_of, folder))
 
 
 class Mortal(FakeLanguageModel):
@@ -64,13 +62,13 @@ class Mortal(FakeLanguageModel):
         return super().sample(*args)
 
 
-def mortal_state(folder: Path | str) -> GridState:
-    folder = Path(folder)
-
-    def load(which: Model) -> LanguageModel:
-        return Mortal(model_of(which), folder / "killed")
-
-    return GridState(folder, load, partial(equivalence_of, folder))
+def mortal_state(folder: Path) -> GridState:
+    """A state of a worker process, of which the first dies when it samples."""
+    return GridState(
+        folder,
+        lambda which: Mortal(model_of(which), folder / "killed"),
+        partial(equivalence_of, folder),
+    )
 
 
 def write_questions(folder: Path) -> dict[str, str]:
@@ -105,37 +103,12 @@ def settings(data: Path, *overrides: str, **more: Any) -> GridSettings:
     return settings_of(content, overrides)
 
 
-@dataclass(frozen=True)
-class States:
-    """Gives a state to each worker process."""
-
-    folder: Path
-
-    def __call__(self) -> GridState:
-        return state_of(self.folder)
-
-
-@dataclass(frozen=True)
-class MortalStates:
-    """Gives a state to each worker process; the first one dies when it samples."""
-
-    folder: Path
-
-    def __call__(self) -> GridState:
-        return mortal_state(self.folder)
-
-
 @contextmanager
 def silent(_label: str, _total: int | None):
     yield lambda _done: None
 
 
-def run(
-    folder: Path,
-    chosen: GridSettings,
-    *,
-    executor: Executor[GridState] | None = None,
-) -> list[Problem]:
+def run(folder: Path, chosen: GridSettings, *, executor: Executor[GridState] | None = None) -> list[Problem]:
     grid = Grid(chosen, folder, executor or SerialExecutor(state_of(folder)), silent)
     problems = grid.run()
     grid.write_costs()
@@ -148,3 +121,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     files = [path for kind in kinds for path in (folder / kind).rglob("*") if path.is_file()]
     files += [path for name in ("problems.jsonl", "questions.json") if (path := folder / name).exists()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def selection(folder: Path, model: str = "one", dataset: str = "mill") -> dict[str, Any]:
+    """What a run chose for a model and data set."""
+    return dict(json.loads((folder / "selection" / model / f"{dataset}.json").read_text()))

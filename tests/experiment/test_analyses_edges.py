@@ -37,7 +37,7 @@ def configured(folder: Path, **parts: dict[str, Any]) -> Path:
     path = folder / "settings.yaml"
     settings = parse_yaml(path.read_text(), what="settings")
     for part, values in parts.items():
-        settings[part] |= values
+        settings[part] = settings.get(part, {}) | values
     path.write_text(yaml_text(settings))
     return folder
 

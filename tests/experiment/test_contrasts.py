@@ -29,13 +29,13 @@ from semcal.experiment.analyses.contrasts import (
 from semcal.experiment.analyses.grid_scores import (
     TOO_FEW,
     CellScores,
-    MetricOptions,
     PairScores,
     ScoreArrays,
     verdict,
 )
 from semcal.experiment.analyses.score_analyses import QUANTITIES
 from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.grid_settings import Evaluation
 
 #: The model is four times sharper than its knowledge, and TS takes that back.
 SHARP: dict[str, Any] = {"overconfidence": 4.0, "heats": {"TS NLL": 4.0, "TS SS 0.25": 4.0}}
@@ -149,8 +149,7 @@ def test_a_calibrated_method_is_not_worse_for_confidences_near_one_half() -> Non
             (method, "E-SC"): ScoreArrays(p[None] + near, correct, -p[None], correct)
             for method, p in (("TS", np.full(300, 0.5)), ("Base", np.where(sure, 0.93, 0.07)))
         }
-        options = MetricOptions(15, "sound", None, "greedy", 100, (seed,), ("ace",))
-        pair = PairScores(arrays, 300, 0, options)
+        pair = PairScores(arrays, 300, 0, Evaluation(resamples=100), (seed,), bootstrapped=("ace",))
         ace = QUANTITIES["ace"]
         for differences, of in ((raw, ace.difference), (judged, ace.judged_difference)):
             interval = of(pair, "E-SC", "TS", "Base").interval()
@@ -204,8 +203,7 @@ def drawn_pair(gap: float, order: float) -> PairScores:
     spread = chance + order * (rng.random((1, 2000)) < 0.5) * 0.2
     correct = (rng.random((1, 2000)) < spread).astype(float)
     arrays = ScoreArrays(np.clip(spread + gap, 0, 1), correct, spread, correct)
-    options = MetricOptions(15, "sound", None, "greedy", 100, (0, 0))
-    return PairScores({("TS", "E-SC"): arrays}, 2000, 0, options)
+    return PairScores({("TS", "E-SC"): arrays}, 2000, 0, Evaluation(resamples=100), (0, 0))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_names_and_numbers_come_from_the_settings(grid_folder: Path) -> None:
     assert run.datasets == ["made-up-trivia", "made-up-reading"]
     assert run.methods == ["Base", "SE", "TS", "ATS", "Platt"]
     assert run.measures == list(MEASURES)
-    assert (run.runs, run.m, run.bins, run.resamples, run.seed, run.problems) == (3, 10, 15, 100, 0, 0)
+    assert (run.runs, run.m, run.settings.evaluation.resamples, run.refused()) == (3, 10, 100, [])
     assert [run.open_book(name) for name in run.datasets] == [False, True]
 
 
@@ -48,7 +48,7 @@ def test_other_numbers_of_draws_are_found_and_read(grid_folder: Path) -> None:
 def test_refused_rows_of_the_data_are_counted(tmp_path: Path) -> None:
     grid = Grid(models=("a",), datasets={"d": False}, methods=("Base",), runs=1, n=2, counts=())
     problem = {"dataset": "d", "line": 3, "reason": "no answers"}
-    assert read_finished(write_grid(tmp_path, grid, problems=[problem] * 2)).problems == 2
+    assert read_finished(write_grid(tmp_path, grid, problems=[problem] * 2)).refused() == [problem] * 2
 
 
 def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import math
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import mill_grid as mills
 import pytest
@@ -42,10 +41,6 @@ BESIDE = (
 )
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A finished run, of 9 validation questions that are asked and of which 8 are learnt from."""
@@ -65,10 +60,10 @@ def asked(folder: Path, part: str, dataset: str = "mill") -> set[str]:
 def test_its_answer_is_the_commonest_wording_of_bases_largest_meaning_and_so_is_what_is_graded(run) -> None:
     calibration = Calibration.from_pretrained(run / "calibrations" / "one" / "mill")
     for number in range(2):
-        base = rows_of(run / "samples" / "one" / "mill" / "Base" / f"run{number}.jsonl")
-        found = rows_of(run / "calibrations" / "one" / "mill" / f"run{number}.jsonl")
+        base = mills.json_lines(run / "samples" / "one" / "mill" / "Base" / f"run{number}.jsonl")
+        found = mills.json_lines(run / "calibrations" / "one" / "mill" / f"run{number}.jsonl")
         assert [row["id"] for row in found] == [row["id"] for row in base]
-        se = rows_of(run / "samples" / "one" / "mill" / "SE" / f"run{number}.jsonl")
+        se = mills.json_lines(run / "samples" / "one" / "mill" / "SE" / f"run{number}.jsonl")
         expected = calibration.apply({1.0: base, 0.5: se})
         for row, one, answer in zip(base, found, expected):
             sizes = [len(cluster) for cluster in row["clusters"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,7 +35,7 @@ def test_two_workers_of_which_one_is_killed_give_the_files_of_the_serial_run(
     mills.run(tmp_path / "serial", settings)
     folder = tmp_path / "ray"
     folder.mkdir()
-    with RayExecutor("local", mills.MortalStates(folder), n_workers=2) as executor:
+    with RayExecutor("local", partial(mills.mortal_state, folder), n_workers=2) as executor:
         mills.run(folder, settings, executor=executor)
         assert executor.retries >= 1
     assert (folder / "killed").exists()
@@ -50,7 +51,9 @@ def job_of(step: Any) -> StageJob:
 
 def test_a_task_gives_the_rows_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
     job = job_of(IdentifyStep({"mill": PromptConfig()}))
-    outcome = ray_executor.do(pickle.dumps(mills.States(tmp_path)), str(Path.cwd()), pickle.dumps(job))
+    outcome = ray_executor.do(
+        pickle.dumps(partial(mills.state_of, tmp_path)), str(Path.cwd()), pickle.dumps(job)
+    )
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
     assert (outcome.warnings, outcome.seconds >= 0, outcome.peak_mb > 10) == ((), True, True)
@@ -76,7 +79,7 @@ class Damaged:
 
 
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    load = pickle.dumps(mills.States(tmp_path))
+    load = pickle.dumps(partial(mills.state_of, tmp_path))
     jobs = [pickle.dumps(job_of(step)) for step in (Damaged(), Odd())]
     found = [ray_executor.do(load, str(Path.cwd()), job).error for job in jobs]
     assert isinstance(found[0], StoreError)

@@ -52,43 +52,34 @@ def alone(data: Path, tmp_path_factory) -> dict[int, Path]:
     }
 
 
-def selection(folder: Path, dataset: str = "mill") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "selection" / "one" / f"{dataset}.json").read_text())
-    return found
-
-
 def results(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "results.json").read_text())
     return found["analyses"]
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("dataset", ["mill", "barn"])
 def test_each_number_has_the_candidates_of_a_run_with_so_many_draws(
     reselected: Path, alone: dict[int, Path], dataset: str
 ) -> None:
-    found = selection(reselected, dataset)
-    assert found["methods"] == selection(alone[4], dataset)["methods"]
-    assert found["table"] == selection(alone[4], dataset)["table"]
-    expected = {str(m): selection(alone[m], dataset)["methods"] for m in COUNTS}
+    found = mills.selection(reselected, dataset=dataset)
+    assert found["methods"] == mills.selection(alone[4], dataset=dataset)["methods"]
+    assert found["table"] == mills.selection(alone[4], dataset=dataset)["table"]
+    expected = {str(m): mills.selection(alone[m], dataset=dataset)["methods"] for m in COUNTS}
     assert found["by_draws"] == expected
 
 
 def test_the_numbers_choose_differently_here(reselected: Path) -> None:
-    found = selection(reselected)
+    found = mills.selection(reselected)
     chosen = [found["methods"], *found["by_draws"].values()]
     assert len({json.dumps(methods["TS"], sort_keys=True) for methods in chosen}) > 1
 
 
 def test_rows_are_measured_with_the_alpha_of_their_number(reselected: Path) -> None:
-    for count, methods in selection(reselected)["by_draws"].items():
+    for count, methods in mills.selection(reselected)["by_draws"].items():
         for measure in ("T-SC", "G-SC"):
             choice = methods["TS"][measure]
             name = choice["candidate"].replace(" ", "_")
-            found = rows(reselected / "samples" / "one" / "mill" / name / f"run0.n{count}.jsonl")
+            found = mills.json_lines(reselected / "samples" / "one" / "mill" / name / f"run0.n{count}.jsonl")
             given = [row["clusters"] for row in found], [row["log_likelihoods"] for row in found]
             alpha = choice["measure_alpha"]
             (again,) = confidence(*given, measure=(measure,), t_alpha=alpha, g_alpha=alpha).values()
@@ -103,13 +94,13 @@ def test_figure_6_shows_what_such_runs_show(reselected: Path, alone: dict[int, P
     for row in shown:
         key = {name: row[name] for name in ("model", "dataset", "method", "measure")}
         (own,) = [one for one in results(alone[row["draws"]])["confidence"] if key.items() <= one.items()]
-        by_draws = selection(reselected, row["dataset"])["by_draws"][str(row["draws"])]
+        by_draws = mills.selection(reselected, dataset=row["dataset"])["by_draws"][str(row["draws"])]
         assert row["candidate"] == by_draws[row["method"]][row["measure"]]["candidate"]
         assert [row[name]["mean"] for name in CONFIDENCE] == [own[name]["runs"][0] for name in CONFIDENCE]
 
 
 def test_what_is_chosen_at_m_has_the_rows_of_a_run_without(reselected: Path, alone: dict[int, Path]) -> None:
-    assert selection(alone[4])["by_draws"] == {}
+    assert mills.selection(alone[4])["by_draws"] == {}
     paths = list((alone[4] / "samples").rglob("*.jsonl"))
     assert paths
     for path in paths:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import mill_grid as mills
 import pytest
@@ -29,14 +29,6 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def selection(folder: Path, model: str = "one", dataset: str = "mill") -> dict[str, Any]:
-    return json.loads((folder / "selection" / model / f"{dataset}.json").read_text())
-
-
 def test_a_source_may_begin_with_a_variable_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,11 +45,11 @@ def test_a_source_may_begin_with_a_variable_of_the_environment(
 def test_rows_follow_from_their_samples(whole: Path) -> None:
     settings = mills.settings(whole)
     test = load_parts(settings.datasets[0]).test
-    chosen = selection(whole)
+    chosen = mills.selection(whole)
     for method, choices in chosen["methods"].items():
         for measure, choice in choices.items():
             folder = choice["candidate"].replace(" ", "_")
-            found = rows(whole / "samples" / "one" / "mill" / folder / "run1.jsonl")
+            found = mills.json_lines(whole / "samples" / "one" / "mill" / folder / "run1.jsonl")
             assert [row["id"] for row in found] == [question.id for question in test]
             assert {(row["model"], row["dataset"], row["candidate"], row["run"]) for row in found} == {
                 ("one", "mill", choice["candidate"], 1)
@@ -79,7 +71,8 @@ def test_fewer_draws_are_the_first_of_more(whole: Path) -> None:
     folder = whole / "samples" / "one" / "mill" / "Base"
     counts = {2: "run0.n2", 4: "run0", 6: "run0.n6"}
     draws = {
-        count: [row["samples"] for row in rows(folder / f"{name}.jsonl")] for count, name in counts.items()
+        count: [row["samples"] for row in mills.json_lines(folder / f"{name}.jsonl")]
+        for count, name in counts.items()
     }
     assert {len(samples) for samples in draws[6]} == {6}
     for count, found in draws.items():
@@ -88,7 +81,7 @@ def test_fewer_draws_are_the_first_of_more(whole: Path) -> None:
 
 
 def test_only_what_was_chosen_is_asked_the_test_questions(whole: Path) -> None:
-    chosen = selection(whole)
+    chosen = mills.selection(whole)
     tables = [chosen["methods"], *chosen["by_loss"].values()]
     wanted = {choice["candidate"] for table in tables for of in table.values() for choice in of.values()}
     wanted |= {one["candidate"] for one in chosen["transfer"].values()}
@@ -96,7 +89,7 @@ def test_only_what_was_chosen_is_asked_the_test_questions(whole: Path) -> None:
     assert asked == {name.replace(" ", "_") for name in wanted}
     (moved,) = chosen["transfer"].items()
     assert moved[0] == "barn"
-    (fit,) = [fit for fit in selection(whole, "one", "barn")["fits"] if fit["candidate"] == "TS NLL"]
+    (fit,) = [fit for fit in mills.selection(whole, "one", "barn")["fits"] if fit["candidate"] == "TS NLL"]
     assert moved[1]["temperature"] == fit["temperature"]
 
 
@@ -107,12 +100,17 @@ def test_the_answers_to_test_questions_choose_nothing(small: Path, tmp_path: Pat
     for dataset in settings.datasets:
         test = {question.id for question in load_parts(dataset).test}
         path = Path(dataset.source)
-        changed = [{**row, "answers": ["Bo"] if row["id"] in test else row["answers"]} for row in rows(path)]
+        changed = [
+            {**row, "answers": ["Bo"] if row["id"] in test else row["answers"]}
+            for row in mills.json_lines(path)
+        ]
         path.write_text("".join(json.dumps(row) + "\n" for row in changed))
     mills.run(tmp_path / "run", settings)
-    before, after = selection(small), selection(tmp_path / "run")
+    before, after = mills.selection(small), mills.selection(tmp_path / "run")
     assert after["table"] == before["table"]
-    correct = [rows(folder / "samples/one/mill/Base/run0.jsonl") for folder in (small, tmp_path / "run")]
+    correct = [
+        mills.json_lines(folder / "samples/one/mill/Base/run0.jsonl") for folder in (small, tmp_path / "run")
+    ]
     assert [row["correct"] for row in correct[0]] != [row["correct"] for row in correct[1]]
 
 
@@ -122,12 +120,14 @@ def test_two_models_share_nothing_but_the_questions(small: Path, tmp_path: Path)
     mills.run(tmp_path, mills.settings(small, *mills.SMALL, two))
     assert mills.contents(small).items() <= mills.contents(tmp_path).items()
     names = [tmp_path / "samples" / model / "mill" / "Base" / "run0.jsonl" for model in ("one", "two")]
-    assert [row["samples"] for row in rows(names[0])] != [row["samples"] for row in rows(names[1])]
+    assert [row["samples"] for row in mills.json_lines(names[0])] != [
+        row["samples"] for row in mills.json_lines(names[1])
+    ]
 
 
 @pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one(small: Path, tmp_path: Path) -> None:
-    with ProcessExecutor(mills.States(tmp_path), 2) as executor:
+    with ProcessExecutor(partial(mills.state_of, tmp_path), 2) as executor:
         mills.run(tmp_path, mills.settings(small, *mills.SMALL), executor=executor)
     assert mills.contents(tmp_path) == mills.contents(small)
 

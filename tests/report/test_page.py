@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from read_page import Page
 
 from semcal.errors import StoreError
+from semcal.experiment.analyses import analyse, pair_analysis
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.report.build import MANIFEST, build, page_figure, renew_manifest
 from semcal.experiment.report.build import page as grid_page
@@ -23,6 +25,7 @@ from semcal.experiment.report.explorer import explorer_blocks, unpacked
 from semcal.experiment.report.report_figures import PlannedFigure, planned_figures
 from semcal.experiment.report.report_tables import report_tables
 from semcal.files import read_rows, write_rows
+from semcal.workers import Executor, ProcessExecutor
 
 Results = dict[str, Any]
 HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 {{data}}"
@@ -105,9 +108,9 @@ def test_methods_name_the_candidate_of_each_measure(run: FinishedRun) -> None:
 def test_a_large_run_is_held_as_run_0_alone_and_the_page_says_so(
     run: FinishedRun, made_up_results: Results
 ) -> None:
-    assert explorer_blocks(run).runs == [0, 1]
+    assert explorer_blocks(run).head["runs"] == [0, 1]
     alone = explorer_blocks(run, small=100)
-    assert alone.runs == [0]
+    assert alone.head["runs"] == [0]
     assert "only run 0 of 2 runs" in grid_page(run, made_up_results, [], alone)
 
 
@@ -241,3 +244,66 @@ def test_a_figure_goes_when_the_report_has_it_no_more(
     left = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert left == ["figure-03.pdf", "figure-03.png", "mine.png"]
     assert (tmp_path / "tables" / "12-audit.csv").is_file()
+
+
+# ---- The report is the same whoever makes it ---------------------------------------------------------------
+
+TWO = Grid(
+    models=("alpha-1b",),
+    datasets={"made-up-trivia": False, "made-up-reading": True},
+    methods=("Base", "SE", "TS"),
+    runs=2,
+    n=20,
+    counts=(5, 10),
+    resamples=100,
+)
+
+
+@pytest.fixture(scope="module")
+def grid_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_grid(tmp_path_factory.mktemp("shared") / "run", TWO)
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor[int]]:
+    with ProcessExecutor(int, 2, preload=()) as workers:
+        yield workers
+
+
+def test_two_processes_write_the_bytes_that_one_writes(
+    grid_run: Path, executor: Executor[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = "semcal.experiment.report.build.planned_figures"
+    monkeypatch.setattr(made, lambda *given: planned_figures(*given)[:5])
+    for name, workers in (("alone", None), ("shared", executor)):
+        analyse(grid_run, tmp_path / name, workers)
+        build(grid_run, tmp_path / name, workers)
+    files = {
+        name: {
+            path.relative_to(tmp_path / name).as_posix(): path.read_bytes()
+            for path in (tmp_path / name).rglob("*.*")
+        }
+        for name in ("alone", "shared")
+    }
+    assert executor.n_processes == 2
+    assert {"results.json", "report.html", "figures/figure-03-scatter.pdf"} <= files["alone"].keys()
+    assert files["shared"] == files["alone"]
+
+
+def test_what_a_process_finds_damaged_is_named_and_nothing_is_written(
+    executor: Executor[int], tmp_path: Path
+) -> None:
+    folder = write_grid(tmp_path / "run", TWO)
+    path = next(folder.glob("samples/*/made-up-reading/TS_NLL/run1.jsonl"))
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(StoreError, match=r"made-up-reading/TS_NLL/run1\.jsonl"):
+        analyse(folder, executor=executor)
+    assert not (folder / "results.json").exists()
+
+
+def test_a_part_shows_one_model_on_one_data_set_with_the_seeds_of_the_whole(grid_run: Path) -> None:
+    whole = read_finished(grid_run)
+    parts = whole.parts()
+    assert [part.pairs for part in parts] == [[pair] for pair in whole.pairs]
+    assert {row["dataset"] for row in pair_analysis(parts[1]).rows["confidence"]} == {"made-up-reading"}
+    assert pair_analysis(parts[1]).scores.seed == (whole.settings.seed, 1)

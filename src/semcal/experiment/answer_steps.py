@@ -7,7 +7,7 @@ identified by (candidate, run, m, id), and every step keeps their order.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +27,7 @@ from semcal.steps import RecalibratorSource, Step, WorkerState
 from semcal.workers import Progress, versions
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibration import CalibratedAnswer
+    pass
 
 # ---- Answers
 
@@ -190,37 +190,38 @@ class SelectStep(Step):
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
         graded = self._graded(rows)
-        selections = {
-            count: {method: self._select(of, tried) for method, tried in self.candidates.items()}
-            for count, of in graded.items()
-        }
-        at_m = selections[self.m]
-        by_loss: dict[str, Choices] = {}
-        for loss in LOSSES:
-            of_loss = {
+        at_m = self._select(graded[self.m], self.candidates)
+        by_loss = {
+            loss: {
                 method: [candidate for candidate in tried if candidate.loss == loss]
                 for method, tried in self.candidates.items()
             }
-            by_loss[loss] = _choices(
-                {method: self._select(graded[self.m], tried) for method, tried in of_loss.items() if tried}
-            )
+            for loss in LOSSES
+        }
         selected = Selected(
             methods=_choices(at_m),
-            by_loss=by_loss,
-            by_draws={str(count): _choices(selections[count]) for count in self.counts},
+            by_loss={loss: _choices(self._select(graded[self.m], of)) for loss, of in by_loss.items()},
+            by_draws={
+                str(count): _choices(self._select(graded[count], self.candidates)) for count in self.counts
+            },
             table=[
                 {"method": method, **row} for method, selection in at_m.items() for row in selection.table()
             ],
         )
         return [Row(selected.model_dump())]
 
-    def _select(self, graded: Graded, candidates: Iterable[Candidate]) -> Selection:
-        return select(
-            {candidate: graded[candidate.name] for candidate in candidates},
-            measure_alphas=self.measure_alphas,
-            bins=self.bins,
-            by=self.by,
-        )
+    def _select(self, graded: Graded, candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, Selection]:
+        """Return the selection of each method with candidates."""
+        return {
+            method: select(
+                {candidate: graded[candidate.name] for candidate in tried},
+                measure_alphas=self.measure_alphas,
+                bins=self.bins,
+                by=self.by,
+            )
+            for method, tried in candidates.items()
+            if tried
+        }
 
     def _graded(self, rows: Rows) -> dict[int, Graded]:
         """Return number of samples → the rows of each candidate."""
@@ -228,8 +229,8 @@ class SelectStep(Step):
         for row in rows:
             groups.setdefault((row["m"], row["candidate"]), []).append(row)
         graded: dict[int, Graded] = {}
+        keys = ("id", "samples", "clusters", "log_likelihoods")
         for (count, name), of_group in groups.items():
-            keys = ("id", "samples", "clusters", "log_likelihoods")
             bare = [Row({key: row[key] for key in keys if key in row}) for row in of_group]
             verdicts = [row["correct"] for row in of_group]
             graded.setdefault(count, {})[name] = under_alphas(bare, verdicts, self.measure_alphas, self.ties)
@@ -246,6 +247,12 @@ def _choices(selections: Mapping[str, Selection]) -> Choices:
     }
 
 
+#: Keys of finished rows: of the question, of its samples, and of their measures.
+ASKED_KEYS = ("id", "question", "answers", "context", GROUP)
+SAMPLED_KEYS = ("candidate", "run", "samples", "log_likelihoods", "likelihood", "normal_forms", "clusters")
+MEASURED_KEYS = ("confidences", "semantic_entropy", "confidence", "top_cluster")
+
+
 @dataclass(frozen=True)
 class GridMeasureStep(Step):
     """Step that measures blocks of test questions in groups by candidate, run and number of samples.
@@ -256,9 +263,7 @@ class GridMeasureStep(Step):
     name: ClassVar[str] = "measure"
     needs: ClassVar[tuple[str, ...]] = ()
     measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
-    measure_alphas_at: Mapping[
-        str, Mapping[str, Sequence[float]]
-    ]  # the parameters at other numbers of samples
+    measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # at other numbers of samples
     model: str
     dataset: str
     ties: str = "likelier"
@@ -286,23 +291,18 @@ class GridMeasureStep(Step):
             return greedy.get((kind, name, run, id)) or greedy.get((kind, name, 0, id))
 
         single, beam = answer("greedy") or greedy["greedy", "Base", 0, id], answer("beam")
-        top = row["top_cluster"]
-        fields = {
-            **{key: row[key] for key in ("id", "question", "answers", "context", GROUP) if key in row},
-            "model": self.model,
-            "dataset": self.dataset,
-            **{key: row[key] for key in ("candidate", "run", "samples", "log_likelihoods", "likelihood")},
-            **{key: row[key] for key in ("normal_forms", "clusters", "confidences", "semantic_entropy")},
-            **{key: row[key] for key in ("confidence", "top_cluster")},
-            **{
-                key: {measure: None if index is None else row[key][index] for measure, index in top.items()}
-                for key in ("correct", "rule")
-            },
-            "greedy": single["text"],
-            "greedy_correct": single["correct"],
-            **({"beam": beam["text"], "beam_correct": beam["correct"]} if beam else {}),
-        }
-        return Row(fields)
+        finished = {key: row[key] for key in ASKED_KEYS if key in row}
+        finished |= {"model": self.model, "dataset": self.dataset}
+        finished |= {key: row[key] for key in (*SAMPLED_KEYS, *MEASURED_KEYS)}
+        for key in ("correct", "rule"):
+            finished[key] = {
+                measure: None if index is None else row[key][index]
+                for measure, index in row["top_cluster"].items()
+            }
+        finished |= {"greedy": single["text"], "greedy_correct": single["correct"]}
+        if beam:
+            finished |= {"beam": beam["text"], "beam_correct": beam["correct"]}
+        return Row(finished)
 
 
 # ---- The method Calibrated
@@ -353,16 +353,12 @@ class CalibrateStep(Step):
             seed=self.seed,
             versions=versions(),
         )
-        ties = self.clustering.ties
-        with (
-            warnings.catch_warnings()
-        ):  # the grid has warned of few questions; the report has the other warnings
+        options = MeasureOptions(ties=self.clustering.ties)
+        # the grid has warned of few questions; the report has the other warnings
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", SemcalWarning)
             calibration = calibrate_rows(
-                {
-                    t: measure_rows(drawn[name], MeasureOptions(ties=ties))
-                    for name, t in self.temperatures.items()
-                },
+                {t: measure_rows(drawn[name], options) for name, t in self.temperatures.items()},
                 ClusterConfig(self.equivalence, self.clustering.linkage, self.clustering.merge_refusals),
                 CalibrationConfig(
                     risks=() if self.settings.risk is None else self.settings.risk,
@@ -376,18 +372,14 @@ class CalibrateStep(Step):
                 ),
             )
         calibration.save_pretrained(models.folder / self.folder)
-        threshold = None if calibration.threshold is None else asdict(calibration.threshold)
-        return [
-            Row(
-                {
-                    "temperatures": list(calibration.temperatures),
-                    "map": asdict(calibration.map),
-                    "further": calibration.further,
-                    "threshold": threshold,
-                    "report": asdict(calibration.report),
-                }
-            )
-        ]
+        learned = {
+            "temperatures": list(calibration.temperatures),
+            "map": asdict(calibration.map),
+            "further": calibration.further,
+            "threshold": None if calibration.threshold is None else asdict(calibration.threshold),
+            "report": asdict(calibration.report),
+        }
+        return [Row(learned)]
 
 
 @dataclass(frozen=True)
@@ -413,16 +405,12 @@ class ApplyStep(Step):
             at = runs.setdefault(row["run"], {})
             at.setdefault(self.temperatures[row["candidate"]], []).append(row)
         grader = self.grading.grader()
-        return [
-            _decided(row, decided, grader)
-            for rows_at in runs.values()
-            for row, decided in zip(next(iter(rows_at.values())), calibration.apply(rows_at))
-        ]
-
-
-def _decided(row: Row, decided: CalibratedAnswer, grader: Grader) -> Row:
-    grade = grade_texts(grader, row["question"], [decided.text], row["answers"])
-    share = len(row["clusters"][decided.meaning]) / len(row["samples"])
-    stored = asdict(decided)
-    del stored["features"]  # known from the samples of the row
-    return Row({"id": row["id"], **stored, "share": share, "correct": grade.correct})
+        answers = []
+        for rows_at in runs.values():
+            for row, decided in zip(next(iter(rows_at.values())), calibration.apply(rows_at)):
+                grade = grade_texts(grader, row["question"], [decided.text], row["answers"])
+                share = len(row["clusters"][decided.meaning]) / len(row["samples"])
+                stored = asdict(decided)
+                del stored["features"]  # known from the samples of the row
+                answers.append(Row({"id": row["id"], **stored, "share": share, "correct": grade.correct}))
+        return answers

@@ -63,7 +63,6 @@ from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Mod
 from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
-from semcal.models.prompting import PromptConfig
 from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.recalibration.select import Candidate, CandidateFit
@@ -120,25 +119,15 @@ class GridCell:
         return self.store.root
 
     @cached_property
-    def asking(self) -> PromptConfig:
-        """The prompt settings of the data set."""
-        return PromptConfig(tuple(map(essentials, self.parts.few_shot)))
-
-    @cached_property
     def calibration(self) -> CalibrationSource:
         """The source of calibration questions and their features."""
         return CalibrationSource(
-            self.asking,
+            self.parts.asking,
             questions=f"{SCRATCH}/questions/{slug(self.parts.name)}.jsonl",
             features=f"{SCRATCH}/features/{slug(self.model.name)}/{slug(self.parts.name)}",
             data_hash=data_hash(self.parts.calibration_train),
             whole=any(RECALIBRATORS[name].reads_sequences for name in self.settings.methods),
         )
-
-    @property
-    def answer_format(self) -> AnswerFormat:
-        """The rule that finds the answer in a generation."""
-        return AnswerFormat(self.settings.sampling.answer_format)
 
     @property
     def max_new_tokens(self) -> int:
@@ -167,8 +156,17 @@ class GridCell:
         )
         return [block for block in blocks if block]
 
-    def stage(self, step: Step, *, files: tuple[Path, ...] = (), counted_as: str = "") -> Stage:
-        """Return a stage of one step, with the revisions of its models."""
+    def block(
+        self,
+        step: Step,
+        rows: Sequence[Row],
+        part: str,
+        place: int | str,
+        *,
+        files: tuple[Path, ...] = (),
+        counted_as: str = "",
+    ) -> Block:
+        """Return rows of a part of the questions, at a place in it, for a step with its models."""
         revisions: dict[str, object] = {}
         if "model" in step.needs:
             revisions["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
@@ -176,10 +174,7 @@ class GridCell:
         elif "equivalence" in step.needs:
             revisions["judge"] = self.identities.equivalence
         models = self.model, self.settings.equivalence
-        return Stage((step,), revisions, ADDS.get(step.name, ()), files, models, counted_as)
-
-    def block(self, stage: Stage, rows: Sequence[Row], part: str, place: int | str) -> Block:
-        """Return a block with its label: rows of a part of the questions, at a place in it."""
+        stage = Stage((step,), revisions, ADDS.get(step.name, ()), files, models, counted_as)
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return Block(stage, rows, label)
 
@@ -198,25 +193,26 @@ class GridCell:
         ):
             for row, reason in outcome.failures:
                 self.left_out.add((part, row.id))
-                text = f"question {row.id!r}: {reason}"
-                self.problems.append(Problem(self.parts.name, None, text, self.model.name))
+                self.refuse(row.id, reason)
             found.append(list(outcome.rows))
         return found
+
+    def refuse(self, question: str, reason: str) -> None:
+        """Record a question that the model does not answer."""
+        text = f"question {question!r}: {reason}"
+        self.problems.append(Problem(self.parts.name, None, text, self.model.name))
 
     def run_on(
         self, part: str, step: Step, blocks: Iterable[Sequence[Row]], *, files: tuple[Path, ...] = ()
     ) -> list[list[Row]]:
         """Find or make the result of a step for each block of a part."""
-        stage = self.stage(step, files=files)
-        return self.run(part, [self.block(stage, rows, part, n) for n, rows in enumerate(blocks)])
+        return self.run(part, [self.block(step, rows, part, n, files=files) for n, rows in enumerate(blocks)])
 
     def source(self, name: str, run: int = 0) -> RecalibratorSource:
         """Return the source of a recalibrator: the fit of this run, if runs have separate fits."""
-        if name in grid_temperatures():
-            return RecalibratorSource(name, grid_temperatures()[name])
         fit = self.fitted.get((name, run)) or self.fitted.get((name, 0))
         if fit is None:
-            return RecalibratorSource(name)
+            return RecalibratorSource(name, grid_temperatures().get(name))
         return RecalibratorSource(name, folder=fit.folder, fingerprint=fit.fingerprint)
 
     def sample_pass(
@@ -228,7 +224,7 @@ class GridCell:
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
         config = SamplingConfig(m, max_new_tokens=self.max_new_tokens, answer_format=sampling.answer_format)
         return SampleStep(
-            Sampling((), self.asking, config, seeds),
+            Sampling((), self.parts.asking, config, seeds),
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,
@@ -254,34 +250,26 @@ class GridCell:
 
 def prepare(cell: GridCell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
-    _check(cell)
+    rows = [Row.of(essentials(q)).set(part=part) for part in PARTS for q in cell.parts.part(part)]
+    ((first, *refused),) = cell.run_on("all", CheckStep(cell.parts.asking, cell.max_new_tokens), [rows])
+    cell.prompt = first["prompt"]
+    for row in refused:
+        cell.left_out.add((row["part"], row["id"]))
+        cell.refuse(row["id"], row["reason"])
+    for part in ("validation", "test"):
+        if not cell.questions(part):
+            raise FitError(
+                f"no {part} question fits {' on '.join(cell.names)}; the first reason: {cell.problems[0]}"
+            )
     if fits := fits_of(cell.settings, FITTED):
         if not _read_for(cell, [_fit_block(cell, fit) for fit in fits]):
             cell.on_block(_features_block(cell), 0)
         _fit(cell, [fit for fit in fits if "exact" in FITTED[fit.method].solvers])
 
 
-def _check(cell: GridCell) -> None:
-    """Find the questions that do not fit the model."""
-    rows = [Row.of(essentials(q)).set(part=part) for part in PARTS for q in cell.parts.part(part)]
-    ((first, *refused),) = cell.run_on("all", CheckStep(cell.asking, cell.max_new_tokens), [rows])
-    cell.prompt = first["prompt"]
-    cell.left_out = {(row["part"], row["id"]) for row in refused}
-    cell.problems = [
-        Problem(cell.parts.name, None, f"question {row['id']!r}: {row['reason']}", cell.model.name)
-        for row in refused
-    ]
-    for part in ("validation", "test"):
-        if not cell.questions(part):
-            raise FitError(
-                f"no {part} question fits {' on '.join(cell.names)}; the first reason: {cell.problems[0]}"
-            )
-
-
 def _features_block(cell: GridCell) -> Block:
     files = (cell.root / cell.calibration.features / "manifest.json",)
-    stage = cell.stage(FeaturesStep(cell.calibration), files=files)
-    return cell.block(stage, (), "calibration_train", 0)
+    return cell.block(FeaturesStep(cell.calibration), (), "calibration_train", 0, files=files)
 
 
 def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
@@ -314,35 +302,35 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         folders,
     )
     files = tuple(cell.root / folder / "recalibrator.json" for folder in folders.values())
-    stage = cell.stage(step, files=files, counted_as=fit_label(cell.model.name, fits.method))
-    return cell.block(stage, (), "calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
+    place, cost = f"{', '.join(fits.names)} (run {fits.run})", fit_label(cell.model.name, fits.method)
+    return cell.block(step, (), "calibration_train", place, files=files, counted_as=cost)
 
 
 def diagnose(cell: GridCell) -> list[Json]:
     """Return the effects of each candidate on the tokens of validation answers, with the data of its fit."""
     trained = [name for name, method in FITTED.items() if "exact" not in method.solvers]
     _fit(cell, fits_of(cell.settings, trained))
+    if not cell.fitted:
+        return []
     candidates = {
         candidate.name: (method, candidate)
         for method, tried in candidates_of(cell.settings).items()
         if method not in FROM_SAMPLES
         for candidate in tried
     }
-    if not cell.fitted:
-        return []
-    if not cell.settings.extras.token_losses:
-        return [_described(cell, {"candidate": name}, *candidates[name]) for name in candidates]
-    sources = tuple(map(cell.source, candidates))
-    unfitted = tuple(name for name in candidates if (name, 0) not in cell.fitted)
-    step = DiagnoseStep(cell.calibration, sources, unfitted)
-    questions = [Row.of(essentials(question)) for question in cell.parts.validation]
-    block = cell.block(cell.stage(step), questions, "validation", "all candidates")
-    _read_for(cell, [block])
-    (rows,) = cell.run("validation", [block])
-    return [_described(cell, row, *candidates[row["candidate"]]) for row in rows]
+    effects: dict[str, Json] = {name: {} for name in candidates}
+    if cell.settings.extras.token_losses:
+        unfitted = tuple(name for name in candidates if (name, 0) not in cell.fitted)
+        step = DiagnoseStep(cell.calibration, tuple(map(cell.source, candidates)), unfitted)
+        questions = [Row.of(essentials(question)) for question in cell.parts.validation]
+        block = cell.block(step, questions, "validation", "all candidates")
+        _read_for(cell, [block])
+        (rows,) = cell.run("validation", [block])
+        effects = {row["candidate"]: row for row in rows}
+    return [_described(cell, effects[name], *candidates[name]) for name in candidates]
 
 
-def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> Json:
+def _described(cell: GridCell, effects: Json, method: str, candidate: Candidate) -> Json:
     name, fit = candidate.name, cell.fitted.get((candidate.name, 0))
     return {
         "candidate": name,
@@ -351,8 +339,8 @@ def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> 
         "temperature": known_temperatures().get(name) if fit is None else fit.temperature,
         "at_bound": None if fit is None else fit.at_bound,
         "parameters": 0 if fit is None else fit.parameters,
-        "train_nll": row.get("train_nll") if fit is None else fit.train_nll,
-        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed")},
+        "train_nll": effects.get("train_nll") if fit is None else fit.train_nll,
+        **{key: effects.get(key) for key in ("validation_nll", "top_changed", "order_changed")},
     }
 
 
@@ -362,12 +350,18 @@ def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> 
 def answer(cell: GridCell, temperatures: Mapping[str, float]) -> None:
     """Choose on validation questions, answer the test questions, and write the rows and the selection.
 
-    `temperatures` are those of other data sets, which are also used here.
+    `temperatures` of other data sets are also used here.
     """
+    temperatures = {name: t for name, t in temperatures.items() if name != cell.parts.name}
     fits = diagnose(cell)
-    unasked = nothing_to_choose(cell.settings)
-    validation = [] if unasked else cell.answered("validation", [_validation_pass(cell)])
-    selected = only_choices(cell.settings) if unasked else _choose(cell, validation)
+    if nothing_to_choose(cell.settings):
+        validation, selected = [], only_choices(cell.settings)
+    else:
+        tried = chain.from_iterable(candidates_of(cell.settings).values())
+        sources = [cell.source(name) for name in dict.fromkeys(candidate.name for candidate in tried)]
+        sampling = cell.sample_pass(sources, counts=cell.settings.chosen_at)
+        validation = cell.answered("validation", [sampling])
+        selected = _choose(cell, validation)
     names = _names(selected.methods, *selected.by_draws.values(), *selected.by_loss.values())
     _fit(cell, refits_of(cell.settings, names))
     labelled = _labelled(cell, validation) if CALIBRATED in cell.settings.methods else []
@@ -388,6 +382,9 @@ def _selection(
 ) -> Json:
     groups = several(map(group_ties, cell.questions("test")))
     temperature_of = {**known_temperatures(), **{fit["candidate"]: fit["temperature"] for fit in fits}}
+    refitted: dict[str, list[float | None]] = {fit["candidate"]: [] for fit in fits}
+    for (name, _), kept in sorted(cell.fitted.items()):
+        refitted[name].append(kept.temperature)
 
     def described(choices: Choices) -> Json:
         """Return choices by method and measure, each with its temperature, null if it has none."""
@@ -415,24 +412,12 @@ def _selection(
             for name, temperature in temperatures.items()
         },
         "table": selected.table,
-        "fits": [_with_refits(cell, fit) for fit in fits],
+        "fits": [
+            {**fit, "temperature_of_run": of_runs} if len(of_runs := refitted[fit["candidate"]]) > 1 else fit
+            for fit in fits
+        ],
     }
     return {key: value for key, value in content.items() if value is not None}
-
-
-def _with_refits(cell: GridCell, fit: Json) -> Json:
-    """Return a fit with the temperature of each run, if runs have separate fits."""
-    of_run = {
-        run: refitted.temperature for (name, run), refitted in cell.fitted.items() if name == fit["candidate"]
-    }
-    temperatures = [of_run[run] for run in sorted(of_run)]
-    return {**fit, "temperature_of_run": temperatures} if len(temperatures) > 1 else fit
-
-
-def _validation_pass(cell: GridCell) -> SampleStep:
-    candidates = candidates_of(cell.settings).values()
-    names = dict.fromkeys(candidate.name for tried in candidates for candidate in tried)
-    return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
 
 
 def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
@@ -472,25 +457,22 @@ def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> l
     at_m_alone = [name for name in at_m if name not in main]
     counts, more = settings.counts, settings.sampling.counts_runs
     runs = list(range(settings.runs.count))
-    passes: list[SampleStep] = []
-
-    def add(names: Sequence[str], runs: Sequence[int], counts: tuple[int, ...]) -> None:
-        if names and runs:
-            sources = [
-                RecalibratorSource(name, moved[name]) if name in moved else cell.source(name, runs[0])
-                for name in names
-            ]
-            passes.append(cell.sample_pass(sources, runs, counts))
-
+    plan: list[tuple[Sequence[str], Sequence[int], tuple[int, ...]]] = []
     for group in [[run] for run in runs] if settings.runs.refit else [runs]:
         early, late = [run for run in group if run < more], [run for run in group if run >= more]
         if counts and early:
-            add(main, early, counts)
-            add(at_m_alone, early, ())
-            add(at_m, late, ())
+            plan += [(main, early, counts), (at_m_alone, early, ()), (at_m, late, ())]
         else:
-            add(at_m, group, ())
-    return passes
+            plan.append((at_m, group, ()))
+
+    def source(name: str, run: int) -> RecalibratorSource:
+        return RecalibratorSource(name, moved[name]) if name in moved else cell.source(name, run)
+
+    return [
+        cell.sample_pass([source(name, of_runs[0]) for name in names], of_runs, numbers)
+        for names, of_runs, numbers in plan
+        if names and of_runs
+    ]
 
 
 Files = dict[str, list[list[Row]]]
@@ -519,9 +501,8 @@ def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep])
             of_file.append(part)
     base = rows_path(*cell.names, "Base", 0)
     if base in files and cell.settings.extras.entailment:
-        files[base] = cell.run_on(
-            "test", EntailmentStep(cell.settings.grading, cell.settings.seeds[0]), files[base]
-        )
+        judging = EntailmentStep(cell.settings.grading, cell.settings.seeds[0])
+        files[base] = cell.run_on("test", judging, files[base])
     return files
 
 
@@ -542,9 +523,9 @@ def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[list[Row]]:
             kinds = ("greedy",) * (not keeps_top(source.name)) + ("beam",) * beams
             if kinds:
                 greedy.setdefault((source.name, run), GreedyPass(source, run, kinds))
-    step = GreedyStep(
-        cell.asking, tuple(greedy.values()), settings.grading, cell.max_new_tokens, cell.answer_format
-    )
+    answer_format = AnswerFormat(settings.sampling.answer_format)
+    of_all = tuple(greedy.values())
+    step = GreedyStep(cell.parts.asking, of_all, settings.grading, cell.max_new_tokens, answer_format)
     return cell.run_on("test", step, cell.asked("test"))
 
 
@@ -601,7 +582,7 @@ def _calibrated_rows(
         seed=settings.seeds[0],
         revision=identities.revision,
         prompt_hash=identities.prompts[cell.parts.name],
-        asking=cell.asking,
+        asking=cell.parts.asking,
         dataset=cell.parts.name,
         max_new_tokens=cell.max_new_tokens,
         folder=folder,

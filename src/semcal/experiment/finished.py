@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,7 +35,6 @@ from semcal.measures import MEASURES
 from semcal.registry import check_name
 from semcal.rows import Json
 from semcal.store import read_block
-from semcal.yaml_files import read_yaml
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
@@ -105,23 +104,11 @@ class RunState:
         return sum(expected[stage] for expected in self.expected.values())
 
 
-def settings_in(folder: Path) -> GridSettings:
-    """Return the settings of a run folder; UsageError for another folder."""
-    if not (folder / FILE).is_file():
-        raise UsageError(f"{folder}: {FILE} is missing. Pass a run folder, or run `semcal run CONFIG`.")
-    return read_settings(folder / FILE)
-
-
-def blocks_in(folder: Path) -> Iterator[Path]:
-    """Yield the blocks of a run folder, stage by stage."""
-    for stage in STAGES:
-        yield from sorted((folder / "blocks" / stage).glob("*.jsonl"))
-
-
 def state_of(folder: Path) -> RunState:
     """Read all blocks of a run folder, and return its state; UsageError for another folder."""
-    settings = settings_in(folder)
-    path = folder / QUESTIONS
+    if not is_grid_run(folder):
+        raise UsageError(f"{folder}: {FILE} is missing. Pass a run folder, or run `semcal run CONFIG`.")
+    settings, path = read_settings(folder / FILE), folder / QUESTIONS
     remedy = "delete it and run the same command again"
     described = read_object(path, remedy=remedy) if path.exists() else {}
     sizes = {
@@ -136,17 +123,18 @@ def state_of(folder: Path) -> RunState:
         for dataset in settings.datasets
     }
     damaged, places = [], set()
-    for block in blocks_in(folder):
-        try:
-            label = read_block(block).label
-        except StoreError as error:
-            damaged.append(str(error))
-            continue
-        place = json.dumps([label.get("part"), label.get("block")])
-        places.add((label.get("model"), label.get("dataset"), block.parent.name, place))
+    for stage in STAGES:
+        for block in sorted((folder / "blocks" / stage).glob("*.jsonl")):
+            try:
+                label = read_block(block).label
+            except StoreError as error:
+                damaged.append(str(error))
+            else:
+                place = json.dumps([label.get("part"), label.get("block")])
+                places.add((str(label.get("model")), str(label.get("dataset")), stage, place))
     counts: dict[tuple[str, str], Counter[str]] = {}
     for model, dataset, stage, _ in places:
-        counts.setdefault((str(model), str(dataset)), Counter())[stage] += 1
+        counts.setdefault((model, dataset), Counter())[stage] += 1
     rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
     return RunState(counts, expected, rows, tuple(damaged))
 
@@ -167,7 +155,7 @@ def forget_from(folder: Path, stage: str) -> None:
 
 def forget(folder: Path) -> None:
     """Clear a run folder; UsageError for another folder."""
-    if (folder / FILE).is_file():
+    if is_grid_run(folder):
         clear_folder(folder)
     elif folder.exists() and own_files(folder):
         raise UsageError(f"--fresh: {folder} is not a run folder ({FILE} is missing). Pass another --out.")
@@ -204,30 +192,20 @@ class FinishedRun:
     """A run folder of the grid."""
 
     folder: Path
-    settings: Json  # the content of settings.yaml
+    settings: GridSettings
     selections: Mapping[ModelDataset, Json] = field(repr=False)  # of (model, data set): under selection/
     part: ModelDataset | None = None  # a single pair to look at; all pairs by default
     has_rows: bool = True  # false if only results.json exists
 
     @property
-    def preset(self) -> str:
-        """The preset of the settings."""
-        return str(self.settings["preset"])
-
-    @property
-    def seed(self) -> int:
-        """The seed of the run."""
-        return int(self.settings["seed"])
-
-    @property
     def models(self) -> list[str]:
         """The models, in the order of the settings."""
-        return [entry["name"] for entry in self.settings["models"]]
+        return [model.name for model in self.settings.models]
 
     @property
     def datasets(self) -> list[str]:
         """The data sets, in the order of the settings."""
-        return [entry["name"] for entry in self.settings["datasets"]]
+        return [dataset.name for dataset in self.settings.datasets]
 
     @property
     def methods(self) -> list[str]:
@@ -236,13 +214,13 @@ class FinishedRun:
         Calibrated, and methods that none of the models supports, are left out.
         """
         served = [self.selections[pair]["methods"] for pair in self.pairs]
-        names = self.settings["methods"]
-        return [name for name in names if name != CALIBRATED and any(name in methods for methods in served)]
+        names = [name for name in self.settings.methods if name != CALIBRATED]
+        return [name for name in names if any(name in methods for methods in served)]
 
     @property
     def calibrated(self) -> bool:
         """True if Calibrated is among the methods."""
-        return CALIBRATED in self.settings["methods"]
+        return CALIBRATED in self.settings.methods
 
     @cached_property
     def measures(self) -> list[str]:
@@ -269,38 +247,23 @@ class FinishedRun:
     @property
     def runs(self) -> int:
         """The number of runs."""
-        return int(self.settings["runs"]["count"])
+        return self.settings.runs.count
 
     @property
     def m(self) -> int:
         """The number of samples per question."""
-        return int(self.settings["sampling"]["m"])
-
-    @property
-    def bins(self) -> int:
-        """The number of bins of ACE and ECE."""
-        return int(self.settings["evaluation"]["bins"])
-
-    @property
-    def resamples(self) -> int:
-        """The number of bootstrap resamples of the questions."""
-        return int(self.settings["evaluation"]["resamples"])
+        return self.settings.sampling.m
 
     @property
     def pairs(self) -> list[ModelDataset]:
         """The (model, data set) pairs, with the data sets of one model together."""
         if self.part is not None:
             return [self.part]
-        return [(model, dataset) for model in self.models for dataset in self.datasets]
+        return list(product(self.models, self.datasets))
 
     def parts(self) -> list[FinishedRun]:
         """Return the run for each of its pairs alone."""
         return [replace(self, part=pair) for pair in self.pairs]
-
-    @property
-    def problems(self) -> int:
-        """The number of rejected rows of the data."""
-        return len(self.refused())
 
     def refused(self) -> StoredRows:
         """Return the rejected rows of the data: {dataset, line, reason}."""
@@ -381,7 +344,7 @@ class FinishedRun:
 
 def is_grid_run(folder: Path) -> bool:
     """Return whether a folder holds a run of the grid (and not, for example, of `semcal demo`)."""
-    return (folder / "settings.yaml").is_file()
+    return (folder / FILE).is_file()
 
 
 def read_finished(folder: Path) -> FinishedRun:
@@ -393,27 +356,13 @@ def read_finished(folder: Path) -> FinishedRun:
     folder = Path(folder)
     if not is_grid_run(folder):
         raise InputError(f"{folder}: settings.yaml is missing. Pass a folder of `semcal run`.")
-    settings = _settings(folder / "settings.yaml")
+    path = folder / FILE
+    try:
+        settings = read_settings(path)
+    except UsageError as error:
+        raise StoreError(f"{path} was edited or is of another version ({error}): {AGAIN}") from error
     run = FinishedRun(folder, settings, {})
-    return FinishedRun(folder, settings, {pair: _selection(run, *pair) for pair in run.pairs})
-
-
-def _settings(path: Path) -> Json:
-    try:
-        settings = read_yaml(path)
-    except UsageError as error:
-        raise StoreError(f"{path} is damaged ({error}): run `semcal run` again") from error
-    needed = {"preset", "seed", "models", "datasets", "methods", "runs", "sampling", "evaluation"}
-    if not isinstance(settings, dict) or not settings.keys() >= needed:
-        lacking = sorted(needed - (settings.keys() if isinstance(settings, dict) else set()))
-        raise StoreError(f"{path} lacks {', '.join(lacking)}: run `semcal run` again")
-    try:
-        settings_of(settings)
-    except UsageError as error:
-        raise StoreError(
-            f"{path} was edited or is of another version ({error}): run `semcal run` again"
-        ) from error
-    return settings
+    return replace(run, selections={pair: _selection(run, *pair) for pair in run.pairs})
 
 
 def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
@@ -422,7 +371,7 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
         raise StoreError(f"{path} is missing: {AGAIN}")
     selection = read_object(path, remedy=f"delete it and {AGAIN}")
     lacking = [key for key in ("sizes", "open_book", "methods") if key not in selection]
-    needed = {*run.settings["methods"]} - {CALIBRATED, *selection.get("left_out", ())}
+    needed = {*run.settings.methods} - {CALIBRATED, *selection.get("left_out", ())}
     if lacking or not selection["methods"].keys() >= needed:
         names = ", ".join(lacking) or "some of the run's methods"
         raise StoreError(f"{path} lacks {names}: delete it and {AGAIN}")
@@ -437,14 +386,12 @@ def _rows(path: Path) -> StoredRows:
             rows = [from_json(line, cache_strings="all") for line in lines]
             if all(isinstance(row, dict) for row in rows):
                 return rows
-    return list(_undamaged(path))
-
-
-def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
+    rows = []
     for row in read_rows(path):
         if not isinstance(row, JsonLine):
             raise StoreError(f"{path} is damaged ({row}): delete it and {AGAIN}")
-        yield row.data
+        rows.append(row.data)
+    return rows
 
 
 def read_results(folder: Path) -> Json:
@@ -461,12 +408,13 @@ def read_results(folder: Path) -> Json:
 
 def run_of_results(results: Json, folder: Path) -> FinishedRun:
     """Return the run of a folder that only has results.json: its names and numbers, without rows."""
-    settings = {key: results[key] for key in ("preset", "seed", "methods")}
-    settings |= {kind: [{"name": name} for name in results[kind]] for kind in ("models", "datasets")}
-    settings |= {"runs": {"count": results["runs"]}, "sampling": {"m": results["m"]}}
+    content = {key: results[key] for key in ("preset", "seed", "methods")}
+    content |= {"runs": {"count": results["runs"]}, "sampling": {"m": results["m"]}, "equivalence": "exact"}
+    for kind, place in (("models", "path"), ("datasets", "source")):
+        content[kind] = [{"name": name, place: where} for name, where in results["sources"][kind].items()]
     methods = {method: dict.fromkeys(results["measures"]) for method in results["methods"]}
-    pairs = product(results["models"], results["datasets"])
-    return FinishedRun(folder, settings, {pair: {"methods": methods} for pair in pairs}, has_rows=False)
+    run = FinishedRun(folder, settings_of(content), {}, has_rows=False)
+    return replace(run, selections={pair: {"methods": methods} for pair in run.pairs})
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

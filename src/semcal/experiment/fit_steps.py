@@ -126,8 +126,6 @@ class GridState(WorkerState):
         self._clear_model()
 
     def _clear_model(self) -> None:
-        if self._language_model is None and self._calibration is None and not self._fitted:
-            return
         self._language_model = self._calibration = None
         self._fitted.clear()
         gc.collect()
@@ -156,15 +154,13 @@ class GridState(WorkerState):
         from semcal.recalibration.fit_data import FitData, fit_features
 
         model, folder = self.language_model, self.folder / source.features
-        known = self._calibration
-        if known is None or known.source != source:
-            self._calibration = None
+        if self._calibration is None or self._calibration.source != source:
+            self._calibration = None  # before the next features are loaded
             questions = load_questions(self.folder / source.questions, answers_needed=True)
             labelled = FitData.of(model, questions, asking=source.asking, on_bad_question=lambda _: None)
             features = fit_features(model, labelled, asking=source.asking, whole=source.whole, store=folder)
-            known = CalibrationTables(source, labelled, features)
-            self._calibration = known
-        return known
+            self._calibration = CalibrationTables(source, labelled, features)
+        return self._calibration
 
     def table(self, source: CalibrationSource) -> LogPartitionTable:
         """Return the log-partition table of the features, for fits by gradient steps."""
@@ -418,18 +414,14 @@ class DiagnoseStep(Step):
         recalibrators = {source.name: models.recalibrator(source) for source in self.recalibrators}
         train = models.calibration(self.source).features
         train_nll = {name: mean_loss_of(model, train, recalibrators[name]) for name in self.unfitted}
-        return [
-            Row(
-                {
-                    "candidate": name,
-                    **({"train_nll": train_nll[name]} if name in train_nll else {}),
-                    "validation_nll": effects.mean_nll,
-                    "top_changed": float(effects.top_changed.mean()),
-                    "order_changed": float(effects.order_changed.mean()),
-                }
-            )
-            for name, effects in token_effects(model, states, recalibrators).items()
-        ]
+        diagnosed = []
+        for name, effects in token_effects(model, states, recalibrators).items():
+            row: dict[str, object] = {"candidate": name}
+            row |= {"train_nll": train_nll[name]} if name in train_nll else {}
+            row |= {"validation_nll": effects.mean_nll}
+            row |= {key: float(getattr(effects, key).mean()) for key in ("top_changed", "order_changed")}
+            diagnosed.append(Row(row))
+        return diagnosed
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from threading import Lock
 
@@ -26,7 +27,6 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
-from semcal.models.prompting import PromptConfig
 from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.records import check_enough, warn_if_few
@@ -80,9 +80,8 @@ class Grid:
     settings: GridSettings  # with all defaults
     folder: Path
     executor: Executor[GridState]  # executor whose workers have a `GridState` of the folder
-    progress: (
-        ProgressFactory  # (label, total) → context manager of a function of the number of finished blocks
-    )
+    #: (label, total) → context manager of a function of the number of finished blocks
+    progress: ProgressFactory
     on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
     while_starting: Callable[[], object] = lambda: None  # called while the first job waits for its worker
@@ -104,23 +103,29 @@ class Grid:
             self.on_problem(problem)
         self._claim_questions(sets)
         settings_of_models = [self.settings.of_model(model) for model in self.settings.models]
-        expected: Counter[str] = sum(
-            (expected_blocks(of, parts.sizes()) for of in settings_of_models for parts in sets), Counter()
-        )
-        self._warn_of_what_is_left_out()
+        expected = Counter[str]()
+        for settings, parts in product(settings_of_models, sets):
+            expected += expected_blocks(settings, parts.sizes())
+        for model in self.settings.models:
+            if gone := self.settings.left_out(model):
+                warnings.warn(
+                    f"{model.name} is behind a server, which has no states, logits or beams; left out for "
+                    f"it: {', '.join(gone)}",
+                    SemcalWarning,
+                    stacklevel=2,
+                )
         ends: list[tuple[int, int, int]] = []
         with self.progress("run", expected.total()) as update:
             on_block = BlockProgress(update, expected, self.executor.elapsed, self.made)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, on_block)
                 note_block(update)  # the model is loaded, and the first blocks begin
-                for functions in _schedule(cells):
-                    self.executor.run_together(functions)
-                refused = [problem for cell in cells for problem in cell.problems]
-                for problem in refused:
-                    self.on_problem(problem)
-                problems += refused
-                ends += [end for cell in cells for end in cell.ends]
+                self._work(cells)
+                for cell in cells:
+                    for problem in cell.problems:
+                        self.on_problem(problem)
+                    problems += cell.problems
+                    ends += cell.ends
         if problems:
             lines = (dumps(problem.row()) + "\n" for problem in problems)
             write_if_new(self.folder / "problems.jsonl", "".join(lines))
@@ -129,29 +134,18 @@ class Grid:
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
         """Reject data sets with too few questions before a model is loaded, and warn of few."""
+        counts: dict[str, int] = {}
         for parts in sets if set(FITTED) & set(self.settings.methods) else ():
-            count, of = len(parts.calibration_train), f"for fits in {parts.name} (calibration_train)"
-            check_enough(count, of=of)
-            warn_if_few(count, of=of)
+            counts[f"for fits in {parts.name} (calibration_train)"] = len(parts.calibration_train)
         for parts in sets if CALIBRATED in self.settings.methods else ():
-            unasked = nothing_to_choose(self.settings)
-            available = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
-            count, of = (
-                min(self.settings.calibrated.questions, available),
-                f"for the calibration in {parts.name}",
+            validation = 0 if nothing_to_choose(self.settings) else len(parts.validation)
+            available = len(parts.calibration_train) + validation
+            counts[f"for the calibration in {parts.name}"] = min(
+                self.settings.calibrated.questions, available
             )
+        for of, count in counts.items():
             check_enough(count, of=of)
             warn_if_few(count, of=of)
-
-    def _warn_of_what_is_left_out(self) -> None:
-        for model in self.settings.models:
-            if gone := self.settings.left_out(model):
-                warnings.warn(
-                    f"{model.name} is behind a server, which has no states, logits or beams; left out for "
-                    f"it: {', '.join(gone)}",
-                    SemcalWarning,
-                    stacklevel=3,
-                )
 
     def _check_versions(self) -> None:
         """Warn of a run that was begun with other versions of packages that its numbers depend on."""
@@ -195,7 +189,7 @@ class Grid:
     def _cells(
         self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
     ) -> list[GridCell]:
-        asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
+        asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
         identified = self.executor.submit(StageJob(stage, ()), stage="identify")
         self.while_starting()
@@ -206,6 +200,19 @@ class Grid:
             GridCell(settings, model, parts, identities, store, self.executor, on_block, priority, gone)
             for priority, parts in enumerate(sets)
         ]
+
+    def _work(self, cells: Sequence[GridCell]) -> None:
+        """Do the work on the data sets of one model; while one data set waits, the others work.
+
+        With transfer, all temperatures are fitted first, because each data set is asked at the temperatures
+        of the others, too.
+        """
+        if not cells[0].settings.extras.transfer:
+            self.executor.run_together([partial(_prepare_and_answer, cell) for cell in cells])
+            return
+        self.executor.run_together([partial(prepare, cell) for cell in cells])
+        temperatures = {cell.parts.name: t for cell in cells if (t := cell.temperature) is not None}
+        self.executor.run_together([partial(answer, cell, temperatures) for cell in cells])
 
     def write_costs(self) -> None:
         """Add the costs of this session so far to the environment record; may be called again."""
@@ -258,27 +265,9 @@ class BlockProgress:
         return done, sum(n * (seconds[s] / jobs[s] if jobs[s] else usual) for s, n in left.items())
 
 
-def _schedule(cells: Sequence[GridCell]) -> Iterator[list[Callable[[], None]]]:
-    """Return lists of work on the data sets of one model; the functions of each list run together.
-
-    While one data set waits, the others work. With transfer, all temperatures are fitted first, because each
-    data set is asked at the temperatures of the others, too.
-    """
-    if not cells[0].settings.extras.transfer:
-        yield [partial(_prepare_and_answer, cell) for cell in cells]
-        return
-    yield [partial(prepare, cell) for cell in cells]
-    temperatures = {cell.parts.name: cell.temperature for cell in cells}
-    yield [partial(answer, cell, _others(temperatures, cell)) for cell in cells]
-
-
 def _prepare_and_answer(cell: GridCell) -> None:
     prepare(cell)
     answer(cell, {})
-
-
-def _others(temperatures: Mapping[str, float | None], cell: GridCell) -> dict[str, float]:
-    return {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
 
 
 # ---- Costs of a session

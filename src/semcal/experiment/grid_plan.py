@@ -23,6 +23,7 @@ from semcal.data.splits import SplitSizes, split_questions
 from semcal.errors import InputError, ModelError, RowError, ServerError
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
 from semcal.measures import MEASURES
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
 from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.rows import Json, Row, failures_of
@@ -98,9 +99,12 @@ class Parts:
 
     def part(self, name: str) -> tuple[Question, ...]:
         """Return the questions of "calibration_train", "validation" or "test"."""
-        questions = {part: getattr(self, part) for part in PARTS}[name]
-        assert isinstance(questions, tuple)
-        return questions
+        return tuple(getattr(self, name))
+
+    @cached_property
+    def asking(self) -> PromptConfig:
+        """The prompt settings."""
+        return PromptConfig(tuple(map(essentials, self.few_shot)))
 
     def sizes(self) -> dict[str, int]:
         """Return the number of questions of each part."""
@@ -199,21 +203,21 @@ def grid_temperatures() -> Mapping[str, float]:
 
 def known_temperatures() -> Mapping[str, float]:
     """Return name → temperature of the candidates that are not fitted."""
-    unfitted = {name: method.temperature for name, method in UNFITTED.items()}
-    return {**{name: t for name, t in unfitted.items() if t is not None}, **grid_temperatures()}
+    unfitted = {name: t for name, method in UNFITTED.items() if (t := method.temperature) is not None}
+    return {**unfitted, **grid_temperatures()}
 
 
 def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
     """Return method → its candidates, in order; Calibrated has none."""
-    return {method: _candidates(method, settings) for method in settings.methods if method != CALIBRATED}
-
-
-def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
-    if method in FROM_SAMPLES:
-        return [Candidate(name) for name in grid_temperatures()]
-    if method not in FITTED:
-        return [Candidate(method)]
-    return [candidate for fit in fits_of(settings, [method]) for candidate in fit.candidates]
+    candidates = {}
+    for method in settings.methods:
+        if method in FROM_SAMPLES:
+            candidates[method] = [Candidate(name) for name in grid_temperatures()]
+        elif method in FITTED:
+            candidates[method] = [one for fit in fits_of(settings, [method]) for one in fit.candidates]
+        elif method != CALIBRATED:
+            candidates[method] = [Candidate(method)]
+    return candidates
 
 
 def nothing_to_choose(settings: GridSettings) -> bool:
@@ -236,13 +240,8 @@ class CandidateChoice(BaseModel):
     @classmethod
     def of(cls, candidate: Candidate, measure_alpha: float | None) -> CandidateChoice:
         """Return the choice of a candidate with a parameter of the measure."""
-        return cls(
-            candidate=candidate.name,
-            measure_alpha=measure_alpha,
-            loss=candidate.loss,
-            alpha=candidate.alpha,
-            weight_decay=candidate.weight_decay,
-        )
+        fields = asdict(candidate)
+        return cls(candidate=fields.pop("name"), measure_alpha=measure_alpha, **fields)
 
 
 #: Choices by method and measure.
@@ -394,7 +393,12 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
     size counts as 60,000. `open_state` returns a loader of the first cell's model; without it, nothing is
     timed. InputError if a data set on this machine has too few questions.
     """
-    parts = [_parts_here(dataset) for dataset in settings.datasets]
+    parts = [
+        load_parts(dataset)
+        if dataset.source in ATLAS.names() or all(map(os.path.exists, _sources(dataset)))
+        else None
+        for dataset in settings.datasets
+    ]
     cells = tuple(
         _cell_forecast(settings.of_model(model), model, dataset, questions)
         for model in settings.models
@@ -405,18 +409,12 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
     return Forecast(cells, problems, seconds, timing)
 
 
-def _parts_here(dataset: DataSet) -> Parts | None:
-    """Return the questions of a data set that needs no download, None for others."""
-    built_in = dataset.source in ATLAS.names()
-    return load_parts(dataset) if built_in or all(map(os.path.exists, _sources(dataset))) else None
-
-
 def _cell_forecast(
     settings: GridSettings, model: Model, dataset: DataSet, parts: Parts | None
 ) -> CellForecast:
     from semcal.models.sample import CHARACTERS
 
-    characters = 0
+    characters, sampling = 0, settings.sampling
     if parts is None:
         sizes = {part: int(getattr(dataset, part) or 60_000) for part in PARTS}
         longest = settings.max_new_tokens(open_book="squad" in dataset.source.lower())
@@ -424,11 +422,19 @@ def _cell_forecast(
         sizes, longest = parts.sizes(), settings.max_new_tokens(open_book=parts.open_book)
         questions = (question for part in PARTS for question in parts.part(part))
         characters = sum(len(question.question) + len(question.context or "") for question in questions)
-    jobs = expected_blocks(settings, sizes)
-    chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates_of(settings).items()}
+    jobs, candidates = expected_blocks(settings, sizes), candidates_of(settings)
+    chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates.items()}
     if settings.runs.refit:
         jobs["fit"] += (settings.runs.count - 1) * sum(chosen.get(method, 0) for method in FITTED)
-    draws = _draw_count(settings, sizes, chosen)
+    validation = 0 if nothing_to_choose(settings) else sizes["validation"]
+    labelled = labelled_beside(settings, validation) if CALIBRATED in settings.methods else 0
+    moved = len(settings.datasets) - 1 if settings.extras.transfer else 0  # temperatures of other data sets
+    more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
+    draws = (
+        validation * sum(map(len, candidates.values())) * max([sampling.m, *settings.chosen_at])
+        + min(labelled, sizes["calibration_train"]) * sampling.m
+        + sizes["test"] * (sum(chosen.values()) + moved) * (settings.runs.count * sampling.m + more)
+    )
     return CellForecast(
         model=model.name,
         dataset=dataset.name,
@@ -441,20 +447,6 @@ def _cell_forecast(
     )
 
 
-def _draw_count(settings: GridSettings, sizes: Mapping[str, int], chosen: Mapping[str, int]) -> int:
-    sampling = settings.sampling
-    names = {candidate.name for of_method in candidates_of(settings).values() for candidate in of_method}
-    validation = 0 if nothing_to_choose(settings) else sizes["validation"]
-    labelled = labelled_beside(settings, validation) if CALIBRATED in settings.methods else 0
-    moved = len(settings.datasets) - 1 if settings.extras.transfer else 0  # temperatures of other data sets
-    more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
-    return (
-        validation * len(names) * max([sampling.m, *settings.chosen_at])
-        + min(labelled, sizes["calibration_train"]) * sampling.m
-        + sizes["test"] * (sum(chosen.values()) + moved) * (settings.runs.count * sampling.m + more)
-    )
-
-
 def _time_first_question(
     settings: GridSettings,
     cell: CellForecast,
@@ -462,7 +454,6 @@ def _time_first_question(
     open_state: Callable[[], GridState] | None,
 ) -> tuple[float | None, str]:
     """Return the seconds for Base's answers to the first cell's first test question, and a description."""
-    from semcal.models.prompting import PromptConfig
     from semcal.models.sample import SampleStep, Sampling, SamplingConfig
     from semcal.steps import RecalibratorSource
 
@@ -472,13 +463,10 @@ def _time_first_question(
     if parts is None or open_state is None:
         missing = cell.dataset if parts is None else cell.model
         return None, f"not measured, because {missing} is not on this machine"
-    asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
     longest = settings.max_new_tokens(open_book=parts.open_book)
     config = SamplingConfig(m, max_new_tokens=longest, answer_format=settings.sampling.answer_format)
-    step = SampleStep(
-        Sampling((), asking, config, settings.seeds[:1]),
-        sources=(RecalibratorSource("Base"),),
-    )
+    sampling = Sampling((), parts.asking, config, settings.seeds[:1])
+    step = SampleStep(sampling, sources=(RecalibratorSource("Base"),))
     state, seconds = open_state(), 0.0
     try:
         state.choose((model, settings.equivalence))

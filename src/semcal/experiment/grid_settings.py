@@ -101,6 +101,19 @@ def _inside(value: Any) -> Iterator[Any]:
         yield value
 
 
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Return a validator that lets pydantic report a UsageError with the place of the setting."""
+
+    def validate(value: Any) -> Any:
+        try:
+            check(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    return AfterValidator(validate)
+
+
 class GridServer(SettingsGroup):
     """Settings of requests to a server: `semcal.servers.settings.ServerSettings` without the API key."""
 
@@ -114,11 +127,6 @@ class GridServer(SettingsGroup):
     price_in: Annotated[float, Field(ge=0)] | None = None
     price_out: Annotated[float, Field(ge=0)] | None = None
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> GridServer:
-        usable(lambda: ServerSettings(**self.model_dump()))
-        return self
-
 
 #: The settings of a server that results depend on; the others may change between sessions.
 ASKED_WITH = ("tokenizer", "allow_truncation")
@@ -128,10 +136,11 @@ class Model(SettingsGroup):
     """A language model: its name in tables, and its directory, hub id, embedded name or server."""
 
     name: str = Field(min_length=1)
-    path: str
+    path: Annotated[str, checked(lambda path: path.startswith(PREFIX) and Endpoint.parse(path))]
     revision: str | None = None
     dtype: str | None = None
-    server: GridServer | None = None  # if `path` is openai:URL#NAME
+    #: Requests to the server, if `path` is openai:URL#NAME.
+    server: Annotated[GridServer, checked(lambda it: ServerSettings(**it.model_dump()))] | None = None
 
     @property
     def is_server(self) -> bool:
@@ -145,8 +154,6 @@ class Model(SettingsGroup):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Model:
-        if self.is_server:
-            usable(lambda: Endpoint.parse(self.path))
         given = ["revision", "dtype"] if self.is_server else ["server"]
         given = [name for name in given if getattr(self, name) is not None]
         if given:
@@ -155,28 +162,10 @@ class Model(SettingsGroup):
         return self
 
 
-def usable(make: Callable[[], object]) -> None:
-    """Let pydantic report a UsageError with the place of the setting."""
-    try:
-        make()
-    except UsageError as error:
-        raise ValueError(str(error)) from error
-
-
-def _checked_method(name: str) -> str:
-    usable(lambda: RECALIBRATORS[name])
-    return name
-
-
-def _checked_format(name: str) -> str:
-    usable(lambda: AnswerFormat(name))
-    return name
-
-
 #: The paper's learning rate of ATS and Platt.
 LEARNING_RATE = 1e-5
-MethodName = Annotated[str, AfterValidator(_checked_method)]
-FormatName = Annotated[str, AfterValidator(_checked_format)]
+MethodName = Annotated[str, checked(lambda name: RECALIBRATORS[name])]
+FormatName = Annotated[str, checked(AnswerFormat)]
 #: The method without test answers of its own: it maps the confidence in Base's answers.
 CALIBRATED: MethodName = "Calibrated"
 METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
@@ -357,14 +346,7 @@ class GridSettings(SettingsGroup):
     block: Size = 50  # number of questions computed together
     #: Memory for the keys and values of a batch, such as "1GB"; None: a quarter of the weights, at least
     #: 64 MiB. Like `block` it determines which questions share a product, so results depend on it.
-    memory: str | int | None = None
-
-    @field_validator("memory")
-    @classmethod
-    def _is_a_size(cls, memory: str | int | None) -> str | int | None:
-        if memory is not None:
-            usable(lambda: parse_size(memory))
-        return memory
+    memory: Annotated[str | int, checked(parse_size)] | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> GridSettings:
@@ -381,8 +363,9 @@ class GridSettings(SettingsGroup):
                 "Calibrated maps the share of Base's answers among at least 2 samples. Add Base to methods, "
                 "and set sampling.m to 2 or more."
             )
-        for model in self.models if any(model.is_server for model in self.models) else ():
-            self._check_served(model)
+        for model in self.models:
+            if model.is_server:
+                self._check_served(model)
         return self
 
     def _check_served(self, model: Model) -> None:
@@ -391,13 +374,13 @@ class GridSettings(SettingsGroup):
             "sampling.scored_in": self.sampling.scored_in != "whole prompt",
             "grading.vanilla": self.grading.vanilla == "beam",
         }
-        wrong = [name for name, is_set in needed.items() if is_set and model.is_server]
+        wrong = [name for name, is_set in needed.items() if is_set]
         if wrong:
             raise ValueError(
                 f"the model {model.name} is behind a server, which supports neither truncation nor scoring "
                 f"of a given text nor beams. Keep {', '.join(wrong)} as in preset sound."
             )
-        if not set(self.methods) & set(SERVED) and model.is_server:
+        if not set(self.methods) & set(SERVED):
             raise ValueError(
                 f"the model {model.name} is behind a server, which supports none of the methods. Add one of "
                 f"{', '.join(SERVED)}"
@@ -508,38 +491,29 @@ def settings_of(
     return resolved(settings, limit=limit)
 
 
-def _set(content: Any, override: str) -> None:
+def _set(content: Json, override: str) -> None:
     where, equals, text = override.partition("=")
     *path, last = where.split(".")
     what = f"--set {_cut(override)}"
     if not equals or not last or len(path) > DEEPEST:
         raise UsageError(f"{what}: expected key=value, such as sampling.m=5")
-    target = content
+    target: Any = content
     for key in path:
-        target = _step(target, key, what)
-    if not isinstance(target, (dict, list)):
-        raise UsageError(f"{what}: {shown(path[-1])} has no keys")
-    value = parse_yaml(text, what=what)
-    if isinstance(target, list):
-        target[_index(target, last, what)] = value
-    else:
-        target[last] = value
+        place = _place(target, key, what)
+        target = target.setdefault(place, {}) if isinstance(target, dict) else target[place]
+        if not isinstance(target, (dict, list)):
+            raise UsageError(f"{what}: {shown(key)} has no keys")
+    target[_place(target, last, what)] = parse_yaml(text, what=what)
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
 
 
-def _step(target: Any, key: str, what: str) -> Any:
-    if isinstance(target, list):
-        return target[_index(target, key, what)]
-    child = target.setdefault(key, {})
-    if not isinstance(child, (dict, list)):
-        raise UsageError(f"{what}: {shown(key)} has no keys")
-    return child
-
-
-def _index(target: list[Any], key: str, what: str) -> int:
+def _place(target: Any, key: str, what: str) -> Any:
+    """Return a key of a mapping, or its number in a list."""
+    if isinstance(target, dict):
+        return key
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(target):
         raise UsageError(f"{what}: {shown(key)} is outside of a list of {len(target)} items; count from 0")
     return int(key)
@@ -586,24 +560,13 @@ def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSetting
     """Return the settings with the sizes of all data sets, at most `limit`."""
     datasets = []
     for dataset in settings.datasets:
-        defaults = sizes_of_built_in(dataset.source) or {"validation": 2000, "test": 2000}
-        sizes: dict[str, int | None] = {}
-        for part in PARTS:
-            size = getattr(dataset, part)
-            size = defaults.get(part) if size is None else size
-            sizes[part] = limit if size is None else size if limit is None else min(size, limit)
-        datasets.append(dataset.model_copy(update=sizes))
+        is_built_in = dataset.source in _SIZES.names()
+        sizes = _SIZES.load(dataset.source) if is_built_in else {"validation": 2000, "test": 2000}
+        given = {part: getattr(dataset, part) for part in PARTS if getattr(dataset, part) is not None}
+        sizes = {**sizes, **given}
+        limited = sizes if limit is None else {part: min(sizes.get(part, limit), limit) for part in PARTS}
+        datasets.append(dataset.model_copy(update=limited))
     return settings.model_copy(update={"datasets": tuple(datasets)})
-
-
-def sizes_of_built_in(source: str) -> Mapping[str, int] | None:
-    """Return the sizes of the parts of a built-in set, None for other sources."""
-    return dict(_SIZES.load(source)) if source in _SIZES.names() else None
-
-
-def settings_text(settings: GridSettings) -> str:
-    """Return all settings as YAML."""
-    return yaml_text(settings.tree())
 
 
 def claim_folder(folder: Path, settings: GridSettings) -> None:
@@ -612,19 +575,15 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
     Settings of requests to servers may differ if no result depends on them.
     """
     path = folder / FILE
-    text = settings_text(settings)
     if path.exists():
-        if path.read_bytes() == text.encode():
-            return
-        before = read_yaml(path)
-        differing = list(_differing(_that_matters(before), _that_matters(settings.tree())))
-        if differing or before == settings.tree():
+        differing = list(_differing(_that_matters(read_yaml(path)), _that_matters(settings.tree())))
+        if differing:
             raise UsageError(
-                f"{folder} holds a run with other settings ({', '.join(differing) or 'edited'}). Pass "
-                "--fresh to start again, or another --out."
+                f"{folder} holds a run with other settings ({', '.join(differing)}). Pass --fresh to start "
+                "again, or another --out."
             )
     with writing(path) as handle:
-        handle.write(text)
+        handle.write(yaml_text(settings.tree()))
 
 
 def _that_matters(tree: Any) -> Any:

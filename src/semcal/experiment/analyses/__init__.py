@@ -44,7 +44,7 @@ The report writes the sheet of table 12 (`answer_analyses.audit_sheet`). Contras
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,14 @@ from semcal.experiment.analyses.grid_scores import (
     undefined_as_null,
 )
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
+from semcal.experiment.grid_settings import CALIBRATED
 from semcal.files import dumps, writing
 from semcal.workers import Executor, SerialExecutor
 
-__all__ = ["analyse", "pair_analysis", "results"]
+__all__ = ["analyse", "pair_analysis"]
 
 #: Attributes of a run in results.json.
-OF_SETTINGS = ("preset", "seed", "models", "datasets", "methods", "measures", "runs", "m")
+OF_THE_RUN = ("models", "datasets", "methods", "measures", "runs", "m")
 #: Analyses of the selections of a run.
 OF_RUN = (
     answer_analyses.splits,
@@ -91,8 +92,6 @@ OF_CELL = (
     score_analyses.against_base,
     score_analyses.transfer,
 )
-#: Keys of the row of Calibrated in `calibrated` that its row in `confidence` lacks.
-CALIBRATED_FIELDS = ("against", "calibration")
 
 
 def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> ScoreRow:
@@ -102,14 +101,7 @@ def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | Non
     data set); results do not depend on it. InputError for another folder, StoreError, which names the file,
     if a file is missing or damaged.
     """
-    content = results(read_finished(folder), executor or SerialExecutor(None))
-    with writing(Path(folder if out is None else out) / "results.json") as handle:
-        handle.write(dumps(content, indent=1) + "\n")
-    return content
-
-
-def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
-    """Return the content of results.json."""
+    run, executor = read_finished(folder), executor or SerialExecutor(None)
     cells = dict(zip(run.pairs, executor.map(pair_analysis, run.parts(), stage="report")))
     analyses = {rows_of.__name__: rows_of(run) for rows_of in OF_RUN}
     for cell in cells.values():
@@ -121,23 +113,28 @@ def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
             {pair: cell.scores for pair, cell in cells.items()},
             [cell.by_draws for cell in cells.values() if cell.by_draws],
         )
-    if run.calibrated:  # after the paper's claims about the other methods
+    if run.calibrated:  # after the paper's methods, and its claims about them
         wordings = {pair: cell.wordings for pair, cell in cells.items() if cell.wordings is not None}
         contrasts += gain_contrasts(wordings, score_analyses.MEASURE)
         for name in ("confidence", "selective"):
-            analyses[name] += [row for cell in cells.values() for row in cell.calibrated_rows[name]]
-    return {
+            analyses[name].sort(key=lambda row: bool(row["method"] == CALIBRATED))
+    content = {
         "schema": RESULTS_SCHEMA,
         **({"left_out": run.left_out} if run.left_out else {}),
-        **{name: getattr(run, name) for name in OF_SETTINGS},
+        "preset": run.settings.preset,
+        "seed": run.settings.seed,
+        **{name: getattr(run, name) for name in OF_THE_RUN},
         "sources": {
-            "models": {entry["name"]: entry["path"] for entry in run.settings["models"]},
-            "datasets": {entry["name"]: entry["source"] for entry in run.settings["datasets"]},
+            "models": {model.name: model.path for model in run.settings.models},
+            "datasets": {dataset.name: dataset.source for dataset in run.settings.datasets},
         },
         "analyses": analyses,
         "contrasts": contrasts,
-        "problems": run.problems,
+        "problems": len(run.refused()),
     }
+    with writing(Path(folder if out is None else out) / "results.json") as handle:
+        handle.write(dumps(content, indent=1) + "\n")
+    return content
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,25 +145,19 @@ class PairAnalysis:
     scores: PairScores
     by_draws: dict[int, PairScores]  # number of samples → scores; empty if all rows have m samples
     wordings: PairScores | None = None  # scores of answers in one wording, with the method Calibrated
-    calibrated_rows: dict[str, ScoreRows] = field(default_factory=dict)  # by name of analysis
 
 
 def pair_analysis(run: FinishedRun) -> PairAnalysis:
     """Analyze a run with a single (model, data set) pair (`FinishedRun.parts`)."""
     (pair,) = run.pairs
-    cell = CellScores(run, *pair)
+    cell, wordings = CellScores(run, *pair), None
     with undefined_as_null():
         rows = {rows_of.__name__: rows_of(cell) for rows_of in OF_CELL}
-        if not run.calibrated:
-            return PairAnalysis(rows, cell.pair, cell.by_draws)
-        wordings = score_analyses.one_wording(cell)
-        rows["calibrated"] = score_analyses.calibrated(cell, wordings)
-        key = score_analyses.KEY
-        scored = {
-            name: value for name, value in rows["calibrated"][-1].items() if name not in CALIBRATED_FIELDS
-        }
-        calibrated_rows = {
-            "confidence": [{**cell.names(*key), "candidate": "Base", "measure_alpha": None} | scored],
-            "selective": [{**cell.names(*key), **score_analyses.selective_of(wordings, key)}],
-        }
-    return PairAnalysis(rows, cell.pair, cell.by_draws, wordings, calibrated_rows)
+        if run.calibrated:
+            key, wordings = score_analyses.KEY, score_analyses.one_wording(cell)
+            rows["calibrated"] = score_analyses.calibrated(cell, wordings)
+            of_answers = {"candidate": "Base", "measure_alpha": None}
+            scores = score_analyses.scores_of(wordings, key)
+            rows["confidence"].append({**cell.names(*key), **of_answers, **scores})
+            rows["selective"].append({**cell.names(*key), **score_analyses.selective_of(wordings, key)})
+    return PairAnalysis(rows, cell.pair, cell.by_draws, wordings)

@@ -148,8 +148,8 @@ def _accuracy(cell: CellScores, correct: Sequence[Floats], runs: Sequence[Column
         table,
         metrics=["accuracy"],
         groups=several(runs[0].ties),
-        resamples=cell.run.resamples,
-        seed=cell.run.seed,
+        resamples=cell.run.settings.evaluation.resamples,
+        seed=cell.run.settings.seed,
     )
     return over_runs([float(flags.mean()) for flags in correct], intervals["accuracy"])
 
@@ -236,7 +236,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
     their counts, the number of clusters of refusals, and an empty column for each judge and criterion.
     """
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
-    sheet = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]
+    sheet = sorted(rows, key=lambda row: blake2b(f"{run.settings.seed}/{row['id']}".encode()).digest())[:n]
     return [
         {
             "id": row["id"],

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,10 +23,12 @@ from semcal.arrays import Floats
 from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.finished import FinishedRun
+from semcal.experiment.grid_settings import Evaluation
 from semcal.meaning.answer import is_refusal
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
 from semcal.metrics.overview import noise_floors
 
+_Key = TypeVar("_Key", bound=Hashable)
 MethodMeasure = tuple[str, str]  # a method and a measure
 #: A row of results.json, or an entry of a row; undefined values are None.
 ScoreRow = dict[str, Any]
@@ -196,26 +198,6 @@ class ScoreArrays:
         return dict(zip(VARIANTS, (self.correct, self.vanilla_correct)))
 
 
-@dataclass(frozen=True)
-class MetricOptions:
-    """Settings of metrics and their intervals."""
-
-    bins: int  # of ACE and ECE
-    ace: str  # "sound" averages ties, "reference" depends on the order of the rows
-    auroc_one_class: float | None  # AUROC when all or none are correct; None is undefined
-    vanilla: str  # the answer of SE_vanilla: "greedy" or "beam"
-    resamples: int
-    seed: tuple[int, ...]
-    bootstrapped: tuple[str, ...] = field(default_factory=bootstrapped_metrics)
-    """Metrics with an interval over questions."""
-
-    def auroc(self, values: ArrayLike) -> Floats:
-        """Return the AUROC of each run, with `auroc_one_class` if undefined."""
-        areas = np.asarray(values, dtype=np.float64)
-        one_class = np.nan if self.auroc_one_class is None else self.auroc_one_class
-        return np.where(np.isnan(areas), one_class, areas)
-
-
 @dataclass(frozen=True, eq=False)
 class PairScores:
     """All methods and measures of one model on one data set."""
@@ -223,10 +205,16 @@ class PairScores:
     arrays: dict[MethodMeasure, ScoreArrays]  # by (method, measure)
     n: int  # number of questions that count
     undefined: int  # number of other questions, for which a measure is null with some method
-    options: MetricOptions
-    groups: NDArray[np.intp] | None = (
-        None  # (N,) groups of questions for resampling; None: each question alone
-    )
+    evaluation: Evaluation  # settings of metrics
+    seed: tuple[int, ...]  # of the resamples
+    groups: NDArray[np.intp] | None = None  # (N,) resampled together; None: each question alone
+    #: Metrics with an interval over questions.
+    bootstrapped: tuple[str, ...] = field(default_factory=bootstrapped_metrics)
+
+    def auroc(self, values: ArrayLike) -> Floats:
+        """Return the AUROC of each run, with `auroc_one_class` if undefined."""
+        areas, one_class = np.asarray(values, dtype=np.float64), self.evaluation.auroc_one_class
+        return np.where(np.isnan(areas), np.nan if one_class is None else one_class, areas)
 
     @cached_property
     def by_run(self) -> dict[MethodMeasure, dict[str, Floats]]:
@@ -235,12 +223,13 @@ class PairScores:
             return {}
         confidence = np.concatenate([cell.confidence for cell in self.arrays.values()])
         correct = np.concatenate([cell.correct for cell in self.arrays.values()])
-        by_metric = metrics.summaries(confidence, correct, bins=self.options.bins)
-        if self.options.ace == "reference":
+        bins = self.evaluation.bins
+        by_metric = metrics.summaries(confidence, correct, bins=bins)
+        if self.evaluation.ace == "reference":
             by_metric["ace"] = np.array(
-                [metrics.ace_in_row_order(p, c, bins=self.options.bins) for p, c in zip(confidence, correct)]
+                [metrics.ace_in_row_order(p, c, bins=bins) for p, c in zip(confidence, correct)]
             )
-        by_metric["auroc"] = self.options.auroc(by_metric["auroc"])
+        by_metric["auroc"] = self.auroc(by_metric["auroc"])
         runs = len(confidence) // len(self.arrays)
         return {
             key: {name: values[i * runs : (i + 1) * runs] for name, values in by_metric.items()}
@@ -264,14 +253,14 @@ class PairScores:
                 correct,
                 FLOORED,
                 groups=self.groups,
-                bins=self.options.bins,
-                draws=self.options.resamples,
-                seed=np.random.default_rng(self.options.seed),
+                bins=self.evaluation.bins,
+                draws=self.evaluation.resamples,
+                seed=np.random.default_rng(self.seed),
             )
             for p, correct in zip(arrays.confidence, arrays.correct)
         ]
         by_name = dict(NO_FLOORS)
-        for metric in FLOORED[self.options.ace == "reference" :]:
+        for metric in FLOORED[self.evaluation.ace == "reference" :]:
             floors = [run[metric] for run in floors_of_runs]
             p_value = float(np.mean([floor.p_value for floor in floors]))
             by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
@@ -287,7 +276,11 @@ class PairScores:
 
     def over_runs(self, key: MethodMeasure, metric: str) -> ScoreRow:
         """Return one metric over runs, with its interval over questions if there is one."""
-        return over_runs(self.by_run[key][metric], self._interval(key, metric))
+        interval = None
+        depends_on_order = metric == "ace" and self.evaluation.ace == "reference"
+        if metric in self.bootstrapped and not depends_on_order:
+            interval = (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
+        return over_runs(self.by_run[key][metric], interval)
 
     def difference(self, key: MethodMeasure, metric: str, subtrahend: str) -> ScoreRow:
         """Return the difference of two metrics over runs, with its interval."""
@@ -300,47 +293,38 @@ class PairScores:
         measures = dict.fromkeys(measure for _, measure in self.arrays)
         return [name for name in measures if all((method, name) in self.arrays for method in methods)]
 
-    def _interval(self, key: MethodMeasure, metric: str) -> Interval | None:
-        if metric == "ace" and self.options.ace == "reference":
-            return None  # not a function of a resample
-        if metric not in self.options.bootstrapped:
-            return None
-        return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
-
     @cached_property
     def resampled(self) -> JointBootstrap[MethodMeasure]:
         """The metrics with an interval, on common resamples of the questions."""
-        names = [name for name in self.options.bootstrapped if name not in FITTED]
-        return self._common(names, self.options.resamples)
+        scored = {key: (cell.confidence, cell.correct) for key, cell in self.arrays.items()}
+        return self._resample(scored, [name for name in self.bootstrapped if name not in FITTED])
 
     @cached_property
     def fitted(self) -> JointBootstrap[MethodMeasure]:
         """The metrics that need a fit, on the first of these resamples."""
-        return self._common(FITTED, min(FITTED_RESAMPLES, self.options.resamples))
-
-    def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[MethodMeasure]:
-        return metrics.joint_bootstrap(
-            {key: (cell.confidence, cell.correct) for key, cell in self.arrays.items()},
-            metrics=names,
-            groups=self.groups,
-            bins=self.options.bins,
-            resamples=resamples,
-            seed=self.options.seed,
-        )
+        scored = {key: (cell.confidence, cell.correct) for key, cell in self.arrays.items()}
+        return self._resample(scored, FITTED, most=FITTED_RESAMPLES)
 
     @cached_property
     def entropies(self) -> JointBootstrap[tuple[str, str, str]]:
         """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
+        scored = {
+            (*key, variant): (-cell.entropy, correct)
+            for key, cell in self.arrays.items()
+            for variant, correct in cell.by_variant.items()
+        }
+        return self._resample(scored, ("auroc",))
+
+    def _resample(
+        self, scored: Mapping[_Key, tuple[Floats, Floats]], names: Sequence[str], most: int = 2**31
+    ) -> JointBootstrap[_Key]:
         return metrics.joint_bootstrap(
-            {
-                (*key, variant): (-cell.entropy, correct)
-                for key, cell in self.arrays.items()
-                for variant, correct in cell.by_variant.items()
-            },
-            metrics=("auroc",),
+            scored,
+            metrics=names,
             groups=self.groups,
-            resamples=self.options.resamples,
-            seed=self.options.seed,
+            bins=self.evaluation.bins,
+            resamples=min(most, self.evaluation.resamples),
+            seed=self.seed,
         )
 
 
@@ -514,22 +498,16 @@ class CellScores:
                 f"the sample files of {self.model} on {self.dataset} in {run.folder} hold different "
                 "questions, or the same in another order: delete them and run `semcal run` again"
             )
-        options = MetricOptions(
-            bins=run.bins,
-            ace=settings["evaluation"].get("ace", "sound"),
-            auroc_one_class=settings["evaluation"].get("auroc_one_class"),
-            vanilla=settings.get("grading", {}).get("vanilla", "greedy"),
-            resamples=min(resamples or run.resamples, run.resamples),
-            # with the data set's index in the seed, resamples of different questions are independent
-            seed=(run.seed, run.datasets.index(self.dataset)),
-            bootstrapped=bootstrapped_metrics() if bootstrapped is None else bootstrapped,
-        )
-        arrays, counts = stack_runs(columns, options.vanilla)
+        arrays, counts = stack_runs(columns, settings.grading.vanilla)
         ties = next(iter(columns.values()))[0].ties if arrays else ()
+        most = settings.evaluation.resamples
         return PairScores(
             arrays=arrays,
             n=int(counts.sum()),
             undefined=int((~counts).sum()),
-            options=options,
+            evaluation=settings.evaluation.model_copy(update={"resamples": min(resamples or most, most)}),
+            # with the data set's index in the seed, resamples of different questions are independent
+            seed=(settings.seed, run.datasets.index(self.dataset)),
             groups=several(tie for tie, counted in zip(ties, counts) if counted),
+            bootstrapped=bootstrapped or bootstrapped_metrics(),
         )

@@ -8,7 +8,7 @@ answers, so its accuracy is Base's; only the probability differs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from semcal.experiment.analyses.grid_scores import (
     undefined_as_null,
     verdict,
 )
-from semcal.experiment.grid_settings import CALIBRATED, Grading
+from semcal.experiment.grid_settings import CALIBRATED
 from semcal.grading.grade import grade_texts
 from semcal.grading.rules import Grader
 from semcal.measuring import wordings
@@ -127,8 +127,8 @@ def entropy(cell: CellScores) -> ScoreRows:
             for variant, correct in arrays.by_variant.items():
                 areas = [auroc(-nats, right) for nats, right in zip(arrays.entropy, correct)]
                 interval = cell.pair.entropies.interval((*key, variant), "auroc")
-                row[variant] = over_runs(cell.pair.options.auroc(areas), interval)
-        row |= {"vanilla": cell.pair.options.vanilla, "greedy_differs": _greedy_differs(cell, *key)}
+                row[variant] = over_runs(cell.pair.auroc(areas), interval)
+        row |= {"vanilla": cell.run.settings.grading.vanilla, "greedy_differs": _greedy_differs(cell, *key)}
         rows.append(row)
     return rows
 
@@ -471,7 +471,7 @@ def one_wording(cell: CellScores) -> PairScores:
     """Return the scores of Calibrated, and of every method with E-SC, on answers in one wording."""
     run, place = cell.run, (cell.model, cell.dataset)
     by_run = [run.calibrated_rows(*place, number) for number in range(run.runs)]
-    grader = Grading.model_validate(run.settings.get("grading", {})).grader()
+    grader = run.settings.grading.grader()
     values = {
         method: [_answers(cell, method, number, grader) for number in range(run.runs)]
         for method in run.methods
@@ -484,7 +484,7 @@ def one_wording(cell: CellScores) -> PairScores:
         p, correct = np.moveaxis(np.array(values[method], dtype=np.float64), -1, 0)
         arrays[method, MEASURE] = ScoreArrays(p, correct, entropy=1 - p, vanilla_correct=correct)
     ties = cell.runs_of(cell.choice("Base", MEASURE)["candidate"])[0].ties
-    return PairScores(arrays, len(ties), 0, cell.pair.options, several(ties))
+    return replace(cell.pair, arrays=arrays, n=len(ties), undefined=0, groups=several(ties))
 
 
 def _answers(cell: CellScores, method: str, number: int, grader: Grader) -> list[tuple[float, bool]]:

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
-from semcal.experiment.analyses.grid_scores import Record, Records
+from semcal.experiment.analyses.grid_scores import Record
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import (
     FinishedRun,
@@ -47,6 +47,7 @@ from semcal.experiment.report.report_tables import (
     calibrated_differences,
     less_accurate_in_words,
     less_base,
+    means,
     report_tables,
 )
 from semcal.experiment.report.tables import (
@@ -69,7 +70,6 @@ from semcal.experiment.report.tables import (
     markdown,
     markdown_text,
     marks_note,
-    mean_of,
     metric_title,
     number,
     select,
@@ -93,27 +93,10 @@ FOLDERS = ("tables", "figures")
 def remake(
     folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
-    """Analyze the stored samples of a run and build the report from them; parameters are those of `build`.
-
-    From a folder that only holds results.json, make the tables and figures that follow from it; then the path
-    of the folder of tables is returned.
-    """
-    if not is_grid_run(Path(folder)):
-        return _of_results(Path(folder), Path(folder if out is None else out))
-    executor = executor or SerialExecutor(None)
-    analyse(folder, out, executor)
+    """Analyze the stored samples of a run, if the folder has them, and build the report; as `build`."""
+    if is_grid_run(Path(folder)):
+        analyse(folder, out, executor)
     return build(folder, out, executor, figures=figures)
-
-
-def _of_results(folder: Path, out: Path) -> Path:
-    results = read_results(folder)
-    run = run_of_results(results, folder)
-    written = write_tables(run, results, out / "tables")
-    for plan in planned_figures(run, results):
-        if (figure := plan.drawn()) is not None:
-            written += plan.write(figure, out / "figures")
-    renew_manifest(out, written)
-    return out / "tables"
 
 
 def build(
@@ -125,29 +108,34 @@ def build(
 
     results.json is in `out`, where everything is written, by default the run folder. `executor` draws the
     figures and packs the questions, by default this process. With `figures` they are written as PDF and PNG
-    even if the run's settings do not ask for it. Errors are those of `read_finished`, also if results.json is
-    missing, damaged or of another schema.
+    even if the run's settings do not ask for it. From a folder that only holds results.json, make the tables
+    and figures that follow from it, and return the folder of tables instead of the page. Errors are those of
+    `read_finished`, also if results.json is missing, damaged or of another schema.
     """
-    target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
-    run, results = read_finished(Path(folder)), read_results(target)
-    planned = list(enumerate(planned_figures(run, results)))
-    in_files = figures or (run.settings.get("extras") or {}).get("figure_files", True)
+    folder, executor = Path(folder), executor or SerialExecutor(None)
+    target, has_rows = Path(folder if out is None else out), is_grid_run(folder)
+    results = read_results(target if has_rows else folder)
+    run = read_finished(folder) if has_rows else run_of_results(results, folder)
+    in_files = figures or not has_rows or run.settings.extras.figure_files
     drawing = executor.map(
-        partial(_drawn, folder=target / "figures" if in_files else None), planned, stage="report"
+        partial(_drawn, folder=target / "figures" if in_files else None),
+        list(enumerate(planned_figures(run, results))),
+        stage="report",
     )
     written = write_tables(run, results, target / "tables")
-    with writing(target / "results.md") as handle:
-        handle.write(results_markdown(results))
-    explorer = explorer_blocks(run, executor)
-    figures_drawn = [entry for entry in drawing if entry is not None]
-    with writing(target / "report.html") as handle:
-        handle.write(page(run, results, [figure for figure, _ in figures_drawn], explorer))
-    renew_manifest(target, [*written, *(path for _, paths in figures_drawn for path in paths)])
-    return target / "report.html"
+    explorer = explorer_blocks(run, executor) if has_rows else None
+    drawn = [entry for entry in drawing if entry is not None]
+    if explorer is not None:
+        with writing(target / "results.md") as handle:
+            handle.write(results_markdown(results))
+        with writing(target / "report.html") as handle:
+            handle.write(page(run, results, [figure for figure, _ in drawn], explorer))
+    renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
+    return target / ("tables" if explorer is None else "report.html")
 
 
 def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
-    """Yield each figure, drawn once for its files, if there is a folder for them, and for the page."""
+    """Draw a figure once, for its files if there is a folder for them, and for the page."""
     number, plan = numbered
     figure = plan.drawn()
     if figure is None:
@@ -186,14 +174,15 @@ def _audit(run: FinishedRun) -> str:
 
 def results_markdown(results: RunResults) -> str:
     """Return the sentences, the contrasts behind the claims, and the main tables without their intervals."""
-    entries = REPORT_TABLES.values()
-    deciding = [table for entry in entries if entry.decides for table in entry.tables(results)]
-    listed = [table for entry in entries if entry.in_markdown for table in entry.tables(results)]
+    contrasts = REPORT_TABLES["contrasts"].tables(results)
+    listed = [
+        table for entry in REPORT_TABLES.values() if entry.in_markdown for table in entry.tables(results)
+    ]
     parts = [
         *(markdown_text(sentence, begins=True) for sentence in sentences(results)),
         *map(markdown_text, [*less_accurate_in_words(results), *cautions(results)]),
         _with_caption(headline_table(results)),
-        *(f"## {SECTIONS['contrasts'].title}\n\n{_with_caption(table)}" for table in deciding),
+        *(f"## {SECTIONS['contrasts'].title}\n\n{_with_caption(table)}" for table in contrasts),
         "## Tables",
         *(_with_caption(without_intervals(table)) for table in listed),
     ]
@@ -213,29 +202,22 @@ def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
     A file is removed only if the older list names it and its bytes are unchanged, so that files that a user
     added or edited stay. Return the removed files; StoreError if the list is damaged.
     """
-    listed = {path.relative_to(folder).as_posix(): _digest(path) for path in written}
-    removed = [
-        folder / name
-        for name, digest in _older(folder).items()
-        if name not in listed and (folder / name).is_file() and _digest(folder / name) == digest
-    ]
-    for path in removed:
-        path.unlink()
-    with writing(folder / MANIFEST) as handle:
-        handle.write(dumps({"schema": 1, "files": listed}, indent=1) + "\n")
-    return removed
-
-
-def _older(folder: Path) -> dict[str, str]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        return {}
-    remedy = "delete it and make the report again"
-    files: Any = read_object(path, remedy=remedy).get("files")
-    names = [PurePosixPath(name).parts for name in (files if isinstance(files, dict) else [".."])]
+    path, remedy = folder / MANIFEST, "delete it and make the report again"
+    older: Any = read_object(path, remedy=remedy).get("files") if path.is_file() else {}
+    names = [PurePosixPath(name).parts for name in (older if isinstance(older, dict) else [".."])]
     if any(len(parts) != 2 or parts[0] not in FOLDERS or parts[1] == ".." for parts in names):
         raise StoreError(f"{path} names files outside of {' and '.join(FOLDERS)}: {remedy}")
-    return dict(files)
+    listed = {file.relative_to(folder).as_posix(): _digest(file) for file in written}
+    removed = [
+        folder / name
+        for name, digest in older.items()
+        if name not in listed and (folder / name).is_file() and _digest(folder / name) == digest
+    ]
+    for file in removed:
+        file.unlink()
+    with writing(path) as handle:
+        handle.write(dumps({"schema": 1, "files": listed}, indent=1) + "\n")
+    return removed
 
 
 def _digest(path: Path) -> str:
@@ -445,11 +427,6 @@ class PageChoice:
     label: str = ""  # label of the choice; places with the same label change together
     title: str = ""
 
-    @property
-    def choice(self) -> str:
-        """The common name of places that change together."""
-        return self.label.lower().replace(" ", "-")
-
 
 def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Section, list[PageChoice]]:
     """Return the sections with content, and their content."""
@@ -467,9 +444,12 @@ def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> dict[Sect
         parts = [PagePart(name, table=content) for name, content in zip(names, table.tables(results))]
         if parts:
             blocks[table.section].append(PageChoice(parts, f"{table.section}-{table.name}", "Model"))
-    prompts = [entry for entry in results["analyses"]["prompts"] if entry["prompt"] is not None]
-    if prompts:
-        parts = [PagePart(f"{one['model']} · {one['dataset']}", text=one["prompt"]) for one in prompts]
+    parts = [
+        PagePart(f"{entry['model']} · {entry['dataset']}", text=entry["prompt"])
+        for entry in results["analyses"]["prompts"]
+        if entry["prompt"] is not None
+    ]
+    if parts:
         title = "Figure 8. The exact prompt of the first test question."
         blocks["prompts"].append(PageChoice(parts, "prompts-8", "Model and data set", title))
     for name, choices in blocks.items():
@@ -528,13 +508,9 @@ def _number_classes(table: Table) -> list[Markup]:
     ]
 
 
-def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tuple[TableCell, ...]]]]:
-    """Return the rows grouped by their first cells, or all rows under None without such cells."""
-    if not above:
-        yield None, list(table.rows)
-        return
-    for name, rows in groupby(table.rows, key=lambda row: " · ".join(cell.text for cell in row[:above])):
-        yield name, list(rows)
+def _row_groups(table: Table, above: int) -> Iterator[tuple[str, Iterator[tuple[TableCell, ...]]]]:
+    """Return the rows grouped by the texts of their first cells."""
+    return groupby(table.rows, key=lambda row: " · ".join(cell.text for cell in row[:above]))
 
 
 def in_short(value: Any) -> str:
@@ -623,7 +599,7 @@ def cautions(results: RunResults) -> list[str]:
 def in_words(results: RunResults) -> list[str]:
     """Return the sentences and the tables of methods of a run (results.json), for a terminal."""
     (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
-    rows = [[f"{column.group} {column.title}".strip() for column in table.columns]]
+    rows = [[column.heading for column in table.columns]]
     rows += [[cell.text for cell in row] for row in table.rows]
     lines = [*sentences(results), *cautions(results)]
     if table.heads < 3:
@@ -640,19 +616,19 @@ def in_words(results: RunResults) -> list[str]:
 
 def headline_table(results: RunResults) -> Table:
     """Return ACE, AUROC and accuracy of each method, means over measures and runs, by model and data set."""
-    methods = in_order(results["methods"])
-    metrics = ("ace", "auroc", "accuracy", "gain")
+    methods, metrics = in_order(results["methods"]), ("ace", "auroc", "accuracy", "gain")
+    paths = {key: (key, "mean") for key in metrics} | {"ace_floor": ("ace_floor",)}
+    confidence = means(results["analyses"]["confidence"], ("model", "dataset", "method"), paths)
     body, shown = [], list[Record]()
     for model, dataset in product(results["models"], results["datasets"]):
         heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
-        rows = flagged(results, heads)
+        rows = flagged(results, [{**head, **next(iter(select(confidence, head)), {})} for head in heads])
         cells: list[TableCell] = []
         for metric in metrics:
-            means = [
-                _over_measures(row, select(results["analyses"]["confidence"], head), metric)
-                for row, head in zip(rows, heads)
+            of_metric = [
+                flagged_cell(number(row.get(metric)), row, row.get(f"{metric}_floor")) for row in rows
             ]
-            cells += mark(means, larger=larger_is_better(metric))
+            cells += mark(of_metric, larger=larger_is_better(metric))
         shown += rows
         body.append((TableCell(model), TableCell(dataset), *cells))
     columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
@@ -665,10 +641,3 @@ def headline_table(results: RunResults) -> Table:
         tuple(body),
         heads=2,
     )
-
-
-def _over_measures(flags: Record, rows: Records, metric: str) -> TableCell:
-    """Return the mean over the defined measures, also for the part above the noise floor."""
-    rows = [row for row in rows if value_at(row, (metric, "mean")) is not None]
-    mean = mean_of(row[metric]["mean"] for row in rows)
-    return flagged_cell(number(mean), flags, mean_of(row.get(f"{metric}_floor") for row in rows))

@@ -11,8 +11,8 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -43,8 +43,6 @@ WHERE question = ? AND premise IN ({places}) ORDER BY model, premise, hypothesis
 """
 
 Names = dict[str, int]
-#: [premise, hypothesis, entails, premise, …] of a question with some normal forms, by their numbers.
-VerdictsAmong = Callable[[str, Collection[str], Mapping[str, int]], list[int]]
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,6 @@ class Explorer:
 
     head: Record  # read at the start: names, choices of candidates, runs
     blocks: Mapping[str, str] = field(repr=False)  # element id → packed JSON
-
-    @property
-    def runs(self) -> list[int]:
-        """The runs on the page."""
-        return list(self.head["runs"])
 
 
 def explorer_blocks(
@@ -70,20 +63,13 @@ def explorer_blocks(
     every = run.runs * sum(len(block) for block, _ in blocks.values()) <= small
     for number in range(1, run.runs if every else 1):
         blocks |= _run_blocks(run, number, questions, executor)
-    packed_questions = {
-        f"questions-{d}": packed(
-            [
-                [
-                    key,
-                    row["question"],
-                    row.get("answers") or [],
-                    *([row["context"]] if row.get("context") else []),
-                ]
-                for key, row in questions[name].items()
-            ]
-        )
-        for d, name in enumerate(run.datasets)
-    }
+    packed_questions = {}
+    for d, rows in enumerate(questions.values()):
+        stated = [
+            [key, row["question"], row.get("answers") or [], *filter(None, [row.get("context")])]
+            for key, row in rows.items()
+        ]
+        packed_questions[f"questions-{d}"] = packed(stated)
     head = {
         "measures": run.measures,
         "methods": run.methods,
@@ -123,8 +109,7 @@ def unpacked(text: str) -> Any:
 def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
     rows: dict[str, Record] = {}
     for model in run.models:
-        candidate = base_candidate(run, model, dataset)
-        for row in run.rows(model, dataset, candidate):
+        for row in run.rows(model, dataset, base_candidate(run, model, dataset)):
             rows.setdefault(str(row["id"]), row)
     return rows
 
@@ -132,10 +117,9 @@ def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
 def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
     """Return method → the candidate for each measure, replaced by another one if undefined."""
     measures = replace(run, part=None).measures
-    methods = run.selections[model, dataset]["methods"]
     return {
         method: [(choices.get(measure) or next(iter(choices.values())))["candidate"] for measure in measures]
-        for method, choices in methods.items()
+        for method, choices in run.selections[model, dataset]["methods"].items()
     }
 
 
@@ -172,10 +156,7 @@ def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str,
             forms.update(zip((_number(texts, text) for text in row.get("samples", [])), stated))
             stated_forms[place].update(stated)
     form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
-    with stored_verdicts(run.folder / "verdicts.sqlite") as verdicts:
-        judged = [
-            verdicts(question, stated, form_ids) for question, stated in zip(questions.values(), stated_forms)
-        ]
+    judged = stored_verdicts(run.folder / "verdicts.sqlite", zip(questions.values(), stated_forms), form_ids)
     block = {
         "texts": list(texts),
         "forms": list(form_ids),
@@ -239,24 +220,26 @@ def _unit(value: float | None) -> int | None:
     return None if value is None else round(UNIT * value)
 
 
-@contextmanager
-def stored_verdicts(path: Path) -> Iterator[VerdictsAmong]:
-    """Yield a function that reads the NLI verdicts of a question; empty if the file is missing."""
+def stored_verdicts(
+    path: Path, asked: Iterable[tuple[str, Collection[str]]], numbers: Mapping[str, int]
+) -> list[list[int]]:
+    """Read the NLI verdicts between the normal forms of each question; empty if the file is missing.
+
+    Each list is [premise, hypothesis, entails, premise, …], with the numbers of the normal forms.
+    """
     if not path.is_file():
-        yield lambda *_: []
-        return
-    remedy = "delete it and run `semcal run` again"
+        return []
+    remedy, judged = "delete it and run `semcal run` again", []
     with as_store_errors(f"the file of verdicts {path}", remedy), closing(reader(path)()) as database:
-
-        def among(question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
-            if len(forms) < 2:
-                return []
+        for question, forms in asked:
             find = FIND_VERDICTS.format(places=", ".join("?" * len(forms)))
-            return [
-                item
-                for premise, hypothesis, entails in database.execute(find, (question, *forms))
-                if hypothesis in forms
-                for item in (numbers[premise], numbers[hypothesis], entails)
-            ]
-
-        yield among
+            found = database.execute(find, (question, *forms)) if len(forms) > 1 else ()
+            judged.append(
+                [
+                    item
+                    for premise, hypothesis, entails in found
+                    if hypothesis in forms
+                    for item in (numbers[premise], numbers[hypothesis], entails)
+                ]
+            )
+    return judged

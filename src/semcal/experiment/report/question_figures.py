@@ -57,7 +57,7 @@ def teaser_figure(run: FinishedRun, _: Records) -> Figure | None:
     figure.suptitle("\n".join(lines), x=0.01, ha="left", size=8, parse_math=False)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(_bars(before), _bars(after)))
     temperature = run.choice(model, dataset, "TS", MEASURE)["temperature"]
-    grading = Grading(**run.settings["grading"])
+    grading = run.settings.grading
     _draw_meanings(upper, before, "(a) SE, T = 0.5", grading)
     _draw_meanings(lower, after, f"(b) TS, T = {temperature:.2f}", grading)
     lower.set_xlabel(f"{MEASURE} of each meaning", labelpad=2)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
 from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 from semcal.experiment.analyses.grid_scores import (
@@ -46,7 +47,6 @@ from semcal.experiment.report.tables import (
     number,
     pivot,
     select,
-    signed,
     value_at,
 )
 from semcal.measures import MEASURES
@@ -154,17 +154,16 @@ class ReportTable:
     by_model: bool = False  # whether there is one table for each model, also without rows
     underline: bool = False  # whether the best value of a data set is underlined
     in_markdown: bool = False  # whether results.md contains it
-    decides: bool = False  # whether results.md begins with it, with intervals
 
     def tables(self, results: RunResults) -> list[Table]:
         """Return the table of a run, one for each model if `by_model`; none without rows."""
         analysis = self.analysis or self.name
         rows = self.rows(results, results["analyses"].get(analysis) or results.get(analysis) or [])
         if self.by_model:
-            by_model = (
-                (model, [row for row in rows if row["model"] == model]) for model in results["models"]
-            )
-            return [self._table(TableContent(results, of_model, model)) for model, of_model in by_model]
+            return [
+                self._table(TableContent(results, select(rows, {"model": model}), model))
+                for model in results["models"]
+            ]
         return [self._table(TableContent(results, rows))] if rows else []
 
     def _table(self, content: TableContent) -> Table:
@@ -204,14 +203,13 @@ def less_accurate_in_words(results: RunResults) -> list[str]:
     """Return a sentence for each model, data set and method with less accuracy than Base for some measure."""
     found = [row for row in less_accurate_rows(results) if row["measure"] is not None]
     sentences = []
-    for names, group in groupby(found, key=lambda row: (row["model"], row["dataset"], row["method"])):
-        rows, (model, dataset, method) = list(group), names
-        measures = in_order([row["measure"] for row in rows], MEASURES)
+    for (model, dataset, method), group in groupby(found, key=itemgetter("model", "dataset", "method")):
+        rows = list(group)
+        where = f"{len(rows)} of {len(results['measures'])} measures"
+        if len(rows) <= 3:
+            where = ", ".join(in_order([row["measure"] for row in rows], MEASURES))
         worst = min(rows, key=lambda row: row["accuracy"]["value"])
-        low, high = map(signed, worst["accuracy"]["interval"])
-        where = (
-            ", ".join(measures) if len(rows) <= 3 else f"{len(rows)} of {len(results['measures'])} measures"
-        )
+        low, high = (number(end, sign="+").text for end in worst["accuracy"]["interval"])
         measure = f" with {worst['measure']}" if len(rows) > 1 else ""
         place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
         sentences.append(
@@ -246,12 +244,11 @@ def difference_cell(row: Record) -> TableCell:
     """Return a difference with its sign, bold if `better`, in brackets if worse."""
     if row["difference"] is None:
         return number(None)
-    cell = number(row["difference"])
-    text = cell.text if row["difference"] < 0 else f"+{cell.text}"
+    cell = number(row["difference"], sign="+")
     better = None if row["too_few"] else row["better"]
     return replace(
         cell,
-        text=f"({text})" if better is False else text,
+        text=f"({cell.text})" if better is False else cell.text,
         best=better is True and not row["less_accurate"],
         interval=tuple(row["interval"]),
     )
@@ -264,7 +261,7 @@ def _less_caption(subject: str, bold: str, brackets: str, content: TableContent)
     )
 
 
-def _means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tuple[str, ...]]) -> Records:
+def means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tuple[str, ...]]) -> Records:
     """Return a row for each value of the keys, with the means of known values at some paths."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for row in rows:
@@ -284,9 +281,6 @@ def _region(row: Record) -> str:
     if low is not None and high is not None:
         return f"{number(low, 2).text} to {number(high, 2).text}"
     return f"above {low:g}" if high is None else f"at most {high:.3g}"
-
-
-CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
 def calibrated_differences(_: RunResults, rows: Records) -> Records:
@@ -323,12 +317,6 @@ MetricHeading = tuple[str, str, bool | None]  # key, heading, and whether larger
 CONF: MetricHeading = ("SE_conf", "(a) SE_conf", True)
 VANILLA: MetricHeading = ("SE_vanilla", "(b) SE_vanilla", True)
 BRIER_PARTS = ("brier", "reliability", "resolution", "uncertainty", "refinement")
-
-
-def floor_columns(metric: str) -> tuple[MetricHeading, ...]:
-    """Return the columns of the noise floor of a calibration error."""
-    names = (("floor", "noise floor"), ("floor_95", "noise floor, 95%"), ("p", "p"))
-    return tuple((f"{metric}_{name}", title, None) for name, title in names)
 
 
 def _methods(content: TableContent) -> list[str]:
@@ -425,7 +413,7 @@ def less_base(metric: str, results: RunResults, rows: Records) -> Records:
 
 
 def _of_quantity(quantity: str, results: RunResults, rows: Records) -> Records:
-    return flagged(results, [row for row in rows if row["quantity"] == quantity])
+    return flagged(results, select(rows, {"quantity": quantity}))
 
 
 # ---- Fits and temperatures ---------------------------------------------------------------------------------
@@ -442,48 +430,34 @@ LOSS_SCORES = ("ace", "auroc", "brier")
 
 
 def _mean_losses(results: RunResults, rows: Records) -> Records:
+    """Return means by method and loss, without the loss for methods that are not fitted."""
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
+    methods = {name: place for place, name in enumerate(in_order(results["methods"]))}
+    in_place = sorted(rows, key=lambda row: methods[row["method"]])  # all losses of a method together
     joined = [
         {**fits.get(tuple(row[key] for key in CANDIDATE), {}), **row}
         | {"fitted": row["method"] if row["method"] in UNFITTED else f"{row['method']} by {row['loss']}"}
-        for row in rows
+        for pair in product(results["models"], results["datasets"])
+        for row in select(in_place, dict(zip(PAIR, pair)))
         if fits
     ]
     losses = {key: (key,) for key in ("train_nll", "validation_nll")}
-    return _means(joined, (*PAIR, "fitted"), losses | {key: (key, "mean") for key in LOSS_SCORES})
-
-
-def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
-    """Yield methods without a loss once, and other methods with each loss."""
-    names = [
-        name
-        for method in in_order(content.results["methods"])
-        for name in ([method] if method in UNFITTED else [f"{method} by {loss}" for loss in ("NLL", "SS")])
-    ]
-    present = {(row["model"], row["dataset"], row["fitted"]) for row in content.rows}
-    heads = product(content.results["models"], content.results["datasets"], names)
-    return [head for head in heads if head in present]
+    return means(joined, (*PAIR, "fitted"), losses | {key: (key, "mean") for key in LOSS_SCORES})
 
 
 def _transferred(metric: str, results: RunResults, rows: Records) -> Records:
     """Return a metric at the temperature of each data set, mean over measures; the best is marked."""
     paths = {"mean": (metric, "mean"), "floor": (f"{metric}_floor",)}
     paths |= {"n": ("n",), "accuracy": ("accuracy", "mean")}
-    means = {
-        (row["model"], row["used_on"], row["fitted_on"]): row
-        for row in _means(rows, ("model", "used_on", "fitted_on"), paths)
-    }
+    found = means(rows, ("model", "used_on", "fitted_on"), paths)
     transferred: list[Record] = []
-    for model, name in product(results["models"], results["datasets"]) if means else ():
-        found = [means.get((model, name, source), {}) for source in results["datasets"]]
-        values = [
-            flagged_cell(
-                number(row.get("mean")),
-                {"too_few": not has_enough(row.get("n") or 0, row.get("accuracy"))},
-                row.get("floor"),
-            )
-            for row in found
-        ]
+    for model, name in product(results["models"], results["datasets"]) if found else ():
+        values = []
+        for source in results["datasets"]:
+            where = {"model": model, "used_on": name, "fitted_on": source}
+            row = next(iter(select(found, where)), {})
+            flags = {"too_few": not has_enough(row.get("n") or 0, row.get("accuracy"))}
+            values.append(flagged_cell(number(row.get("mean")), flags, row.get("floor")))
         cells = dict(zip(results["datasets"], mark(values, larger=False)))
         transferred.append({"model": model, "used_on": name, **cells})
     return transferred
@@ -569,7 +543,7 @@ def comparisons(name: str, results: RunResults, _: Records) -> Records:
 
     The `sources` of results.json identify models and data sets.
     """
-    sources = results.get("sources") or {"models": {}, "datasets": {}}
+    sources = results["sources"]
     models = {model_in_paper(path): model for model, path in sources["models"].items()}
     datasets = {dataset_in_paper(source): dataset for dataset, source in sources["datasets"].items()}
     table = published(name)
@@ -619,12 +593,8 @@ def _counterparts(row: Record) -> list[tuple[str, float, str, Record, tuple[str,
 def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, TableCell]:
     """Return the published number, our number (over runs, or a single one), and the difference."""
     cells = {"paper": replace(number(paper, digits), error=paper_se), "ours": cell_of(ours, digits)}
-    value = cells["ours"].value
-    if value is None:
-        return cells | {"difference": number(None)}
-    difference = number(value - paper, 0 if isinstance(paper, int) else digits)
-    text = f"+{difference.text}" if value > paper else difference.text
-    return cells | {"difference": replace(difference, text=text)}
+    value, digits = cells["ours"].value, 0 if isinstance(paper, int) else digits
+    return cells | {"difference": number(None if value is None else value - paper, digits, sign="+")}
 
 
 # ---- The tables --------------------------------------------------------------------------------------------
@@ -644,7 +614,6 @@ for _table in (
             Field("Region", _region),
             Field("Verdict", "verdict"),
         ),
-        decides=True,
     ),
     ReportTable(
         name="calibrated",
@@ -677,7 +646,10 @@ for _table in (
         analysis="calibrated",
         rows=calibrated_differences,
         index={**PAIR, "less": "Calibrated minus"},
-        fields=[Field(_capital(key), difference_cell, where={"metric": key}) for key in CALIBRATED_METRICS],
+        fields=[
+            Field(_capital(key), difference_cell, where={"metric": key})
+            for key in ("accuracy", "ace", "brier", "auroc", "gain")
+        ],
     ),
     method_table(
         "03-main", "ACE (lower is better) and AUROC (higher is better)", "ace", "auroc", in_markdown=True
@@ -686,7 +658,9 @@ for _table in (
         "03b-ace-by-chance",
         "ACE with its noise floor (mean and 95% quantile), and the p value of calibration,",
         "ace",
-        *floor_columns("ace"),
+        ("ace_floor", "noise floor", None),
+        ("ace_floor_95", "noise floor, 95%", None),
+        ("ace_p", "p", None),
         in_markdown=True,
     ),
     method_table("02b-selected-accuracies", "Accuracy of the selected answer", "accuracy"),
@@ -704,7 +678,9 @@ for _table in (
         "10b-ece-by-chance",
         "ECE with its noise floor (mean and 95% quantile), and the p value of calibration,",
         "ece",
-        *floor_columns("ece"),
+        ("ece_floor", "noise floor", None),
+        ("ece_floor_95", "noise floor, 95%", None),
+        ("ece_p", "p", None),
     ),
     method_table(
         "selective",
@@ -841,7 +817,6 @@ for _table in (
             Field("validation", "validation_nll", "NLL"),
             *(Field(metric_title(key), key) for key in LOSS_SCORES),
         ),
-        heads=_loss_heads,
     ),
     *(
         ReportTable(

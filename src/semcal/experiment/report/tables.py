@@ -70,6 +70,11 @@ class Column:
     title: str
     group: str = ""
 
+    @property
+    def heading(self) -> str:
+        """Both headings in one line."""
+        return f"{self.group} {self.title}".strip()
+
 
 @dataclass(frozen=True)
 class Table:
@@ -123,25 +128,18 @@ def select(rows: Iterable[Record], where: Record) -> list[Record]:
     return [row for row in rows if where.items() <= row.items()]
 
 
-def number(value: float | int | None, digits: int = 3) -> TableCell:
-    """Return a cell with a number, or with a dash for None.
+def number(value: float | int | None, digits: int = 3, *, sign: str = "-") -> TableCell:
+    """Return a cell with a number, or with a dash for None; `sign` is "+" for a difference.
 
     >>> number(0.06449).text, number(2000).text, number(None).text, number(-0.5, 1).text
     ('0.064', '2000', '–', '−0.5')
+    >>> number(0.03, sign="+").text
+    '+0.030'
     """
     if value is None:
         return TableCell(MISSING)
-    text = str(value) if isinstance(value, int) else f"{value:.{digits}f}"
+    text = str(value) if isinstance(value, int) else f"{value:{sign}.{digits}f}"
     return TableCell(text.replace("-", "−"), float(value))
-
-
-def signed(value: float) -> str:
-    """Return a difference with its sign as text.
-
-    >>> signed(0.03), signed(-0.1549)
-    ('+0.030', '−0.155')
-    """
-    return f"{value:+.3f}".replace("-", "−")
 
 
 def cell_of(value: Any, digits: int = 3) -> TableCell:
@@ -411,7 +409,7 @@ def markdown(table: Table) -> str:
     | :--- | ---: |
     | TS | **0.064** ±0.012 |
     """
-    titles = [markdown_text(f"{column.group} {column.title}".strip()) for column in table.columns]
+    titles = [markdown_text(column.heading) for column in table.columns]
     rules = [":---" if i < table.heads else "---:" for i in range(len(titles))]
     rows = [titles, rules, *_written(table, markdown_text, _markdown_number)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -451,21 +449,18 @@ def csv_text(table: Table) -> str:
     Text is put on one line. Spreadsheets read text that begins with =, +, - or @ (also after white space) as
     a formula, so an apostrophe is put before it, unless it is a number or an interval such as "-.1 to .2".
     """
-    places = range(len(table.columns))
-    errors = [any(row[i].error is not None for row in table.rows) for i in places]
-    intervals = [any(row[i].interval is not None for row in table.rows) for i in places]
-    header = []
-    for column, error, interval in zip(table.columns, errors, intervals):
-        title = f"{column.group} {column.title}".strip()
-        header += [title, *([f"{title} se"] * error), *([f"{title} low", f"{title} high"] * interval)]
-    body = []
-    for row in table.rows:
-        line: list[Any] = []
-        for cell, error, interval in zip(row, errors, intervals):
-            line.append(cell.text if cell.value is None else cell.value)
-            line += [*([cell.error] * error), *((cell.interval or (None, None)) if interval else ())]
-        body.append(line)
-    return csv_lines([header, *body])
+    columns: list[list[Any]] = []
+    for i, column in enumerate(table.columns):
+        cells, title = [row[i] for row in table.rows], column.heading
+        columns.append([title, *(cell.text if cell.value is None else cell.value for cell in cells)])
+        if any(cell.error is not None for cell in cells):
+            columns.append([f"{title} se", *(cell.error for cell in cells)])
+        if any(cell.interval is not None for cell in cells):
+            for place, end in enumerate(("low", "high")):
+                columns.append(
+                    [f"{title} {end}", *(cell.interval and cell.interval[place] for cell in cells)]
+                )
+    return csv_lines(zip(*columns))
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
@@ -533,13 +528,9 @@ def table_latex(table: Table) -> str:
     plain = without_intervals(table)
     if plain is table:
         return latex(table)
-    beside = replace(
-        table,
-        name=f"{table.name}-intervals",
-        caption=f"{table.caption.removesuffix('.')}. With intervals over questions instead of "
-        "errors over runs.",
-        rows=tuple(tuple(replace(cell, error=None) for cell in row) for row in table.rows),
-    )
+    caption = f"{table.caption.removesuffix('.')}. With intervals over questions instead of errors over runs."
+    rows = tuple(tuple(replace(cell, error=None) for cell in row) for row in table.rows)
+    beside = replace(table, name=f"{table.name}-intervals", caption=caption, rows=rows)
     return f"{latex(plain)}\n\n{latex(beside)}"
 
 
