@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from semcal.errors import InputError, QuestionError
-from semcal.progress import note_block, note_resumed
+from semcal.progress import note_resumed
 from semcal.rows import Json, Row
 from semcal.store import Store, find_rows, keep_rows, keeping_replies, key_of, replies_beside
 from semcal.text.normal_form import TEXT_RULES
@@ -244,7 +244,6 @@ def run_stages(
 
     def keep(number: int, block: Block, path: Path | None, result: StageResult) -> StageResult:
         advance(number, len(block.rows), len(block.rows))
-        note_block(progress)
         on_block(block, len(result.rows))
         return result if path is None else StageResult(block.keep(path, result.rows), result.costs)
 
@@ -279,7 +278,6 @@ def run_stages(
         answered = [row for row in result.rows if row.id not in reasons] if reasons else result.rows
         return BlockOutcome(len(block.rows) - len(failures), answered, result.costs, failures)
 
-    note_block(progress)
     waiting: deque[tuple[Block, Path | None, Future[StageResult]]] = deque()
     for number, block in enumerate(blocks):
         size, path = len(block.rows), None if store is None else block.path(store)
