@@ -111,7 +111,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """
     opt.required_model(options.model)
     models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
-    read, total = counted(options.file, read_to_sample(options, schema, "sample"))
+    read, total = counted(options.file, read_to_sample(options, schema))
     if options.show_prompt:
         language_model = models.open_model()
         return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
@@ -161,14 +161,15 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
-def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) -> Iterator[Row | InputError]:
+def read_to_sample(options: SampleOptions, schema: Schema | None) -> Iterator[Row | InputError]:
     """Read questions; the references of structured answers are objects, and checked."""
     if schema is None:
-        return open_questions(options.file, options.columns, label=label)
+        return open_questions(options.file, options.columns, label="sample")
     from semcal.fields.rows import check_to_sample
 
     check = partial(check_to_sample, schema)
-    return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
+    names = ("id", "question", "context")
+    return open_rows(options.file, options.columns, check, fields=names, label="sample")
 
 
 def sample_output(out: Path | None) -> Output | None:

@@ -138,7 +138,7 @@ def state_of(folder: Path) -> RunState:
     damaged, places = [], set()
     for block in blocks_in(folder):
         try:
-            label = read_block(block).label
+            _, label = read_block(block)
         except StoreError as error:
             damaged.append(str(error))
             continue
