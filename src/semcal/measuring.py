@@ -379,7 +379,10 @@ def check_assessable(row: Row) -> None:
         )
     _ = row.group
     for name, value in _by_measure(row, "semantic_entropy").items():
-        _finite(value, _field("semantic_entropy", name))
+        entropy = parse_float(value)
+        if entropy is not None and not math.isfinite(entropy):
+            wrong = _field("semantic_entropy", name)
+            raise InputError(f"{wrong} must be a finite number or null, got {shown(value)}")
     for name, value in confidence.items():
         number = parse_float(value)
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
@@ -387,12 +390,6 @@ def check_assessable(row: Row) -> None:
         if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
             wrong = _field("correct", name)
             raise InputError(f"{wrong} must be true or false, got {shown(correct[name])}")
-
-
-def _finite(value: Any, name: str) -> None:
-    number = parse_float(value)
-    if number is not None and not math.isfinite(number):
-        raise InputError(f"{name} must be a finite number or null, got {shown(value)}")
 
 
 def _field(key: str, measure: str | None) -> str:

@@ -218,29 +218,23 @@ def test_more_risk_is_advised_only_where_it_would_help() -> None:
     assert "Allow a larger risk" not in sentence(0.2)
 
 
-@pytest.mark.parametrize("labels", [60, 250])
-def test_maps_of_weak_models_do_not_overstate_above_one_half(labels: int) -> None:
+@pytest.mark.parametrize(
+    ("world", "bounds"),
+    [
+        ((3, (0.05,), (60,)), {"overstate": (0, 1)}),
+        ((3, (0.05,), (250,)), {"overstate": (0, 1)}),
+        ((6, (0.15,), (250,)), {"overstate": (0, 1), "with p above 0.5": (1, np.inf)}),
+        ((2, (0.85,), (250,)), {"gain lost": (-0.002, 0.002), "AUROC lost": (-0.002, 0.002)}),
+    ],
+)
+def test_maps_of_weak_models_do_not_overstate_and_cap_and_floor_cost_a_good_one_nothing(
+    world: Any, bounds: dict[str, tuple[float, float]]
+) -> None:
     """A few worlds; `python -m benchmarks.maps_of_weak_models` has them all."""
     from benchmarks.maps_of_weak_models import results
 
-    (row,) = results(3, (0.05,), (labels,))
-    assert row["overstate"] <= 1
-
-
-def test_a_weak_model_with_enough_labels_is_told_where_it_is_right_more_often_than_not() -> None:
-    from benchmarks.maps_of_weak_models import results
-
-    (row,) = results(6, (0.15,), (250,))
-    assert row["with p above 0.5"] >= 1
-    assert row["overstate"] <= 1
-
-
-def test_cap_and_floor_cost_a_good_model_nothing() -> None:
-    from benchmarks.maps_of_weak_models import results
-
-    (row,) = results(2, (0.85,), (250,))
-    assert abs(row["gain lost"]) < 0.002
-    assert abs(row["AUROC lost"]) < 0.002
+    (row,) = results(*world)
+    assert all(low <= row[name] <= high for name, (low, high) in bounds.items())
 
 
 def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> None:
@@ -638,22 +632,19 @@ def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> Non
     assert len(found.report.warnings) == 2
 
 
-def test_of_questions_that_share_a_group_one_counts_for_the_threshold_and_that_is_said() -> None:
-    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(90))]
-    with pytest.warns(SemcalWarning, match="90 questions .* 30 groups"):
-        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
-    assert found.threshold is not None
-    assert (found.report.apart, found.threshold.n, found.threshold.groups) == (0, 30, 30)
-    assert found.threshold.test == "exact"
+@pytest.mark.parametrize(
+    ("n", "groups", "found"), [(90, 30, ("exact", 30, 30)), (240, 80, ("betting", 72, 216))]
+)
+def test_of_few_groups_one_question_counts_for_the_threshold_and_of_many_all(
+    n: int, groups: int, found: tuple[str, int, int]
+) -> None:
+    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(n))]
+    with pytest.warns(SemcalWarning, match=f"{n} questions .* {groups} groups"):
+        limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    limit = limited.threshold
+    assert limit is not None
+    assert (limited.report.apart, limit.test, limit.groups, limit.n) == (0, *found)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
-
-
-def test_all_questions_of_many_groups_count_for_the_threshold() -> None:
-    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(240))]
-    with pytest.warns(SemcalWarning, match="240 questions .* 80 groups"):
-        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
-    assert found.threshold is not None
-    assert (found.threshold.test, found.threshold.groups, found.threshold.n) == ("betting", 72, 216)
 
 
 def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -399,17 +399,16 @@ def test_a_probe_needs_a_local_model() -> None:
         semcal.Calibrator(signals=["question-probe"]).fit_rows(scored_rows(), cluster=EXACT)
 
 
-@pytest.mark.parametrize("said", [0.5, [], ["x"], [True], [math.inf]])
-def test_a_stored_state_that_is_no_list_of_numbers_is_a_bad_row(said: Any) -> None:
-    row = Row({"id": "1", "signals": [{"answer": "Ana", "question-probe": said}]})
-    with pytest.raises(InputError, match="'question-probe'"):
-        row.signals_of("Bo")
-
-
-@pytest.mark.parametrize("said", ["x", True, 2.5, -1, 1e300, [0.5]])
-def test_a_stored_signal_that_is_no_probability_is_a_bad_row(said: Any) -> None:
-    row = Row({"id": "1", "signals": [{"answer": "Ana", "p-true": said}]})
-    with pytest.raises(InputError, match="'p-true'"):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *(("question-probe", said) for said in (0.5, [], ["x"], [True], [math.inf])),
+        *(("p-true", said) for said in ("x", True, 2.5, -1, 1e300, [0.5])),
+    ],
+)
+def test_a_stored_signal_that_is_no_probability_or_no_state_is_a_bad_row(name: str, said: Any) -> None:
+    row = Row({"id": "1", "signals": [{"answer": "Ana", name: said}]})
+    with pytest.raises(InputError, match=f"'{name}'"):
         row.signals_of("Bo")
     with pytest.raises(InputError, match="'signals'"):
         Row({"id": "1", "signals": [1]}).signals_of("Bo")

@@ -65,12 +65,8 @@ class AskOptions:
     temperature: float | None = opt.TEMPERATURE
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
-    linkage: str | None = setting(
-        help="Rule that joins pairs of equal answers into meanings: components (default), greedy or complete."
-    )
-    merge_refusals: bool | None = setting(
-        help="Count all refusals to answer as one meaning (default: false)."
-    )
+    linkage: str | None = setting(help=opt.LINKAGE.help)
+    merge_refusals: bool | None = setting(help=opt.MERGE_REFUSALS.help)
     compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
     fields: str | None = opt.FIELDS

@@ -35,7 +35,7 @@ from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows, write_rows
-from semcal.models.sample import BLOCK_QUESTIONS
+from semcal.models.sample import BLOCK_QUESTIONS, plan_sampling
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.steps import Stage, run_stages
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from semcal.fields.schema import Schema
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
+    from semcal.models.protocols import Sampler
+    from semcal.models.sample import Sampling
 
 #: Columns of stored samples.
 FIELDS = (
@@ -491,13 +493,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Calibrati
         alone=options.audited,
         allow_unlabeled=options.allow_unlabeled,
     )
-    used = labels.record
-    for_threshold = used.apart - used.assumed_wrong
-    info(f"calibrate: {used.labeled:,} labels of {names}, {for_threshold:,} of them for the threshold")
-    for reason, count in used.left_out.items():
-        info(f"calibrate: {count:,} labels are not used: {reason}")
-    if labels.missing:
-        _report_missing(labels)
+    _report_labels(labels, names)
     if options.audited and not labels.apart.any():
         if options.json or not sys.stdout.isatty():
             show(dumps({"missing_labels": labels.missing}))
@@ -519,11 +515,17 @@ def _check_kept(options: CalibrateOptions, beside: set[str], why: str) -> None:
             raise UsageError(f"{option_name(field.name)} {why}; omit it")
 
 
-def _report_missing(labels: ProductionLabels) -> None:
-    ids, further = labels.missing[:NAMED], len(labels.missing) - NAMED
-    names = ", ".join(ids) + (f" and {further} more (--json lists all)" if further > 0 else "")
-    info(f"calibrate: {len(labels.missing):,} audited replies have no label: {names}")
-    if count := labels.record.assumed_wrong:
+def _report_labels(labels: ProductionLabels, logs: str) -> None:
+    used, missing = labels.record, labels.missing
+    for_threshold = used.apart - used.assumed_wrong
+    info(f"calibrate: {used.labeled:,} labels of {logs}, {for_threshold:,} of them for the threshold")
+    for reason, count in used.left_out.items():
+        info(f"calibrate: {count:,} labels are not used: {reason}")
+    if missing:
+        further = f" and {len(missing) - NAMED} more (--json lists all)" if len(missing) > NAMED else ""
+        names = ", ".join(missing[:NAMED]) + further
+        info(f"calibrate: {len(missing):,} audited replies have no label: {names}")
+    if missing and (count := used.assumed_wrong):
         info(f"calibrate: {count:,} of these replies are used for the threshold, where they count as wrong")
 
 
@@ -705,7 +707,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature
-    from semcal.models.sample import Sampling, plan_sampling
+    from semcal.models.sample import Sampling
     from semcal.workers import versions
 
     model = models.open_model()
@@ -715,16 +717,9 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     questions = [question for question in questions if question.id in usable]
     prompt, questions = prompt.settled(questions, leave_out)
     sampling = opt.sampling_config(replace(options, m=options.m or None))
-    m, temperatures = sampling.m, sampling.temperatures
     if options.dry_run:
-        listed_temperatures = ", ".join(f"{t:g}" for t in temperatures)
-        answers = f"{m} answers to each of {len(questions):,} questions at T = {listed_temperatures}"
-        total = m * len(temperatures) * len(questions)
-        warn(f"would sample {answers}: {total:,} answers; writes {options.out}")
-        recalibrators = (recalibrator, *map(Temperature, temperatures[1:]))
-        warn("\n".join(plan_sampling(model, questions, Sampling(recalibrators, prompt, sampling))))
-        if options.signal:
-            warn(f"would then ask the model for the signals {', '.join(options.signal)}")
+        recalibrators = (recalibrator, *map(Temperature, sampling.temperatures[1:]))
+        _plan(options, model, questions, Sampling(recalibrators, prompt, sampling))
         return None
     check_apart(questions, prompt.few_shot, roles="a few-shot example and a labeled question")
     key = {
@@ -754,6 +749,17 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     passes = 2 if asks_a_model(options.signal or ()) else 1
     n_questions = passes * len(questions)  # those of signals count again
     return _learned(learn, n_questions, work, model=model, equivalence=equivalence, grader=grader)
+
+
+def _plan(options: CalibrateOptions, model: Sampler, questions: Sequence[Question], plan: Sampling) -> None:
+    m, temperatures = plan.config.m, plan.config.temperatures
+    listed = ", ".join(f"{t:g}" for t in temperatures)
+    answers = f"{m} answers to each of {len(questions):,} questions at T = {listed}"
+    total = m * len(temperatures) * len(questions)
+    warn(f"would sample {answers}: {total:,} answers; writes {options.out}")
+    warn("\n".join(plan_sampling(model, questions, plan)))
+    if options.signal:
+        warn(f"would then ask the model for the signals {', '.join(options.signal)}")
 
 
 def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:

@@ -159,7 +159,7 @@ CONFIG = Option(
     "such as model.dtype=bfloat16; may be repeated.",
 )
 DEVICE = Option(None, help="Device of the models: cpu, cuda, cuda:1 or mps (default: the best available).")
-RARE_DEVICE = setting(help="Device of the models: cpu, cuda, cuda:1 or mps (default: the best available).")
+RARE_DEVICE = setting(help=DEVICE.help)
 NLI_DEVICE = setting(help="Device of the NLI model (default: that of the language model).")
 DTYPE = setting(
     help="Number format of the weights: float32, bfloat16 or float16 (default: float32 on a CPU, elsewhere "
@@ -258,9 +258,7 @@ MAX_NEW_TOKENS = Option(
     callback=countable,
     help="Longest generation, in tokens (default: 10 closed book, 32 open book).",
 )
-RARE_MAX_NEW_TOKENS = setting(
-    min=1, callback=countable, help="Longest generation, in tokens (default: 10 closed book, 32 open book)."
-)
+RARE_MAX_NEW_TOKENS = setting(min=1, callback=countable, help=MAX_NEW_TOKENS.help)
 ANSWER_FORMAT = Option(
     None,
     "--answer-format",

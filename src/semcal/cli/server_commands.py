@@ -49,12 +49,7 @@ def probe(
         "openai: stands for the address in the variable OPENAI_BASE_URL.",
     ),
     fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
-    api_key_file: Path | None = Option(
-        None,
-        "--api-key-file",
-        metavar="FILE",
-        help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY).",
-    ),
+    api_key_file: Path | None = Option(None, "--api-key-file", metavar="FILE", help=opt.API_KEY_FILE.help),
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:
@@ -72,7 +67,7 @@ def probe(
     with ServerClient(Endpoint.parse(url), settings) as client:
         profile = stored_profile(client, fresh=fresh, whole=True)
         info(f"probe: {client.usage.requests} requests")
-    if not _for_people(json):
+    if json or not sys.stdout.isatty():
         show(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))
         return 0
     version = f" {profile.version}" if profile.version else ""
@@ -82,10 +77,6 @@ def probe(
             show(f"{name:<30}{text}")
         show()
     return 0
-
-
-def _for_people(json: bool) -> bool:
-    return sys.stdout.isatty() and not json
 
 
 def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
