@@ -144,10 +144,8 @@ def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibratio
     assert found.temperature == 0.5
     assert next(iter(found.recalibrators)) == 0.5
     assert [one.temperature for one in found.report.temperatures] == [1.0, 0.5]
-    assert found.report.answered_at is not None
     assert found.report.answered_at.startswith("Answers are sampled at T = 0.5, which gains +")
     base, warm = found.report.base, found.report.base_at_one
-    assert warm is not None
     assert base["accuracy"] == found.report.calibrated["accuracy"] > warm["accuracy"]  # type: ignore[operator]
     found.save_pretrained(tmp_path)
     assert Calibration.from_pretrained(tmp_path) == found
@@ -211,7 +209,6 @@ def test_more_risk_is_advised_only_where_it_would_help() -> None:
         ]
         with pytest.warns(SemcalWarning, match="same share"):
             found = calibrate_samples(rows, equivalence=EXACT, risk=0.05)
-        assert found.threshold is not None
         return found.threshold.sentence
 
     assert "Allow a larger risk (about" in sentence(0.7)
@@ -267,7 +264,6 @@ def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_
     rows = samples(500)
     found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     assert found.ordering is None
-    assert found.threshold is not None
     assert found.report.n + found.report.apart == 500
     assert found.threshold.n == found.report.apart == 200
     flipped = [
@@ -276,7 +272,6 @@ def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_
     again = calibrate_samples(flipped, equivalence=EXACT, risk=0.55)
     assert again.map == found.map  # what is kept apart has no say in the map
     assert again.threshold != found.threshold
-    assert again.threshold is not None
     assert again.threshold.threshold is None
     assert "no threshold" in again.threshold.sentence
 
@@ -290,7 +285,6 @@ def _apart(rows: list[dict[str, Any]]) -> set[int]:
 def test_below_the_threshold_it_abstains() -> None:
     rows = samples(500)
     found = learned(500, 0.55)
-    assert found.threshold is not None
     assert found.threshold.threshold is not None
     assert (found.ordering, found.report.n, found.report.apart, found.threshold.n) == ("E-SC", 500, 0, 500)
     answers = found.apply({None: measured(rows)})
@@ -494,7 +488,6 @@ def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
     rows = [{**row, "answers": row["samples"]} for row in samples(200)]
     with pytest.warns(SemcalWarning, match="all 200 answers are correct"):
         found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
-    assert found.threshold is not None
     assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.3, 200, 0)
     assert found.threshold.threshold_score == 0.3  # the smallest share
 
@@ -583,7 +576,6 @@ def test_a_model_is_asked_at_one_and_a_half_and_the_record_says_which_model() ->
     found = calibrate(model, labelled, equivalence=FakeEquivalence())
     assert found.temperature == 1.0
     assert set(found.temperatures) <= {0.5}
-    assert found.provenance is not None
     assert found.provenance.revision == model.revision
     assert list(found.recalibrators) == [1.0, *found.temperatures]
 
@@ -642,7 +634,6 @@ def test_of_few_groups_one_question_counts_for_the_threshold_and_of_many_all(
     with pytest.warns(SemcalWarning, match=f"{n} questions .* {groups} groups"):
         limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     limit = limited.threshold
-    assert limit is not None
     assert (limited.report.apart, limit.test, limit.groups, limit.n) == (0, *found)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
 
@@ -712,7 +703,6 @@ def test_a_feature_that_orders_answers_decides_everywhere_and_the_probability_is
 def test_if_no_threshold_is_shown_it_is_said_what_can_be_certified(tmp_path: Path) -> None:
     found = calibrate_samples(samples(250), equivalence=EXACT, risk=0.1)
     limit = found.threshold
-    assert limit is not None
     assert (limit.threshold, limit.threshold_score) == (None, None)
     error = 1 - found.report.base["accuracy"]
     assert limit.refused == pytest.approx((error - 0.1) / 0.9, abs=1e-3)
@@ -720,11 +710,9 @@ def test_if_no_threshold_is_shown_it_is_said_what_can_be_certified(tmp_path: Pat
     assert limit.outlook is not None
     assert f"certify a risk of {limit.least_risk:.0%}" in limit.outlook
     allowed = calibrate_samples(samples(250), equivalence=EXACT, risk=limit.least_risk).threshold
-    assert allowed is not None
     assert allowed.threshold is not None
     assert allowed.outlook is None
     less = calibrate_samples(samples(250), equivalence=EXACT, risk=limit.least_risk - 0.01).threshold
-    assert less is not None
     assert less.threshold is None
     if less.kept is not None:
         assert less.kept.errors / less.kept.answered <= limit.least_risk - 0.01

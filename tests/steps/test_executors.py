@@ -81,10 +81,18 @@ def test_jobs_of_low_priority_numbers_go_first() -> None:
     assert order == [10, 11, 12, 13]
 
 
-def test_an_error_of_ours_arrives_as_it_is(two) -> None:
-    with pytest.raises(QuestionError, match="q7") as caught:
-        done(two, jobs.Refuse())
-    assert caught.value.question_id == "q7"
+@pytest.mark.parametrize(
+    ("job", "error", "message"),
+    [
+        (jobs.Refuse(), QuestionError, "q7"),
+        (jobs.Unsendable(), (AttributeError, RuntimeError), r"(?i)pickle"),
+        (jobs.Leave(), RuntimeError, "SystemExit: left"),  # which is no exception
+        (jobs.Die(), WorkerError, r"signal 9 .*dig.*--workers"),  # each time
+    ],
+)
+def test_an_error_of_a_job_arrives_and_its_process_or_another_goes_on(two, job, error, message) -> None:
+    with pytest.raises(error, match=message):
+        done(two, job, stage="dig")
     assert done(two, jobs.Add(1)) == [11]
 
 
@@ -115,12 +123,6 @@ def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
         assert done(two, jobs.WarnOddly()) == [10]
 
 
-def test_a_result_that_cannot_travel_is_an_error(two) -> None:
-    with pytest.raises((AttributeError, RuntimeError), match=r"(?i)pickle"):
-        done(two, jobs.Unsendable())
-    assert done(two, jobs.Add(1)) == [11]
-
-
 def test_what_fails_to_load_is_told_with_its_job() -> None:
     with ProcessExecutor(jobs.nothing, 1) as executor, pytest.raises(OSError, match="no such thing"):
         done(executor, jobs.Add(1))
@@ -130,12 +132,6 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
     tasks = [jobs.Add(1, 0.05), jobs.DieOnce(tmp_path / "mark"), jobs.Add(2, 0.05)]
     assert done(two, *tasks) == [11, 10, 12]
     assert (tmp_path / "mark").exists()
-
-
-def test_a_job_that_kills_its_process_each_time_is_given_up_with_an_error(two) -> None:
-    with pytest.raises(WorkerError, match=r"signal 9 .*dig.*--workers"):
-        done(two, jobs.Die(), stage="dig")
-    assert done(two, jobs.Add(1)) == [11]
 
 
 def test_an_idle_process_that_is_gone_is_not_missed() -> None:
@@ -367,12 +363,6 @@ def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
     assert on_disk(tmp_path) == 1000
-
-
-def test_what_is_no_exception_is_an_error_and_the_process_goes_on(two) -> None:
-    with pytest.raises(RuntimeError, match="SystemExit: left"):
-        done(two, jobs.Leave(), stage="cluster")
-    assert done(two, jobs.Add(1)) == [11]
 
 
 # ---- Freed memory goes back to the system, and what a run took at most is known ----------------------------

@@ -384,7 +384,6 @@ def test_a_probe_is_out_of_fold_for_the_answers_that_it_learned_from() -> None:
     probe, features = learn_probe(bare, answered, correct, fitted, None, 0)
     p = features.values["question-probe"]
     assert semcal.metrics.auroc(p[fitted], correct[fitted]) < 0.65
-    assert probe is not None
     assert np.allclose(p[~fitted], probe.predict(states[~fitted]))
     assert probe == QuestionProbe.fit(states[:80], correct[:80])
     assert learn_probe(bare, answered, correct, np.arange(100) < 4, None, 0) == (None, bare)
@@ -550,8 +549,6 @@ def test_m_auto_learns_from_the_fewest_samples_that_lose_at_most_one_standard_er
     stricter = semcal.Calibrator(risks=risks, delta=0.05 / len(curve)).fit_rows(
         rows, cluster=ClusterConfig("exact"), m=expected, progress=False
     )
-    assert automatic.threshold is not None
-    assert stricter.threshold is not None
     assert automatic.threshold.threshold_score == stricter.threshold.threshold_score
     file, how = write(tmp_path / "s.jsonl", rows), ("--equivalence", "exact", "--m", "auto")
     code, made, _ = command("calibrate", file, *how, "--out", tmp_path / "o")
@@ -611,7 +608,6 @@ def test_an_answer_that_is_not_read_of_the_draws_is_compared_with_fewer_anew(kin
     )
     report = calibration.report
     assert [point.m for point in report.draws_curve] == [1, 2, 3, 5, 10]
-    assert calibration.samples is not None
     stored = [{**json.loads(line)} for line in calibration.samples.splitlines()]
     for point in report.draws_curve[1::2]:
         first = measure_samples(list(map(Row, stored)), EXACT, m=point.m, answer=kind)
