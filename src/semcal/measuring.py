@@ -368,6 +368,11 @@ def check_assessable(row: Row) -> None:
 
     A row may also hold `probability` and `answer_correct`, or instead `probability` and `correct`.
     """
+    _ = row.group, _values(row)
+
+
+def _values(row: Row) -> dict[str | None, tuple[float | None, bool | None, float | None]]:
+    """Return confidence, correctness and entropy by measure; InputError if they cannot be assessed."""
     row = _of_own_answer(row)
     for key in ("confidence", "correct"):
         if not row.has(key):
@@ -377,19 +382,20 @@ def check_assessable(row: Row) -> None:
         raise InputError(
             "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
         )
-    _ = row.group
-    for name, value in _by_measure(row, "semantic_entropy").items():
-        entropy = parse_float(value)
+    entropies = {name: parse_float(value) for name, value in _by_measure(row, "semantic_entropy").items()}
+    for name, entropy in entropies.items():
         if entropy is not None and not math.isfinite(entropy):
-            wrong = _field("semantic_entropy", name)
+            wrong, value = _field("semantic_entropy", name), _by_measure(row, "semantic_entropy")[name]
             raise InputError(f"{wrong} must be a finite number or null, got {shown(value)}")
+    values = {}
     for name, value in confidence.items():
-        number = parse_float(value)
+        number, right = parse_float(value), correct[name]
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
             raise InputError(f"{_field('confidence', name)} must be in [0, 1], got {shown(value)}")
-        if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
-            wrong = _field("correct", name)
-            raise InputError(f"{wrong} must be true or false, got {shown(correct[name])}")
+        if right is not None and not (isinstance(right, bool) or right in (0, 1)):
+            raise InputError(f"{_field('correct', name)} must be true or false, got {shown(right)}")
+        values[name] = number, None if right is None else bool(right), entropies.get(name)
+    return values
 
 
 def _field(key: str, measure: str | None) -> str:
@@ -414,24 +420,18 @@ def slice_of(row: Row, column: str) -> str:
 def scores_by_measure(
     rows: Iterable[Row | Json], chosen: Sequence[str] | None = None, *, by: str | None = None
 ) -> dict[str | None, Scores]:
-    """Collect confidence, correctness and entropy by measure, of rows that `check_assessable` accepts.
+    """Collect confidence, correctness and entropy by measure, of rows as in `check_assessable`.
 
     Flat rows have the key None. `probability` and `answer_correct` (or the verdict of people in `correct`)
     have the key "Calibrated". With `chosen`, only these measures are returned; UsageError if no row has one
     of them. With `by`, the value of that column is collected too.
     """
     by_measure: dict[str | None, Scores] = {}
-    for row in map(_of_own_answer, as_rows(rows)):
-        correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
-        for name, value in _by_measure(row, "confidence").items():
-            by_measure.setdefault(name, Scores()).add(
-                parse_float(value),
-                None if correct[name] is None else bool(correct[name]),
-                parse_float(entropy.get(name)),
-                row.ties,
-                parse_float(row.json.get("score")) if name == CALIBRATED else None,
-                None if by is None else (slice_of(row, by), *_promise_of(row, name)),
-            )
+    for row in as_rows(rows):
+        for name, values in _values(row).items():
+            score = parse_float(row.json.get("score")) if name == CALIBRATED else None
+            sliced = None if by is None else (slice_of(row, by), *_promise_of(row, name))
+            by_measure.setdefault(name, Scores()).add(*values, row.ties, score, sliced)
     if chosen and by_measure:
         names = [name for name in by_measure if name is not None]
         return {check_name(name, names, what="measure"): by_measure[name] for name in chosen}

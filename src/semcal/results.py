@@ -478,7 +478,6 @@ class Results(Sequence[Answer]):
 
     @cached_property
     def _graded_rows(self) -> list[Row]:
-        """The row of each answer, graded if its reference answers are known."""
         return grade_together(self._grader, lambda grader: [self._row(answer, grader) for answer in self])
 
     @property
@@ -553,7 +552,6 @@ class Results(Sequence[Answer]):
         return [place for place, (answer, row) in rows if _is_gradable(row, answer)]
 
     def _assessed(self) -> list[Row]:
-        """Return the rows that metrics are computed from."""
         return [self._graded_rows[place] for place in self._graded()]
 
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:

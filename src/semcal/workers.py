@@ -564,7 +564,6 @@ class ProcessExecutor(ThreadedExecutor[State]):
         )
 
     def _worker(self) -> _Worker:
-        """Return the worker of this thread, a new one if it has ended."""
         thread = threading.get_ident()
         with self._lock:
             if not self._cancelled and (thread not in self._workers or self._workers[thread].has_ended):

@@ -327,7 +327,6 @@ def promise(limit: Threshold) -> str:
 
 
 def _report_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
-    """Print how many samples were cut or have no answer, and the cost of clustering."""
     warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
     if costs["without"]:
         info(f"ask: {NO_ANSWER!r} is the most frequent meaning of {costs['without']:,} questions")

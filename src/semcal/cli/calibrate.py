@@ -393,7 +393,6 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
 def _sampled_documents(
     options: CalibrateOptions, models: opt.ModelOptions, schema: Schema, rows: Sequence[Row], bad: BadRows
 ) -> tuple[list[Row], UnfinishedWork]:
-    """Sample documents for labeled rows; an interrupted command resumes."""
     sampled: list[Row] = []
     with opt.open_workers("calibrate", models, None, None) as (executor, load):
         step, made_by = opt.document_step(options, load().model, schema, options.m or 10, options.kind)
@@ -429,7 +428,6 @@ def holds_kept_samples(file: str | Path) -> bool:
 
 
 def _is_kept(row: Row) -> bool:
-    """Return whether `semcal calibrate` sampled the row and kept it beside its calibration."""
     return row.sampled_by.command == "calibrate"
 
 
@@ -585,7 +583,6 @@ def _from_samples(
 def _from_scores(
     rows: Sequence[Row], score: ScoreColumn, options: CalibrateOptions, models: opt.ModelOptions
 ) -> Calibration | None:
-    """Learn from rows with a score; None with --dry-run."""
     from semcal.calibration.calibrator import calibrate_scores
 
     for name in ("m", "temperatures", "m_curve", "equivalence", "merge_refusals"):

@@ -119,12 +119,10 @@ class FitOptions:
 
     @property
     def from_samples(self) -> bool:
-        """True if the method chooses by samples of answers."""
         return self.method in FROM_SAMPLES
 
     @property
     def samples(self) -> bool:
-        """True if answers are sampled to choose among fits."""
         return self.select or self.from_samples
 
     @property
@@ -302,17 +300,14 @@ class FitWork:
 
     @property
     def over_server(self) -> bool:
-        """True if the model is behind a server."""
         return not self.model.capabilities.states
 
     @cached_property
     def equivalence(self) -> Equivalence:
-        """The equivalence of answers."""
         return self.models.open_equivalence()
 
     @property
     def sampling(self) -> Sampling:
-        """The sampling settings."""
         from semcal.models.sample import Sampling
 
         return Sampling((), self.asking, opt.sampling_config(self.options))

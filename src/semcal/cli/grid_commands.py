@@ -230,7 +230,6 @@ def open_grid(
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
-    """Release the models, which a report does not need."""
     from semcal.workers import trim_memory
 
     executor.release()

@@ -351,7 +351,6 @@ def labels(
 
 
 def _lines(labels: Sequence[LoggedLabel]) -> list[str]:
-    """Return a table of labels; an empty list without labels."""
     lines = []
     for label in labels:
         at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")

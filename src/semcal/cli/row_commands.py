@@ -70,10 +70,20 @@ CommandRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SampleOptions:
-    """The options of `semcal sample`."""
+class RowOptions:
+    """The options of all commands that read and write rows."""
 
     file: str = opt.ROWS
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+
+
+@dataclass(frozen=True)
+class SampleOptions(RowOptions):
+    """The options of `semcal sample`."""
+
     model: str | None = opt.MODEL
     m: int = opt.SAMPLES
     seed: int = opt.SEED
@@ -89,10 +99,6 @@ class SampleOptions:
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     schema: Path | None = opt.SCHEMA
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     device: str | None = opt.DEVICE
     dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
@@ -283,20 +289,15 @@ def import_rows(options: ImportOptions) -> int:
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
+class ClusterOptions(RowOptions):
     """The options of `semcal cluster`."""
 
-    file: str = opt.ROWS
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
     schema: Path | None = opt.SCHEMA
     cache: Path | None = opt.CACHE
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     device: str | None = opt.DEVICE
     workers: int | None = opt.WORKERS
 
@@ -352,19 +353,14 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
 
 
 @dataclass(frozen=True)
-class MeasureCommandOptions:
+class MeasureCommandOptions(RowOptions):
     """The options of `semcal measure`."""
 
-    file: str = opt.ROWS
     calibration: str | None = opt.CALIBRATION
     answer: str | None = opt.ANSWER
     fields: str | None = opt.FIELDS
     t_alpha: float = opt.TALPHA
     g_alpha: float = opt.GALPHA
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
 
 
 def measure(options: MeasureCommandOptions) -> int:
@@ -503,10 +499,9 @@ def _measure_fields(options: MeasureCommandOptions) -> int:
 
 
 @dataclass(frozen=True)
-class GradeOptions:
+class GradeOptions(RowOptions):
     """The options of `semcal grade`."""
 
-    file: str = opt.ROWS
     grader: str = opt.GRADER
     rouge: bool = Option(False, "--rouge", help="Also accept answers with ROUGE-L > 0.3.")
     equivalence: str | None = opt.EQUIVALENCE
@@ -518,10 +513,6 @@ class GradeOptions:
     )
     schema: Path | None = opt.SCHEMA
     seed: int = opt.RARE_SEED
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
 
@@ -593,10 +584,9 @@ def _audit(
 
 
 @dataclass(frozen=True)
-class MetricsOptions:
+class MetricsOptions(RowOptions):
     """The options of `semcal metrics`."""
 
-    file: str = opt.ROWS
     measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated (default: all).")
     bins: int = Option(15, min=1, callback=opt.countable, help="Number of bins of ECE and ACE.")
     ci: bool = Option(False, "--ci", help="Add standard errors and 95% intervals over questions.")
@@ -609,10 +599,6 @@ class MetricsOptions:
         help="Column whose values define slices, which are tested separately (default: none).",
     )
     seed: int = opt.RARE_SEED
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
 
 

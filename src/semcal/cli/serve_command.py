@@ -285,7 +285,6 @@ def _logs(
 def _of_documents(
     options: ServeOptions, server: opt.ServerOptions, calibration: FieldCalibration
 ) -> DocumentSource:
-    """Return the model of the options with the settings of a calibration of fields."""
     from semcal.data.question import Question
     from semcal.serve.documents import DocumentSource
 
