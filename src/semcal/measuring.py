@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -148,49 +148,40 @@ def measure_rows(
     >>> measure_rows([row])[0].top_clusters
     {'E-SC': 0}
     """
-    parts = [_part_of(row, options, texts) for row, texts in zip(rows, sharper or [()] * len(rows))]
-    measures = _measures([part.row for part in parts], [part.sharper for part in parts], options)
+    parts = [_measured_part(row, options, texts) for row, texts in zip(rows, sharper or [()] * len(rows))]
+    measures = _measures([part for part, _, _ in parts], [texts for _, _, texts in parts], options)
     return [
-        row.add(part.widen(measured, len(row.json["clusters"])))
-        for row, part, measured in zip(rows, parts, measures)
+        row.add(measured if numbers is None else _widened(measured, numbers, len(row.json["clusters"])))
+        for row, (_, numbers, _), measured in zip(rows, parts, measures)
     ]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The samples of a row at the measured temperature."""
-
-    row: Row
-    numbers: Sequence[int] | None  # indices of their clusters in the row; None for all
-    sharper: Sequence[str]
-
-    def widen(self, measures: Measures, count: int) -> Measures:
-        """Return the measures for all `count` clusters of the row, null for clusters without measures."""
-        if (numbers := self.numbers) is None:
-            return measures
-        places = {k: place for place, k in enumerate(numbers)}
-        return Measures(
-            confidences={
-                name: values and [values[places[k]] if k in places else None for k in range(count)]
-                for name, values in measures.confidences.items()
-            },
-            confidence=measures.confidence,
-            top_cluster={name: None if k is None else numbers[k] for name, k in measures.top_cluster.items()},
-            semantic_entropy=measures.semantic_entropy,
-            tied=measures.tied,
-        )
-
-
-def _part_of(row: Row, options: MeasureOptions, sharper: Sequence[str]) -> _Part:
+def _measured_part(
+    row: Row, options: MeasureOptions, sharper: Sequence[str]
+) -> tuple[Row, Sequence[int] | None, Sequence[str]]:
+    """Return the samples at the measured temperature, their clusters (None: all), and sharper samples."""
     temperatures = row.temperatures
     if temperatures is None:
-        return _Part(row, None, sharper)
+        return row, None, sharper
     split = rows_by_temperature([row])
     chosen = options.temperature if options.temperature in split else next(iter(split))
     clusters = row.clusters
     numbers = [k for k, cluster in enumerate(clusters) if temperatures[cluster[0]] == chosen]
     (texts,) = sharper_draws(split, chosen) or [[]]
-    return _Part(split[chosen][0], sorted(numbers, key=clusters.__getitem__), texts)
+    return split[chosen][0], sorted(numbers, key=clusters.__getitem__), texts
+
+
+def _widened(measures: Measures, numbers: Sequence[int], count: int) -> Measures:
+    """Return the measures for all `count` clusters of a row, null for clusters without measures."""
+    places = {k: place for place, k in enumerate(numbers)}
+    return replace(
+        measures,
+        confidences={
+            name: values and [values[places[k]] if k in places else None for k in range(count)]
+            for name, values in measures.confidences.items()
+        },
+        top_cluster={name: None if k is None else numbers[k] for name, k in measures.top_cluster.items()},
+    )
 
 
 def _measures(

@@ -571,15 +571,6 @@ def questions(n: int) -> tuple[FakeLanguageModel, list[Question]]:
     ]
 
 
-def test_a_model_is_asked_at_one_and_a_half_and_the_record_says_which_model() -> None:
-    model, labelled = questions(80)
-    found = calibrate(model, labelled, equivalence=FakeEquivalence())
-    assert found.temperature == 1.0
-    assert set(found.temperatures) <= {0.5}
-    assert found.provenance.revision == model.revision
-    assert list(found.recalibrators) == [1.0, *found.temperatures]
-
-
 def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the_map(tmp_path: Path) -> None:
     from semcal.recalibration.fit import fit
 

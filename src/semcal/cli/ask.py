@@ -81,7 +81,6 @@ class AskOptions:
     )
     m: int | None = Option(
         None,
-        "--m",
         callback=opt.countable,
         help="Number of answers to sample for each question (default: 10).",
     )

@@ -97,7 +97,6 @@ class CalibrateOptions:
     answers_among: str | None = opt.ANSWERS_AMONG
     risk: list[float] | None = Option(
         None,
-        "--risk",
         metavar="R",
         callback=opt.shares,
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
@@ -106,14 +105,12 @@ class CalibrateOptions:
     schema: Path | None = opt.SCHEMA
     document_risk: list[float] | None = Option(
         None,
-        "--document-risk",
         metavar="R",
         callback=opt.shares,
         help="With --schema: largest share of documents with a wrong field among the accepted documents.",
     )
     by: str | None = Option(
         None,
-        "--by",
         metavar="COLUMN",
         help="With --schema: column whose values get thresholds of their own; documents with a value that is "
         "not in FILE are not accepted.",
@@ -130,7 +127,6 @@ class CalibrateOptions:
     )
     add: list[Path] | None = Option(
         None,
-        "--add",
         metavar="LOG",
         help="Log of semcal serve (--log or --label-log) whose labels are added to the calibration FILE, "
         "which is learned again; may be repeated.",
@@ -148,21 +144,18 @@ class CalibrateOptions:
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
         None,
-        "--feature",
         metavar="NAME[:rising|:falling]",
         help="Numeric column of the rows that is used as a feature, with the direction of its effect; may be "
         "repeated.",
     )
     score: str | None = Option(
         None,
-        "--score",
         metavar="NAME[:rising|:falling]",
         help="Numeric column of the rows that is calibrated in place of samples (default: probability or "
         "score, if the rows have no samples). Without rising or falling, the direction is learned.",
     )
     signal: list[str] | None = Option(
         None,
-        "--signal",
         metavar="NAME",
         help="Judgment of the model on its answer that is used as a feature: self-assessment, p-true, "
         "verbalised, token-scores or question-probe; may be repeated.",
@@ -174,7 +167,6 @@ class CalibrateOptions:
     )
     m: int | None = Option(
         None,
-        "--m",
         metavar="N|auto",
         parser=samples_or_auto,
         help="Number of samples for each question at each temperature (default: 10). Of stored samples, the "

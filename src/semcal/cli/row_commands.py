@@ -227,7 +227,6 @@ class ImportOptions:
     )
     answer_format: str | None = Option(
         None,
-        "--answer-format",
         metavar="FORMAT",
         help="Rule that finds the answer in a reply, as in semcal sample (default: the answer that the log "
         "extracted, else auto).",
@@ -594,7 +593,6 @@ class MetricsOptions(RowOptions):
     delta: float = opt.DELTA
     by: str | None = Option(
         None,
-        "--by",
         metavar="COLUMN",
         help="Column whose values define slices, which are tested separately (default: none).",
     )

@@ -49,7 +49,7 @@ def probe(
         "openai: stands for the address in the variable OPENAI_BASE_URL.",
     ),
     fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
-    api_key_file: Path | None = Option(None, "--api-key-file", metavar="FILE", help=opt.API_KEY_FILE.help),
+    api_key_file: Path | None = Option(None, metavar="FILE", help=opt.API_KEY_FILE.help),
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:
@@ -153,7 +153,6 @@ def export(
     ),
     format: str = Option(
         "temperature",
-        "--format",
         help="Format: temperature (JSON) or logits-processor (Python).",
     ),
     json: bool = opt.JSON,
