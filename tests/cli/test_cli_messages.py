@@ -169,8 +169,3 @@ def test_pairs_without_a_question_are_of_bare_answers() -> None:
     assert side_of("", "ana") == "ana"
     embedded = load_equivalence("default")
     assert embedded.entails([("", "may 3 1987", "3 may 1987"), ("", "paris", "lyon")]) == [True, False]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))

@@ -52,7 +52,7 @@ def test_results_belong_to_their_tasks_whatever_ends_first(two) -> None:
 
 
 def test_every_process_has_one_thread_and_there_are_as_many_as_asked_for(two) -> None:
-    found = done(two, *[jobs.Threads() for _ in range(8)])
+    found = done(two, *[jobs.threads for _ in range(8)])
     assert {(threads, blas) for threads, blas, _ in found} == {(1, "1")}
     assert 1 <= len({process for *_, process in found} - {os.getpid()}) <= 2
 
@@ -84,10 +84,10 @@ def test_jobs_of_low_priority_numbers_go_first() -> None:
 @pytest.mark.parametrize(
     ("job", "error", "message"),
     [
-        (jobs.Refuse(), QuestionError, "q7"),
-        (jobs.Unsendable(), (AttributeError, RuntimeError), r"(?i)pickle"),
-        (jobs.Leave(), RuntimeError, "SystemExit: left"),  # which is no exception
-        (jobs.Die(), WorkerError, r"signal 9 .*dig.*--workers"),  # each time
+        (jobs.refuse, QuestionError, "q7"),
+        (jobs.unsendable, (AttributeError, RuntimeError), r"(?i)pickle"),
+        (jobs.leave, RuntimeError, "SystemExit: left"),  # which is no exception
+        (jobs.die, WorkerError, r"signal 9 .*dig.*--workers"),  # each time
     ],
 )
 def test_an_error_of_a_job_arrives_and_its_process_or_another_goes_on(two, job, error, message) -> None:
@@ -98,7 +98,7 @@ def test_an_error_of_a_job_arrives_and_its_process_or_another_goes_on(two, job, 
 
 def test_another_error_says_where_it_was(two) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
-        done(two, jobs.Break())
+        done(two, jobs.break_down)
     assert "in a worker process" in caught.value.__notes__[0]
     assert "return 1 / 0" in caught.value.__notes__[0]
 
@@ -114,13 +114,13 @@ def test_errors_survive_the_way_between_processes(error: Exception) -> None:
 
 def test_a_warning_is_given_here_once(two) -> None:
     with pytest.warns(SemcalWarning, match="this is odd") as caught:
-        done(two, jobs.Warn())
+        done(two, jobs.warn)
     assert len(caught) == 1
 
 
 def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
     with pytest.warns(UserWarning, match="OddWarning: all is odd"):
-        assert done(two, jobs.WarnOddly()) == [10]
+        assert done(two, jobs.warn_oddly) == [10]
 
 
 def test_what_fails_to_load_is_told_with_its_job() -> None:
@@ -136,7 +136,7 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
 
 def test_an_idle_process_that_is_gone_is_not_missed() -> None:
     with ProcessExecutor(jobs.ten, 1) as executor:
-        (process,) = done(executor, jobs.Process())
+        (process,) = done(executor, jobs.process)
         os.kill(process, signal.SIGKILL)
         time.sleep(0.1)
         assert done(executor, jobs.Add(5)) == [15]
@@ -185,10 +185,10 @@ def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
 def test_processes_that_are_released_are_gone_and_others_come_when_there_is_work() -> None:
     before = set(multiprocessing.active_children())
     with ProcessExecutor(jobs.ten, 1) as executor:
-        (first,) = done(executor, jobs.Process())
+        (first,) = done(executor, jobs.process)
         executor.release()
         assert set(multiprocessing.active_children()) <= before
-        (second,) = done(executor, jobs.Process())
+        (second,) = done(executor, jobs.process)
     assert first != second
 
 
@@ -227,7 +227,7 @@ def test_a_function_that_fails_ends_the_others() -> None:
         return executor.submit(jobs.Add(1, seconds=60)).result()
 
     def fails(executor):
-        return executor.submit(jobs.Refuse()).result()
+        return executor.submit(jobs.refuse).result()
 
     start = time.monotonic()
     with pytest.raises(QuestionError, match="q7"), ProcessExecutor(jobs.ten, 2) as executor:
@@ -289,7 +289,7 @@ import jobs_for_workers as jobs
 from semcal.workers import ProcessExecutor
 if __name__ == "__main__":
     with ProcessExecutor(jobs.ten, 2, preload=()) as executor:
-        pids = [future.result() for future in [executor.submit(jobs.Process()) for _ in range(6)]]
+        pids = [future.result() for future in [executor.submit(jobs.process) for _ in range(6)]]
         print(*sorted(set(pids)), flush=True)
         executor.submit(jobs.Add(1, seconds=60)).result()
 """
