@@ -11,6 +11,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from pkgutil import resolve_name
+from types import ModuleType
 
 import pytest
 
@@ -40,23 +41,30 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split() if done.stdout.strip() else [])
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    assert loaded_by("import semcal, semcal.errors, semcal.files, semcal.registry") == set()
+ROW = {"question": "Who?", "samples": ["Ana", "Bo"], "answers": "Ana"}
+RUN_OF_A_GRID = """
+from semcal.cli import grid_commands
+from semcal.experiment.grid import Grid
+grid_commands.opt.weights_of(model="atlas", equivalence="atlas")
+"""
 
 
-def test_scoring_stored_samples_loads_no_torch() -> None:
-    rows = [{"question": "Who?", "samples": ["Ana", "Bo"], "answers": "Ana"}]
-    assert loaded_by(f"import semcal; semcal.score({rows})._repr_html_()") == set()
+@pytest.mark.parametrize(
+    ("statement", "allowed"),
+    [
+        ("import semcal, semcal.errors, semcal.files, semcal.registry", set()),
+        (f"import semcal; semcal.score({[ROW]})._repr_html_()", set()),
+        ("from semcal.cli.app import app\ntry: app(['--help'])\nexcept SystemExit: pass", set()),
+        (RUN_OF_A_GRID, {"pydantic"}),  # the process that hands out the work
+    ],
+)
+def test_what_needs_no_model_loads_nothing_heavy(statement: str, allowed: set[str]) -> None:
+    assert loaded_by(statement) <= allowed
 
 
 def test_importing_the_package_is_silent() -> None:
     done = subprocess.run([sys.executable, "-c", "import semcal"], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_help_loads_neither_torch_nor_transformers() -> None:
-    statement = "from semcal.cli.app import app\ntry: app(['--help'])\nexcept SystemExit: pass"
-    assert loaded_by(statement) == set()
 
 
 def test_the_list_of_commands_has_first_lines_and_loads_no_numpy() -> None:
@@ -85,25 +93,12 @@ for n, step in enumerate(steps):
     assert done.stdout.splitlines() == [f"{name} 0 []" for name in ("cluster", "measure", "grade", "metrics")]
 
 
-def test_a_process_that_hands_out_the_work_of_a_grid_loads_no_torch() -> None:
-    statement = """
-from semcal.cli import grid_commands
-from semcal.experiment.grid import Grid
-grid_commands.opt.weights_of(model="atlas", equivalence="atlas")
-"""
-    assert loaded_by(statement) <= {"pydantic"}
-
-
-@pytest.mark.parametrize("name", semcal.recalibration.__all__)
-def test_every_name_of_recalibration_can_be_had(name: str) -> None:
-    assert getattr(semcal.recalibration, name) is not None
-    assert name in dir(semcal.recalibration)
-
-
-@pytest.mark.parametrize("name", semcal.__all__)
-def test_every_public_name_can_be_had(name: str) -> None:
-    assert getattr(semcal, name) is not None
-    assert name in dir(semcal)
+@pytest.mark.parametrize("module", [semcal, semcal.recalibration])
+def test_every_public_name_can_be_had_and_an_unknown_one_not(module: ModuleType) -> None:
+    assert {*module.__all__} <= {*dir(module)}
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'confidense'"):
+        module.confidense  # noqa: B018
 
 
 def test_the_public_names_are_those_that_the_documentation_lists() -> None:
@@ -115,13 +110,6 @@ def test_the_public_names_are_those_that_the_documentation_lists() -> None:
 def test_every_public_function_and_class_has_an_example(name: str) -> None:
     public = getattr(semcal, name)
     assert not callable(public) or ">>>" in (public.__doc__ or "")
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'confidense'"):
-        semcal.confidense  # noqa: B018
-    with pytest.raises(AttributeError, match="no attribute 'Plat'"):
-        semcal.recalibration.Plat  # noqa: B018
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
@@ -266,10 +265,8 @@ def as_sample_rows(
     lines = [argument.usable(line) for line in rename(source, columns)]
     if scored is None:
         scored = not any("samples" in line.data for line in lines)
-    read = (
-        partial(_sampled, scored=scored) if of_documents is None else partial(_document, check=of_documents)
-    )
-    rows = [read(line, argument) for line in lines]
+    check = of_documents or (lambda row: None if scored else _check_sampled(row))
+    rows = [_checked_row(line, argument, check, is_document=of_documents is not None) for line in lines]
     if not rows:
         raise InputError(f"{shown(str(samples)) if isinstance(samples, str | Path) else name} has no rows")
     named = sum(row.has("id") for row in rows)
@@ -281,29 +278,24 @@ def as_sample_rows(
     return rows
 
 
-def _sampled(line: JsonLine, argument: Argument, *, scored: bool) -> Row:
+def _checked_row(
+    line: JsonLine, argument: Argument, check: Callable[[Row], None], *, is_document: bool
+) -> Row:
     try:
-        if scored:
-            return Row(listed_cells(line.data))
-        if "samples" not in line.data:
-            raise InputError(
-                f"'samples' is missing; the keys are {', '.join(line.data)[:200]}. Put all samples of a "
-                "question into one list of one row"
-            )
-        row = Row(listed_cells(line.data))
-        check_clusterable(Row({"id": "", **row.json}))
-        _ = row.clusters if row.has("clusters") else None, row.context, row.group
+        row = Row(line.data if is_document else listed_cells(line.data))
+        check(Row({"id": "", **row.json}))
     except InputError as error:
         raise argument.error(line.error(str(error))) from None
     return row
 
 
-def _document(line: JsonLine, argument: Argument, *, check: Callable[[Row], None]) -> Row:
-    try:
-        check(Row({"id": "", **line.data}))
-    except InputError as error:
-        raise argument.error(line.error(str(error))) from None
-    return Row(line.data)
+def _check_sampled(row: Row) -> None:
+    if not row.has("samples"):
+        keys = ", ".join(key for key in row if key != "id")[:200]
+        remedy = "Put all samples of a question into one list of one row"
+        raise InputError(f"'samples' is missing; the keys are {keys}. {remedy}")
+    check_clusterable(row)
+    _ = row.clusters if row.has("clusters") else None, row.context, row.group
 
 
 def listed_cells(json: Json) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -148,49 +148,40 @@ def measure_rows(
     >>> measure_rows([row])[0].top_clusters
     {'E-SC': 0}
     """
-    parts = [_part_of(row, options, texts) for row, texts in zip(rows, sharper or [()] * len(rows))]
-    measures = _measures([part.row for part in parts], [part.sharper for part in parts], options)
+    parts = [_measured_part(row, options, texts) for row, texts in zip(rows, sharper or [()] * len(rows))]
+    measures = _measures([part for part, _, _ in parts], [texts for _, _, texts in parts], options)
     return [
-        row.add(part.widen(measured, len(row.json["clusters"])))
-        for row, part, measured in zip(rows, parts, measures)
+        row.add(measured if numbers is None else _widened(measured, numbers, len(row.json["clusters"])))
+        for row, (_, numbers, _), measured in zip(rows, parts, measures)
     ]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The samples of a row at the measured temperature."""
-
-    row: Row
-    numbers: Sequence[int] | None  # indices of their clusters in the row; None for all
-    sharper: Sequence[str]
-
-    def widen(self, measures: Measures, count: int) -> Measures:
-        """Return the measures for all `count` clusters of the row, null for clusters without measures."""
-        if (numbers := self.numbers) is None:
-            return measures
-        places = {k: place for place, k in enumerate(numbers)}
-        return Measures(
-            confidences={
-                name: values and [values[places[k]] if k in places else None for k in range(count)]
-                for name, values in measures.confidences.items()
-            },
-            confidence=measures.confidence,
-            top_cluster={name: None if k is None else numbers[k] for name, k in measures.top_cluster.items()},
-            semantic_entropy=measures.semantic_entropy,
-            tied=measures.tied,
-        )
-
-
-def _part_of(row: Row, options: MeasureOptions, sharper: Sequence[str]) -> _Part:
+def _measured_part(
+    row: Row, options: MeasureOptions, sharper: Sequence[str]
+) -> tuple[Row, Sequence[int] | None, Sequence[str]]:
+    """Return the samples at the measured temperature, their clusters (None: all), and sharper samples."""
     temperatures = row.temperatures
     if temperatures is None:
-        return _Part(row, None, sharper)
+        return row, None, sharper
     split = rows_by_temperature([row])
     chosen = options.temperature if options.temperature in split else next(iter(split))
     clusters = row.clusters
     numbers = [k for k, cluster in enumerate(clusters) if temperatures[cluster[0]] == chosen]
     (texts,) = sharper_draws(split, chosen) or [[]]
-    return _Part(split[chosen][0], sorted(numbers, key=clusters.__getitem__), texts)
+    return split[chosen][0], sorted(numbers, key=clusters.__getitem__), texts
+
+
+def _widened(measures: Measures, numbers: Sequence[int], count: int) -> Measures:
+    """Return the measures for all `count` clusters of a row, null for clusters without measures."""
+    places = {k: place for place, k in enumerate(numbers)}
+    return replace(
+        measures,
+        confidences={
+            name: values and [values[places[k]] if k in places else None for k in range(count)]
+            for name, values in measures.confidences.items()
+        },
+        top_cluster={name: None if k is None else numbers[k] for name, k in measures.top_cluster.items()},
+    )
 
 
 def _measures(
@@ -368,6 +359,11 @@ def check_assessable(row: Row) -> None:
 
     A row may also hold `probability` and `answer_correct`, or instead `probability` and `correct`.
     """
+    _ = row.group, _values(row)
+
+
+def _values(row: Row) -> dict[str | None, tuple[float | None, bool | None, float | None]]:
+    """Return confidence, correctness and entropy by measure; InputError if they cannot be assessed."""
     row = _of_own_answer(row)
     for key in ("confidence", "correct"):
         if not row.has(key):
@@ -377,22 +373,20 @@ def check_assessable(row: Row) -> None:
         raise InputError(
             "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
         )
-    _ = row.group
-    for name, value in _by_measure(row, "semantic_entropy").items():
-        _finite(value, _field("semantic_entropy", name))
+    entropies = {name: parse_float(value) for name, value in _by_measure(row, "semantic_entropy").items()}
+    for name, entropy in entropies.items():
+        if entropy is not None and not math.isfinite(entropy):
+            wrong, value = _field("semantic_entropy", name), _by_measure(row, "semantic_entropy")[name]
+            raise InputError(f"{wrong} must be a finite number or null, got {shown(value)}")
+    values = {}
     for name, value in confidence.items():
-        number = parse_float(value)
+        number, right = parse_float(value), correct[name]
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
             raise InputError(f"{_field('confidence', name)} must be in [0, 1], got {shown(value)}")
-        if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
-            wrong = _field("correct", name)
-            raise InputError(f"{wrong} must be true or false, got {shown(correct[name])}")
-
-
-def _finite(value: Any, name: str) -> None:
-    number = parse_float(value)
-    if number is not None and not math.isfinite(number):
-        raise InputError(f"{name} must be a finite number or null, got {shown(value)}")
+        if right is not None and not (isinstance(right, bool) or right in (0, 1)):
+            raise InputError(f"{_field('correct', name)} must be true or false, got {shown(right)}")
+        values[name] = number, None if right is None else bool(right), entropies.get(name)
+    return values
 
 
 def _field(key: str, measure: str | None) -> str:
@@ -417,24 +411,18 @@ def slice_of(row: Row, column: str) -> str:
 def scores_by_measure(
     rows: Iterable[Row | Json], chosen: Sequence[str] | None = None, *, by: str | None = None
 ) -> dict[str | None, Scores]:
-    """Collect confidence, correctness and entropy by measure, of rows that `check_assessable` accepts.
+    """Collect confidence, correctness and entropy by measure, of rows as in `check_assessable`.
 
     Flat rows have the key None. `probability` and `answer_correct` (or the verdict of people in `correct`)
     have the key "Calibrated". With `chosen`, only these measures are returned; UsageError if no row has one
     of them. With `by`, the value of that column is collected too.
     """
     by_measure: dict[str | None, Scores] = {}
-    for row in map(_of_own_answer, as_rows(rows)):
-        correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
-        for name, value in _by_measure(row, "confidence").items():
-            by_measure.setdefault(name, Scores()).add(
-                parse_float(value),
-                None if correct[name] is None else bool(correct[name]),
-                parse_float(entropy.get(name)),
-                row.ties,
-                parse_float(row.json.get("score")) if name == CALIBRATED else None,
-                None if by is None else (slice_of(row, by), *_promise_of(row, name)),
-            )
+    for row in as_rows(rows):
+        for name, values in _values(row).items():
+            score = parse_float(row.json.get("score")) if name == CALIBRATED else None
+            sliced = None if by is None else (slice_of(row, by), *_promise_of(row, name))
+            by_measure.setdefault(name, Scores()).add(*values, row.ties, score, sliced)
     if chosen and by_measure:
         names = [name for name in by_measure if name is not None]
         return {check_name(name, names, what="measure"): by_measure[name] for name in chosen}

@@ -16,9 +16,9 @@ ShowProgress = Callable[[int], None] | bool | None
 class ProgressClock:
     """Report the number of finished items of `total`, and the remaining time.
 
-    `show` gets the number and the remaining seconds, None before the first item is finished. In blocks
-    (`end_block`) items finish nearly together, so the pace comes from whole blocks. If a block takes longer
-    than those before it, the remaining time is at least half of the estimate from all finished items. Items
+    `show` gets the number and the remaining seconds, None before the first item is finished. The pace comes
+    from the items that were finished at the last report, because those of a block finish nearly together. If
+    the next ones take longer, the remaining time is at least half of the estimate for the present time. Items
     of an earlier call (`resume`) count as finished but not towards the pace. For items of unequal cost
     (`weigh`) the pace comes from the work instead of the number of items.
     """
@@ -30,31 +30,23 @@ class ProgressClock:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._show, self._total, self._clock = show, total, clock
-        self._begun, self._resumed = clock(), 0
-        self._block_end: tuple[int, float] | None = None
-        self._work: tuple[float, float, float] | None = None
-        self.n_done = 0
+        self._begun = self._told = clock()
+        self._resumed = self.n_done = 0
+        self._work: tuple[float, float] | None = None
 
     def __call__(self, n_done: int) -> None:
         """Take the number of finished items, not the increment."""
-        self.n_done = n_done
+        self.n_done, self._told = n_done, self._clock()
         self._show(n_done, self.seconds_left())
 
-    def end_block(self) -> None:
-        """Compute the pace from the finished items; if there are none, the work in blocks begins now."""
-        time_now = self._clock()
-        if self.n_done <= self._resumed:
-            self._begun = time_now
-        self._block_end = self.n_done, time_now
-        self._show(self.n_done, self.seconds_left())
-
     def resume(self, count: int) -> None:
-        """Add `count` items that were already finished."""
+        """Add `count` items that were already finished; the other work begins now."""
         self._resumed += count
+        self._begun = self._clock()
 
     def weigh(self, done: float, left: float) -> None:
-        """Set the finished and the remaining work, in any unit."""
-        self._work = done, left, self._clock()
+        """Set the finished and the remaining work, in any unit, for the following report."""
+        self._work = done, left
 
     def seconds_left(self) -> float | None:
         """Return the estimated remaining seconds, None if unknown."""
@@ -62,37 +54,18 @@ class ProgressClock:
             return None
         if self.n_done >= self._total:
             return 0.0
-        time_now = self._clock()
-        if self._work is not None:
-            done, left, last = self._work
-            if not done:
-                return None
-            grown, told = ((now - self._begun) * left / done for now in (time_now, last))
-            return max(grown / 2, told - (time_now - last))
-        by_items = (time_now - self._begun) / (self.n_done - self._resumed) * (self._total - self.n_done)
-        n_paced, last = self._block_end or (0, time_now)
-        if n_paced <= self._resumed:
-            return by_items
-        pace = (last - self._begun) / (n_paced - self._resumed)
-        return max(by_items / 2, pace * (self._total - n_paced) - (time_now - last))
+        done, left = self._work or (self.n_done - self._resumed, self._total - self.n_done)
+        if not done:
+            return None
+        now = self._clock()
+        estimate, told = ((moment - self._begun) * left / done for moment in (now, self._told))
+        return max(estimate / 2, told - (now - self._told))
 
 
 def note_resumed(progress: Callable[[int], None] | None, count: int) -> None:
     """Report `count` items that were already finished, if `progress` is not a user's function."""
     if progress is not None and hasattr(progress, "resume"):
         progress.resume(count)
-
-
-def note_block(progress: Callable[[int], None] | None) -> None:
-    """Report the beginning or the end of a block, if `progress` is not a user's function."""
-    if progress is not None and hasattr(progress, "end_block"):
-        progress.end_block()
-
-
-def note_work(progress: Callable[[int], None] | None, done: float, left: float) -> None:
-    """Report finished and remaining work of unequal items, if `progress` is not a user's function."""
-    if progress is not None and hasattr(progress, "weigh"):
-        progress.weigh(done, left)
 
 
 class Advance:

@@ -189,16 +189,12 @@ class Answer:
         abstained = "" if self.abstained is None else f", abstained={self.abstained}"
         return f"Answer({self.text!r}, confidence={_rounded(self.confidence)}{abstained})"
 
-    @property
-    def _of_answer(self) -> tuple[str, ...]:
-        """The keys of a row that describe the answer further."""
-        return *STATED.get(self.answer_kind, ())[1:], SIGNALS_KEY
-
     def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
         """Return the answer as `semcal ask` writes it."""
         from semcal.models.distribution import temperature_of
         from semcal.recalibration.recalibrators import solver_of
 
+        row, own = self.row.json, (*STATED.get(self.answer_kind, ())[1:], SIGNALS_KEY)
         return {
             "id": self.id,
             **({"question": self.question} if self.question or not self.row.messages else {}),
@@ -221,8 +217,8 @@ class Answer:
             "entropy": self.entropy,
             "meanings": [vars(meaning) for meaning in self.meanings],
             "by_measure": {name: best._asdict() for name, best in self.by_measure.items()},
-            **{key: self.row.json[key] for key in ("samples", "log_likelihoods", "clusters")},
-            **{key: self.row.json[key] for key in self._of_answer if key in self.row.json},
+            **{key: row[key] for key in ("samples", "log_likelihoods", "clusters")},
+            **{key: row[key] for key in own if key in row},
         }
 
 
@@ -292,59 +288,66 @@ def answer_of(
 
     For other kinds than "modal", the answer is a text of the row; its confidence is the share of its meaning.
     """
-    measures, clusters, samples = row.measured, row.clusters, row.samples
-    texts = wordings(row)
+    measures, samples, texts = row.measured, row.samples, wordings(row)
     shares = measures.confidences[measure] or [None] * len(texts)
-    top = measures.top_cluster[measure] or 0 if kind == "modal" else row.stated_answer(kind).cluster
     confidence = measures.confidence[measure]
-    if kind != "modal" and confidence is not None:
-        confidence = 0.0 if top is None else shares[top]
-    text = row.stated_answer(kind).text if top is None or kind != "modal" else texts[top]
+    if kind == "modal":
+        top: int | None = measures.top_cluster[measure] or 0
+        text = texts[top or 0]
+    else:
+        stated = row.stated_answer(kind)
+        top, text = stated.cluster, stated.text
+        confidence = None if confidence is None else 0.0 if top is None else shares[top]
     if calibrated is not None:
-        top, text, confidence = calibrated.meaning, calibrated.text, calibrated.probability
-    confidence = None if text is None else confidence
+        top, text = calibrated.meaning, calibrated.text
     meanings = [
         Meaning(
             text if k == top else its_text,
             share,
             None if calibrated is None else calibrated.probabilities[k],
-            tuple(samples[i] for i in clusters[k]),
+            tuple(samples[i] for i in cluster),
         )
-        for k, (its_text, share) in enumerate(zip(texts, shares))
+        for k, (its_text, share, cluster) in enumerate(zip(texts, shares, row.clusters))
     ]
-    no_draw = Meaning(text, 0.0, None if calibrated is None else calibrated.probability, ())
-    abstained = calibrated.abstained if calibrated else True if text is None else None
-    if threshold is not None and abstained is None:
-        abstained = confidence is None or confidence < threshold
+    if top is None:
+        first = Meaning(text, 0.0, None if calibrated is None else calibrated.probability, ())
+    else:
+        first = meanings.pop(top)
     defined = [share for share in shares if share is not None]
     tied = sum(share >= max(defined) - TIE for share in defined)
-    others = [meaning for k, meaning in enumerate(meanings) if k != top]
-    return Answer(
+    answer = Answer(
         id=row.id,
         question=row.question,
         text=text,
-        confidence=confidence,
-        measure=CALIBRATED if calibrated else measure,
-        abstained=abstained,
+        confidence=None if text is None else confidence,
+        measure=measure,
+        abstained=True if text is None else None,
         threshold=threshold,
         entropy=measures.semantic_entropy[measure],
-        meanings=(
-            no_draw if top is None else meanings[top],
-            *sorted(others, key=lambda meaning: -(meaning.share or 0.0)),
-        ),
+        meanings=(first, *sorted(meanings, key=lambda meaning: -(meaning.share or 0.0))),
         by_measure={
             name: MeasureAnswer(None if k is None else texts[k], measures.confidence[name])
             for name, k in measures.top_cluster.items()
         },
         row=row,
         tied=tied if tied > 1 else None,
-        score=calibrated.score if calibrated else None,
-        map=calibrated.map if calibrated else None,
-        decision=calibrated.decision if calibrated else None,
-        like=calibrated.like if calibrated else None,
         answer_kind=kind,
-        features=calibrated.features if calibrated else {},
     )
+    if calibrated is not None:
+        answer = replace(answer, **_calibrated(calibrated))
+    if threshold is not None and answer.abstained is None:
+        return replace(answer, abstained=answer.confidence is None or answer.confidence < threshold)
+    return answer
+
+
+def _calibrated(best: CalibratedAnswer) -> dict[str, Any]:
+    """Return the fields of an `Answer` that a calibration computes."""
+    names = ("text", "abstained", "score", "map", "decision", "like", "features")
+    return {
+        "confidence": best.probability,
+        "measure": CALIBRATED,
+        **{name: getattr(best, name) for name in names},
+    }
 
 
 def answers_of(
@@ -372,24 +375,16 @@ def scored_answers(rows: Sequence[Row], calibration: Calibration) -> list[Answer
         Answer(
             id=row.id,
             question=row.title,
-            text=best.text,
-            confidence=best.probability,
-            measure=CALIBRATED,
-            abstained=best.abstained,
             threshold=calibration.limit,
             entropy=None,
             meanings=(),
             by_measure={},
             row=row,
-            score=best.score,
-            map=best.map,
-            decision=best.decision,
             thresholds=calibration.bands,
             risk=calibration.risk,
-            like=best.like,
             answer_kind="given",
             calibration=calibration.id,
-            features=best.features,
+            **_calibrated(best),
         )
         for row, best in zip(rows, calibration.apply(rows_at))
     ]
@@ -410,8 +405,16 @@ class StoredSamples:
     """The origin of stored samples."""
 
     source: str | Path | None  # their file, if any
-    clustered_by: str | None  # the origin of stored clusters, if any
+    clustered_by: str | None  # the origin of the meanings, if there are stored clusters
     clustered: frozenset[str] = frozenset()  # ids of rows with stored clusters
+
+    @classmethod
+    def of(cls, samples: Samples, rows: Sequence[Row], equivalence: str) -> StoredSamples:
+        """Return the origin of `samples`, read as `rows`; the others are clustered by the equivalence."""
+        clustered = frozenset(row.id for row in rows if row.has("clusters"))
+        by = None if not clustered else f"{equivalence}, and stored clusters of {len(clustered)} rows"
+        by = "stored clusters" if len(clustered) == len(rows) else by
+        return cls(samples if isinstance(samples, str | Path) else None, by, clustered)
 
 
 class Results(Sequence[Answer]):
@@ -475,7 +478,6 @@ class Results(Sequence[Answer]):
 
     @cached_property
     def _graded_rows(self) -> list[Row]:
-        """The row of each answer, graded if its reference answers are known."""
         return grade_together(self._grader, lambda grader: [self._row(answer, grader) for answer in self])
 
     @property
@@ -550,7 +552,6 @@ class Results(Sequence[Answer]):
         return [place for place, (answer, row) in rows if _is_gradable(row, answer)]
 
     def _assessed(self) -> list[Row]:
-        """Return the rows that metrics are computed from."""
         return [self._graded_rows[place] for place in self._graded()]
 
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
@@ -866,7 +867,11 @@ def score(
     >>> results[3]
     Answer('Wellington', confidence=0.9)
     """
-    fields = None if calibration is None else _field_calibration(calibration)
+    from semcal.calibration import compatibility
+    from semcal.calibration.calibration import as_calibration
+    from semcal.calibration.fields import as_field_calibration
+
+    fields = as_field_calibration(calibration)
     if fields is not None or schema is not None:
         return _score_documents(
             samples, fields, schema, equivalence, answer, {"measure": measure, "grader": grader, **options}
@@ -878,56 +883,31 @@ def score(
     alphas = MeasureOptions(given.pop("t_alpha", 0.5), given.pop("g_alpha", 0.5))
     if equivalence is not None or given:
         stored = [row.without("clusters") for row in stored]
-    if calibration is None:
+    learned = None if calibration is None else as_calibration(calibration)
+    if learned is None:
         cluster = configured(ClusterConfig, None, {**given, "equivalence": equivalence})
     else:
-        from semcal.calibration import compatibility
-        from semcal.calibration.calibration import as_calibration
-
-        calibration = as_calibration(calibration)
-        compatibility.check_beside(calibration, {**given, "measure": measure})
-        compatibility.check_answer_kind(calibration, answer)
-        chosen_by = compatibility.equivalence_of(calibration, equivalence)
-        cluster, answer = replace(calibration.cluster, equivalence=chosen_by), calibration.answer_kind
+        compatibility.check_beside(learned, {**given, "measure": measure})
+        compatibility.check_answer_kind(learned, answer)
+        chosen_by = compatibility.equivalence_of(learned, equivalence)
+        cluster, answer = replace(learned.cluster, equivalence=chosen_by), learned.answer_kind
     cluster = inputs.load_cluster_config(cluster)
-    judge = cluster.judge
-    if calibration is not None:
-        compatibility.check_equivalence(calibration, judge)
-        inputs.check_clustered_by(stored, calibration.cluster, calibration.equivalence_revision)
-        inputs.warn_of_clusters(stored, calibration.equivalence)
+    judge, kind = cluster.judge, as_answer_kind(answer or "modal")
+    if learned is not None:
+        compatibility.check_equivalence(learned, judge)
+        inputs.check_clustered_by(stored, learned.cluster, learned.equivalence_revision)
+        inputs.warn_of_clusters(stored, learned.equivalence)
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(stored)) as update:
         clustered = cluster_missing(stored, cluster, progress=update)
-    rows_at = (
-        compatibility.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
-    )
-    kind = as_answer_kind(answer or "modal")
-    rows = match_at(measure_at(rows_at, alphas), kind, judge)
-    for row in next(iter(rows.values())) if calibration is None else ():
+    split = rows_by_temperature(clustered) if learned is None else compatibility.draws_for(learned, clustered)
+    rows = match_at(measure_at(split, alphas), kind, judge)
+    for row in next(iter(rows.values())) if learned is None else ():
         if chosen not in row.measured.confidences:
             raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs. Use E-SC.")
-    with_clusters = frozenset(row.id for row in stored if row.has("clusters"))
-    by = (
-        "stored clusters"
-        if len(with_clusters) == len(stored)
-        else f"{judge.name}, and stored clusters of {len(with_clusters)} rows"
-    )
-    return Results(
-        answers_of(rows, chosen, calibration, kind=kind),
-        rows,
-        grader=marks,
-        cluster=cluster,
-        stored=StoredSamples(
-            samples if isinstance(samples, str | Path) else None, by if with_clusters else None, with_clusters
-        ),
-        kind=kind,
-    )
-
-
-def _field_calibration(calibration: object) -> FieldCalibration | None:
-    from semcal.calibration.fields import as_field_calibration
-
-    return as_field_calibration(calibration)
+    answers = answers_of(rows, chosen, learned, kind=kind)
+    origin = StoredSamples.of(samples, stored, judge.name)
+    return Results(answers, rows, grader=marks, cluster=cluster, stored=origin, kind=kind)
 
 
 def _score_documents(

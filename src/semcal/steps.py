@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from semcal.errors import InputError, QuestionError
-from semcal.progress import note_block, note_resumed
+from semcal.progress import note_resumed
 from semcal.rows import Json, Row
 from semcal.store import Store, find_rows, keep_rows, keeping_replies, key_of, replies_beside
 from semcal.text.normal_form import TEXT_RULES
@@ -213,6 +213,14 @@ class BlockOutcome:
     costs: Mapping[str, int]
     failures: Sequence[tuple[Row, str]]  # rows without answers from a server, with the reason
 
+    @classmethod
+    def of(cls, block: Block, result: StageResult) -> BlockOutcome:
+        """Set the rows apart that a server did not answer."""
+        reasons = {row.id: failure.reason for row in result.rows if (failure := row.failure) is not None}
+        failures = [(row, reasons[row.id]) for row in block.rows if reasons and row.id in reasons]
+        answered = [row for row in result.rows if row.id not in reasons] if reasons else result.rows
+        return cls(len(block.rows) - len(failures), answered, result.costs, failures)
+
 
 def _silent(*_: object) -> None:
     return None
@@ -244,7 +252,6 @@ def run_stages(
 
     def keep(number: int, block: Block, path: Path | None, result: StageResult) -> StageResult:
         advance(number, len(block.rows), len(block.rows))
-        note_block(progress)
         on_block(block, len(result.rows))
         return result if path is None else StageResult(block.keep(path, result.rows), result.costs)
 
@@ -253,33 +260,16 @@ def run_stages(
         counted_as = block.stage.counted_as or block.stage.name
         return workers.submit(job, stage=counted_as, priority=priority, **how)
 
-    def row_by_row(block: Block, path: Path | None, on_bad_row: Callable[[InputError], None]) -> StageResult:
-        """Run a block row by row, without storing it: the next call has to report the invalid row again."""
-        rows: list[Row] = []
-        costs: Counter[str] = Counter()
-        for row in block.rows:
-            try:
-                result = begin(block, path, [row]).result()
-            except InputError as error:
-                on_bad_row(located(row, error))
-            else:
-                rows += result.rows
-                costs.update(result.costs)
-        return StageResult(rows, costs)
-
     def finish(block: Block, path: Path | None, future: Future[StageResult]) -> BlockOutcome:
         try:
             result = future.result()
         except InputError:
             if on_bad_row is None:
                 raise
-            result = row_by_row(block, path, on_bad_row)
-        reasons = {row.id: failure.reason for row in result.rows if (failure := row.failure) is not None}
-        failures = [(row, reasons[row.id]) for row in block.rows if reasons and row.id in reasons]
-        answered = [row for row in result.rows if row.id not in reasons] if reasons else result.rows
-        return BlockOutcome(len(block.rows) - len(failures), answered, result.costs, failures)
+            one_by_one = ((row, begin(block, path, [row])) for row in block.rows)
+            result = _without_bad_rows(one_by_one, on_bad_row)
+        return BlockOutcome.of(block, result)
 
-    note_block(progress)
     waiting: deque[tuple[Block, Path | None, Future[StageResult]]] = deque()
     for number, block in enumerate(blocks):
         size, path = len(block.rows), None if store is None else block.path(store)
@@ -298,6 +288,23 @@ def run_stages(
             yield finish(*waiting.popleft())
     while waiting:
         yield finish(*waiting.popleft())
+
+
+def _without_bad_rows(
+    results: Iterable[tuple[Row, Future[StageResult]]], on_bad_row: Callable[[InputError], None]
+) -> StageResult:
+    """Join results of single rows. They are not stored: the next call has to report the bad rows again."""
+    rows: list[Row] = []
+    costs: Counter[str] = Counter()
+    for row, future in results:
+        try:
+            result = future.result()
+        except InputError as error:
+            on_bad_row(located(row, error))
+        else:
+            rows += result.rows
+            costs.update(result.costs)
+    return StageResult(rows, costs)
 
 
 def located(row: Row, error: InputError) -> InputError:

@@ -16,7 +16,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,14 +43,6 @@ def key_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): key_of(item) for name, item in value.items()}
     return list(map(key_of, value)) if isinstance(value, (list, tuple)) else value
-
-
-@dataclass(frozen=True)
-class StoredBlock:
-    """A finished block in its file."""
-
-    lines: Sequence[str]  # rows as JSON
-    label: Json  # the label given when the block was written
 
 
 class Store:
@@ -131,7 +123,7 @@ def remove_if_nothing_is_finished(folder: Path) -> bool:
 def find_rows(path: Path) -> list[JsonObject] | None:
     """Return the rows of a block, None if missing; StoreError if damaged or owned by another user."""
     try:
-        return list(map(json.loads, read_block(path).lines)) if path.exists() else None
+        return list(map(json.loads, read_block(path)[0])) if path.exists() else None
     except PermissionError as error:
         reason = f"cannot read {path}: it belongs to another user"
         raise StoreError(f"{reason}. Pass a folder of your own, or ask the owner to share it.") from error
@@ -147,8 +139,8 @@ def keep_rows(path: Path, rows: Sequence[Json], label: Json | None = None) -> li
     return list(map(json.loads, lines))
 
 
-def read_block(path: Path) -> StoredBlock:
-    """Read a block; StoreError if it was shortened, edited or renamed."""
+def read_block(path: Path) -> tuple[Sequence[str], Json]:
+    """Return the rows of a block as JSON, and its label; StoreError if it was shortened or edited."""
     *lines, last = path.read_bytes().removesuffix(b"\n").split(b"\n")
     try:
         texts, end = [line.decode() for line in lines], json.loads(last)
@@ -159,7 +151,7 @@ def read_block(path: Path) -> StoredBlock:
         raise StoreError(
             f"{path}: the block is damaged or was edited. Delete it and run the same command again."
         )
-    return StoredBlock(texts, end.get("of", {}))
+    return texts, end.get("of", {})
 
 
 def _seal(path: Path, lines: Sequence[str], label: Any) -> Json:

@@ -357,16 +357,14 @@ class Executor(ABC, Generic[State]):
         return task.future
 
     def map(
-        self, function: Callable[[Any], _Result], items: Sequence[Any], *, stage: str, priority: int = 0
+        self, function: Callable[[Any], _Result], items: Sequence[Any], *, stage: str
     ) -> Iterator[_Result]:
         """Submit `function` for every item now, and iterate over the results in order. All are picklable.
 
         >>> list(SerialExecutor(None).map(abs, [-1, 2], stage="work"))
         [1, 2]
         """
-        futures = [
-            self.submit(partial(_call, function, item), stage=stage, priority=priority) for item in items
-        ]
+        futures = [self.submit(partial(_call, function, item), stage=stage) for item in items]
         return (future.result() for future in futures)
 
     def run_together(self, functions: Sequence[Callable[[], _Result]]) -> list[_Result]:
@@ -566,7 +564,6 @@ class ProcessExecutor(ThreadedExecutor[State]):
         )
 
     def _worker(self) -> _Worker:
-        """Return the worker of this thread, a new one if it has ended."""
         thread = threading.get_ident()
         with self._lock:
             if not self._cancelled and (thread not in self._workers or self._workers[thread].has_ended):

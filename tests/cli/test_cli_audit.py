@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from invoking import semcal, write
 
@@ -79,12 +77,6 @@ def test_rows_without_a_question_stand_by_their_ids(tmp_path):
     rows[3]["id"] = 1
     code, (found,), _ = semcal("grade", "--audit", write(tmp_path / "rows.jsonl", rows))
     assert (code, found["groups"]) == (0, 3)
-
-
-def test_it_writes_to_a_file(tmp_path):
-    out = tmp_path / "audit.json"
-    assert semcal("grade", "--audit", write(tmp_path / "rows.jsonl", ROWS), "--out", out)[0] == 0
-    assert json.loads(out.read_text())["agreement"] == 0.75
 
 
 def test_people_get_a_table_with_intervals():

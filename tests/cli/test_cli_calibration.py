@@ -321,7 +321,6 @@ def test_rows_of_several_temperatures_are_said_to_be_measured_at_one(tmp_path: P
 def test_the_embedded_model_brings_its_calibration_unless_an_option_says_otherwise() -> None:
     one = ("ask", "Who governed Ruvorkreth?")
     limit = Calibration.from_pretrained("atlas").threshold
-    assert limit is not None
     code, (row,), stderr = semcal(*one)
     assert (code, row["measure"], row["threshold"]) == (0, "Calibrated", limit.threshold)
     assert f"ask: {limit.sentence}" in stderr

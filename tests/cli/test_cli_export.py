@@ -16,13 +16,8 @@ from semcal.files import json_checksum
 from semcal.recalibration import Provenance, TemperatureScaling, files, save_pretrained
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.save(tmp_path_factory.mktemp("models") / "tiny")
-
-
 @pytest.fixture
-def fitted(model: Path, tmp_path: Path) -> tuple[str, float]:
+def fitted(model: str, tmp_path: Path) -> tuple[str, float]:
     """A recalibrator of the model, and its T."""
     ts = TemperatureScaling().fit(torch.eye(4) * 3, [0, 1, 2, 0])
     revision = package.load_model(model, device="cpu").revision
@@ -45,7 +40,7 @@ def test_the_temperature_and_its_origin_are_printed_as_json(
 
 @pytest.mark.parametrize("value", [0, True, float("nan"), float("inf"), 10**400])
 def test_a_temperature_that_was_edited_in_is_handed_to_no_program(
-    value: Any, model: Path, fitted: tuple[str, float], tmp_path: Path
+    value: Any, model: str, fitted: tuple[str, float], tmp_path: Path
 ) -> None:
     """The checksum is right: `export` refuses the same values as `sample`."""
     path = Path(fitted[0]) / "recalibrator.json"

@@ -1,4 +1,4 @@
-"""`semcal import`: files as lm-eval, inspect and OpenAI's batch service write them, and damaged ones."""
+"""`semcal import` of odd and damaged files of lm-eval, inspect and OpenAI; tests.golden has whole ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import struct
 import sys
 import tracemalloc
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from random import Random
@@ -37,6 +37,31 @@ ASKED: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "1": ("Which river runs through Belmar?", ["Orre"], ["The Sull.", "Sull\nQuestion:", "Sull.", "Tarn."]),
 }
+
+
+Imports = Callable[..., tuple[int, list[dict], str]]
+
+
+@pytest.fixture
+def imports(tmp_path: Path) -> Imports:
+    """Import lines or samples in a format; `requests` and `questions` are rows of further files."""
+
+    def run(format: str, content: Any, *options: Any, **further: Any) -> tuple[int, list[dict], str]:
+        if not isinstance(content, Path):
+            of_inspect = format == "inspect"
+            content = (json_file if of_inspect else write)(
+                tmp_path / f"log.json{'l' * (not of_inspect)}", content
+            )
+        files = {name: write(tmp_path / f"{name}.jsonl", rows) for name, rows in further.items()}
+        return semcal(
+            "import",
+            format,
+            content,
+            *options,
+            *(word for name in files for word in (f"--{name}", files[name])),
+        )
+
+    return run
 
 
 def first_answers(texts: Sequence[str]) -> list[str]:
@@ -67,23 +92,6 @@ def lm_eval_line(doc_id: str, filter: str = "take_first", **changed: Any) -> dic
     return line | changed
 
 
-def test_lm_eval_lines_of_several_filters_become_one_row_a_question(tmp_path):
-    lines = [lm_eval_line(doc, filter) for doc in ASKED for filter in ("take_first", "remove_whitespace")]
-    code, rows, stderr = semcal("import", "lm-eval", write(tmp_path / "samples_made_2026.jsonl", lines))
-    assert code == 0
-    for row, (name, (question, aliases, texts)) in zip(rows, ASKED.items(), strict=True):
-        assert row == {
-            "id": name,
-            "question": question,
-            "answers": aliases,
-            "generations": texts,
-            "samples": first_answers(texts),
-            "answer_format": "auto",
-            "temperatures": [0.7] * 4,
-        }
-    assert "2 rows have no log-likelihoods, so E-SC is the only measure: lm-eval" in stderr
-
-
 @pytest.mark.parametrize(
     ("target", "answers"),
     [
@@ -99,28 +107,19 @@ def test_lm_eval_lines_of_several_filters_become_one_row_a_question(tmp_path):
         (3, ["3"]),
     ],
 )
-def test_a_target_that_was_printed_is_read_back(tmp_path, target, answers):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", target=target)])
-    assert semcal("import", "lm-eval", file)[1][0]["answers"] == answers
+def test_a_target_that_was_printed_is_read_back(imports, target, answers):
+    assert imports("lm-eval", [lm_eval_line("0", target=target)])[1][0]["answers"] == answers
 
 
-def test_draws_that_are_all_alike_are_warned_of(tmp_path):
+def test_draws_that_are_all_alike_are_warned_of(imports):
     lines = [lm_eval_line("0", resps=[["a"] * 3]) | {"doc_id": n} for n in range(5)]
-    *_, stderr = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
-    assert "each of 5 questions" in stderr
-    lines.append(lm_eval_line("0") | {"doc_id": 5})
-    *_, stderr = semcal("import", "lm-eval", write(tmp_path / "others.jsonl", lines))
-    assert "questions are equal" not in stderr
+    assert "each of 5 questions" in imports("lm-eval", lines)[2]
+    assert "questions are equal" not in imports("lm-eval", [*lines, lm_eval_line("0") | {"doc_id": 5}])[2]
 
 
-def test_without_a_question_in_the_document_it_is_the_last_one_of_the_prompt(tmp_path):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={"text": "?"})])
-    assert semcal("import", "lm-eval", file)[1][0]["question"] == ASKED["0"][0]
-
-
-def test_two_tasks_in_one_file_of_lm_eval_are_told_apart(tmp_path):
+def test_two_tasks_in_one_file_of_lm_eval_are_told_apart(imports):
     lines = [lm_eval_line("0"), lm_eval_line("0"), lm_eval_line("0", filter="other", doc_hash="d9")]
-    code, rows, stderr = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
+    code, rows, stderr = imports("lm-eval", lines)
     assert (code, len(rows)) == (1, 1)
     assert "2 rows, ids '0', '0'): another line has this doc_id" in stderr
 
@@ -190,54 +189,46 @@ def json_file(path: Path, samples: Iterable[Mapping[str, Any]], **config: Any) -
     return path
 
 
-@pytest.mark.parametrize(("write_log", "ending"), [(eval_file, "eval"), (json_file, "json")])
-def test_epochs_of_an_inspect_log_are_the_draws(tmp_path, write_log, ending):
-    log = write_log(tmp_path / f"log.{ending}", inspect_samples(), temperature=1.0)
-    code, rows, stderr = semcal("import", "inspect", log)
-    assert code == 0
-    for row, (name, (question, answers, texts)) in zip(rows, ASKED.items(), strict=True):
-        assert row == {
-            "id": name,
-            "question": question,
-            "answers": answers,
-            "generations": texts,
-            "samples": first_answers(texts),
-            "answer_format": "auto",
-            "temperatures": [1.0] * 4,
-        }
+def test_choices_of_each_epoch_are_draws_too(imports):
+    choices = [{"message": {"content": text}, "stop_reason": "stop"} for text in ("Ilka Soren.", "Bo Tarn.")]
+    samples = [inspect_sample("0", epoch, "", output={"choices": choices}) for epoch in (2, 1)]
+    code, (row,), stderr = imports("inspect", samples)
+    assert (code, row["samples"]) == (0, ["Ilka Soren", "Bo Tarn"] * 2)
+    assert "temperatures" not in row
     assert "the file does not state T = 1 and top_p = 1" in stderr
 
 
-def test_choices_of_each_epoch_are_draws_too(tmp_path):
-    choices = [{"message": {"content": text}, "stop_reason": "stop"} for text in ("Ilka Soren.", "Bo Tarn.")]
-    samples = [inspect_sample("0", epoch, "", output={"choices": choices}) for epoch in (2, 1)]
-    code, (row,), _ = semcal("import", "inspect", json_file(tmp_path / "log.json", samples))
-    assert (code, row["samples"]) == (0, ["Ilka Soren", "Bo Tarn"] * 2)
-    assert "temperatures" not in row
+AT_ONE = {"temperature": 1, "top_p": 1}
+NO_NUMBERS = [-(10**400), -1e301, math.nan, False, "-0.5"]
 
 
 @pytest.mark.parametrize(
-    ("config", "text", "end", "expected"),
+    ("config", "text", "listed", "expected"),
     [
-        ({"temperature": 1, "top_p": 1.0}, "Sull.", True, -0.5),
-        ({"temperature": 1, "top_p": 1.0, "top_k": 0}, "<b>", True, -0.5),
-        ({"temperature": 0.7, "top_p": 1.0}, "Sull.", True, None),  # raw or at T: not said
-        ({"temperature": 1}, "Sull.", True, None),  # top_p: whatever the server has
-        ({"temperature": 1, "top_p": 1, "top_k": 40}, "Sull.", True, None),
-        ({"temperature": 1, "top_p": 1, "frequency_penalty": 0.5}, "Sull.", True, None),
-        ({"top_p": 1}, "Sull.", True, None),
-        ({"temperature": 1, "top_p": 1}, "Sull.", False, None),  # no end of turn
-        ({"temperature": 1, "top_p": 1}, "Sull. It is long.", True, None),  # a first answer that was cut
-        ({"temperature": 1, "top_p": 1}, "<think>Hm</think>Sull.", True, -0.5),  # of the answer alone
-        ({"temperature": 1, "top_p": 1}, '{"answer": "Sull"}', True, -0.5),
+        (AT_ONE, "Sull.", entries("Sull.", end=True), -0.5),
+        (AT_ONE | {"top_k": 0}, "<b>", entries("<b>", end=True), -0.5),
+        (AT_ONE | {"temperature": 0.7}, "Sull.", entries("Sull.", end=True), None),  # raw or at T: not said
+        ({"temperature": 1}, "Sull.", entries("Sull.", end=True), None),  # top_p: whatever the server has
+        (AT_ONE | {"top_k": 40}, "Sull.", entries("Sull.", end=True), None),
+        (AT_ONE | {"frequency_penalty": 0.5}, "Sull.", entries("Sull.", end=True), None),
+        ({"top_p": 1}, "Sull.", entries("Sull.", end=True), None),
+        (AT_ONE, "Sull.", entries("Sull.", end=False), None),  # no end of turn
+        (AT_ONE, "Sull. It is long.", entries("Sull. It is long.", end=True), None),  # that was cut
+        (AT_ONE, "<think>Hm</think>Sull.", entries("<think>Hm</think>Sull.", end=True), -0.5),
+        (AT_ONE, '{"answer": "Sull"}', entries('{"answer": "Sull"}', end=True), -0.5),
+        *(
+            (AT_ONE, "Sull.", [*entries("Sull.", end=False), {"token": "<|end|>", "logprob": none}], None)
+            for none in NO_NUMBERS
+        ),
     ],
 )
 def test_likelihoods_are_taken_over_only_where_the_file_says_what_they_are(
-    tmp_path, config, text, end, expected
+    tmp_path, imports, config, text, listed, expected
 ):
     sample = inspect_sample("1", 1, text)
-    sample["output"]["choices"][0]["logprobs"] = {"content": entries(text, end=end)}
-    _, (row,), _ = semcal("import", "inspect", json_file(tmp_path / "log.json", [sample], **config))
+    sample["output"]["choices"][0]["logprobs"] = {"content": listed}
+    code, (row,), _ = imports("inspect", json_file(tmp_path / "log.json", [sample], **config))
+    assert code == 0
     assert row.get("log_likelihoods") == (None if expected is None else [expected])
 
 
@@ -246,7 +237,7 @@ def test_one_unknown_likelihood_leaves_all_of_the_question_out(tmp_path):
     for sample, logprob in zip(samples, (-0.5, "-inf")):
         listed = [entry | {"logprob": logprob} for entry in entries("Sull.", end=True)]
         sample["output"]["choices"][0]["logprobs"] = {"content": listed}
-    log = json_file(tmp_path / "log.json", samples, temperature=1, top_p=1)
+    log = json_file(tmp_path / "log.json", samples, **AT_ONE)
     assert "log_likelihoods" not in semcal("import", "inspect", log)[1][0]
 
 
@@ -304,49 +295,28 @@ def request(name: str, question: str, **settings: Any) -> dict[str, Any]:
     return {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
-def batch(tmp_path: Path, **settings: Any) -> tuple[str, str]:
-    """Replies in an arbitrary order, and the requests."""
-    lines = [
-        reply(f"{name}#{i}", text) for name, (*_, texts) in ASKED.items() for i, text in enumerate(texts)
-    ]
-    asked = [request(f"{name}#{i}", ASKED[name][0], **settings) for name in ASKED for i in range(4)]
-    shuffled = [lines[i] for i in (5, 2, 7, 0, 3, 6, 1, 4)]
-    return write(tmp_path / "output.jsonl", shuffled), write(tmp_path / "requests.jsonl", asked)
+DRAWS = [(f"{name}#{i}", name, text) for name, (*_, texts) in ASKED.items() for i, text in enumerate(texts)]
+REPLIED = [reply(id, text) for id, _, text in DRAWS]
+QUESTIONS = [{"id": name, "question": q, "answers": answers} for name, (q, answers, _) in ASKED.items()]
 
 
-def test_replies_of_a_batch_are_put_in_order_and_get_their_questions(tmp_path):
-    output, requests = batch(tmp_path, temperature=0.7)
-    code, rows, _ = semcal("import", "openai-batch", output, "--requests", requests)
-    assert code == 0
-    for row, (name, (question, _, texts)) in zip(rows, ASKED.items(), strict=True):
-        assert (row["id"], row["question"]) == (name, question)
-        assert row["samples"] == first_answers(texts)
-        assert row["temperatures"] == [0.7] * 4
+def asked_at(**settings: Any) -> list[dict[str, Any]]:
+    """The requests of `REPLIED`."""
+    return [request(id, ASKED[name][0], **settings) for id, name, _ in DRAWS]
 
 
-def test_choices_of_one_request_are_draws_and_questions_come_from_a_file_of_questions(tmp_path):
+def test_a_reply_without_a_question_in_the_file_of_questions_is_a_bad_row(imports):
     lines = [reply(name, *texts) for name, (*_, texts) in ASKED.items()]
-    questions = [{"id": name, "question": q, "answers": answers} for name, (q, answers, _) in ASKED.items()]
-    output = write(tmp_path / "output.jsonl", lines)
-    asked = write(tmp_path / "questions.jsonl", questions)
-    code, rows, _ = semcal("import", "openai-batch", output, "--questions", asked)
-    assert code == 0
-    for row, (_, answers, texts) in zip(rows, ASKED.values(), strict=True):
-        assert (row["answers"], row["samples"]) == (answers, first_answers(texts))
-    code, _, stderr = semcal(
-        *("import", "openai-batch", output, "--questions", write(tmp_path / "one.jsonl", questions[:1]))
-    )
-    assert code == 1
+    code, (row,), stderr = imports("openai-batch", lines, questions=QUESTIONS[:1])
+    assert (code, row["samples"]) == (1, first_answers(ASKED["0"][2]))
     assert "line 2 (id '1'): no question with this id in" in stderr
 
 
-def test_likelihoods_of_a_batch_need_its_requests(tmp_path):
+def test_likelihoods_of_a_batch_need_its_requests(imports):
     line = reply("1", "Sull.")
     line["response"]["body"]["choices"][0]["logprobs"] = {"content": entries("Sull.", end=True)}
-    output = write(tmp_path / "output.jsonl", [line])
-    for settings, expected in (({"temperature": 1, "top_p": 1}, [-0.5]), ({"temperature": 1}, None)):
-        asked = write(tmp_path / "requests.jsonl", [request("1", "Which river?", **settings)])
-        (row,) = semcal("import", "openai-batch", output, "--requests", asked)[1]
+    for settings, expected in ((AT_ONE, [-0.5]), ({"temperature": 1}, None)):
+        (row,) = imports("openai-batch", [line], requests=[request("1", "Which river?", **settings)])[1]
         assert row.get("log_likelihoods") == expected
 
 
@@ -404,11 +374,9 @@ BAD_REPLIES: list[tuple[dict[str, Any], str]] = [
     ],
 )
 def test_a_question_with_a_bad_line_epoch_or_reply_is_a_bad_row_and_the_others_go_on(
-    tmp_path, form, lines, asked, reason
+    imports, form, lines, asked, reason
 ):
-    file = json_file(tmp_path / "log.json", lines) if form == "inspect" else write(tmp_path / "log", lines)
-    options = ("--requests", write(tmp_path / "requests.jsonl", asked)) if asked else ()
-    code, rows, stderr = semcal("import", form, file, *options)
+    code, rows, stderr = imports(form, lines, **({"requests": asked} if asked else {}))
     assert (code, [row["id"] for row in rows]) == (1, ["1"]), stderr
     assert "(id '0')" in stderr
     assert reason in stderr
@@ -424,28 +392,12 @@ def test_lines_of_a_batch_that_are_none_are_reported(tmp_path):
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 10])
-def test_a_number_of_draw_that_nobody_counts_to_is_part_of_the_id(tmp_path, digits):
-    output = write(
-        tmp_path / "output.jsonl", [reply(f"q#{digits}", "a"), reply("q#0", "b"), reply("q#1", "c")]
-    )
+def test_a_number_of_draw_that_nobody_counts_to_is_part_of_the_id(imports, digits):
+    replies = [reply(f"q#{digits}", "a"), reply("q#0", "b"), reply("q#1", "c")]
     asked = [request(name, "Who?") for name in (f"q#{digits}", "q#0", "q#1")]
-    requests = write(tmp_path / "requests.jsonl", asked)
-    code, rows, _ = semcal("import", "openai-batch", output, "--requests", requests)
+    code, rows, _ = imports("openai-batch", replies, requests=asked)
     assert code == 0
     assert [(row["id"], row["generations"]) for row in rows] == [(f"q#{digits}", ["a"]), ("q", ["b", "c"])]
-
-
-@pytest.mark.parametrize(
-    "logprob", [-(10**400), -1e301, math.nan, False, "-0.5"], ids=lambda one: f"{one!s:.9}"
-)
-def test_a_log_probability_that_is_none_leaves_the_likelihood_out(tmp_path, logprob):
-    sample = inspect_sample("1", 1, "Sull.")
-    listed = [*entries("Sull.", end=False), {"token": "<|end|>", "logprob": logprob}]
-    sample["output"]["choices"][0]["logprobs"] = {"content": listed}
-    log = json_file(tmp_path / "log.json", [sample], temperature=1, top_p=1)
-    code, (row,), _ = semcal("import", "inspect", log)
-    assert (code, row["samples"]) == (0, ["Sull"])
-    assert "log_likelihoods" not in row
 
 
 # The answer in a reply
@@ -465,29 +417,19 @@ REPLIES = [
 ]
 
 
-def test_the_answer_is_found_in_each_reply_of_a_batch(tmp_path):
-    output = write(tmp_path / "output.jsonl", [reply(f"q#{i}", text) for i, (text, _) in enumerate(REPLIES)])
+def test_the_answer_is_found_in_each_reply_of_a_batch(imports):
+    replies = [reply(f"q#{i}", text) for i, (text, _) in enumerate(REPLIES)]
     asked = [request(f"q#{i}", "Where?", temperature=1) for i in range(len(REPLIES))]
-    files = ("openai-batch", output, "--requests", write(tmp_path / "requests.jsonl", asked))
-    code, (row,), _ = semcal("import", *files)
+    code, (row,), _ = imports("openai-batch", replies, requests=asked)
     assert (code, row["samples"]) == (0, [answer for _, answer in REPLIES])
     assert row["generations"] == [text or "" for text, _ in REPLIES]
     assert (row["answer_format"], "refusals" in row) == ("auto", False)
-    code, (row,), _ = semcal("import", *files, "--answer-format", r"regex:(?:^|\W)(Mirna)\b")
+    format = r"regex:(?:^|\W)(Mirna)\b"
+    code, (row,), _ = imports("openai-batch", replies, "--answer-format", format, requests=asked)
     assert (code, row["samples"].count("Mirna"), row["samples"].count(None)) == (0, 4, 6)
-    assert row["answer_format"] == r"regex:(?:^|\W)(Mirna)\b"
-    code, _, stderr = semcal("import", *files, "--answer-format", "regex:Mirna")
-    assert code == 2
-    assert "--answer-format" in stderr
-
-
-def test_a_refusal_is_no_answer_and_its_text_is_kept(tmp_path):
-    refused = reply("q#1", None)
-    refused["response"]["body"]["choices"][0]["message"]["refusal"] = "I can't help."
-    output = write(tmp_path / "output.jsonl", [reply("q#0", "Mirna."), refused])
-    questions = write(tmp_path / "questions.jsonl", [{"id": "q", "question": "Where?", "answers": "Mirna"}])
-    code, (row,), _ = semcal("import", "openai-batch", output, "--questions", questions)
-    assert (code, row["samples"], row["refusals"]) == (0, ["Mirna", None], [None, "I can't help."])
+    assert row["answer_format"] == format
+    code, _, stderr = imports("openai-batch", replies, "--answer-format", "regex:Mirna", requests=asked)
+    assert (code, "--answer-format" in stderr) == (2, True)
 
 
 def refused(number: int, message: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -517,44 +459,36 @@ EMPTY = [
 
 
 @pytest.mark.parametrize(("line", "refusal"), EMPTY)
-def test_one_empty_or_refused_reply_of_a_batch_leaves_its_question_in(tmp_path, line, refusal):
-    output = write(tmp_path / "output.jsonl", [reply("q#0", "Mirna."), line, reply("q#2", "Orlin.")])
+def test_one_empty_or_refused_reply_of_a_batch_leaves_its_question_in(imports, line, refusal):
     asked = [request(f"q#{number}", "Where?", temperature=1) for number in range(3)]
-    requests = write(tmp_path / "requests.jsonl", asked)
-    code, (row,), _ = semcal("import", "openai-batch", output, "--requests", requests)
+    replies = [reply("q#0", "Mirna."), line, reply("q#2", "Orlin.")]
+    code, (row,), _ = imports("openai-batch", replies, requests=asked)
     assert (code, row["samples"]) == (0, ["Mirna", None, "Orlin"])
     assert row.get("refusals") == ([None, refusal, None] if refusal else None)
 
 
-def test_one_empty_or_refused_epoch_of_inspect_leaves_its_question_in(tmp_path):
+def test_one_empty_or_refused_epoch_of_inspect_leaves_its_question_in(imports):
     refusal = [{"type": "text", "text": "I can't help.", "refusal": True}]
-    epochs = [
-        inspect_sample("1", 1, "Sull."),
-        inspect_sample("1", 2, None),
-        inspect_sample("1", 3, refusal),
-        inspect_sample("1", 4, [{"type": "reasoning", "reasoning": "Hm."}]),
-        inspect_sample("1", 5, "", output={"choices": []}),
-        inspect_sample("1", 6, ""),
-    ]
+    contents = ["Sull.", None, refusal, [{"type": "reasoning", "reasoning": "Hm."}], "", ""]
+    epochs = [inspect_sample("1", epoch, content) for epoch, content in enumerate(contents, 1)]
+    epochs[4] |= {"output": {"choices": []}}
     epochs[5]["output"]["choices"][0]["stop_reason"] = "content_filter"
-    code, (row,), _ = semcal("import", "inspect", json_file(tmp_path / "log.json", epochs))
+    code, (row,), _ = imports("inspect", epochs)
     assert (code, row["samples"]) == (0, ["Sull"] + [None] * 5)
     assert row["refusals"] == [None, None, "I can't help.", None, None, None]
 
 
-def test_one_empty_reply_of_lm_eval_leaves_its_question_in(tmp_path):
+def test_one_empty_reply_of_lm_eval_leaves_its_question_in(imports):
     line = lm_eval_line("0", resps=[["Ilka.", None]], filtered_resps=["Ilka.", None])
-    code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))
+    code, (row,), _ = imports("lm-eval", [line])
     assert (code, row["samples"], row["generations"]) == (0, ["Ilka", None], ["Ilka.", ""])
 
 
-def test_a_batch_with_many_empty_replies_is_warned_of(tmp_path):
-    texts = [f"Ana {number}" for number in range(9)]
-    asked = write(tmp_path / "requests.jsonl", [request("q", "Who?")])
-    output = write(tmp_path / "output.jsonl", [reply("q", *texts, None)])
-    assert "have no answer" not in semcal("import", "openai-batch", output, "--requests", asked)[2]
-    output = write(tmp_path / "output.jsonl", [reply("q", *texts[:8], None, None)])
-    told = semcal("import", "openai-batch", output, "--requests", asked)[2]
+def test_a_batch_with_many_empty_replies_is_warned_of(imports):
+    texts, asked = [f"Ana {number}" for number in range(9)], [request("q", "Who?")]
+    told = imports("openai-batch", [reply("q", *texts, None)], requests=asked)[2]
+    assert "have no answer" not in told
+    told = imports("openai-batch", [reply("q", *texts[:8], None, None)], requests=asked)[2]
     assert "2 of 10 samples have no answer; " in told
     assert "--answer-format" in told
 
@@ -563,96 +497,96 @@ def test_a_batch_with_many_empty_replies_is_warned_of(tmp_path):
     ("places", "samples"),
     [([2, 0, 1], ["b", "c", "a"]), ([0, 0, 1], ["a", "b", "c"]), ([None, 1, 0], ["a", "b", "c"])],
 )
-def test_choices_of_a_batch_stand_in_the_order_of_their_index(tmp_path, places, samples):
+def test_choices_of_a_batch_stand_in_the_order_of_their_index(imports, places, samples):
     line = reply("q", "a", "b", "c")
     for choice, place in zip(line["response"]["body"]["choices"], places):
         choice["index"] = place
-    asked = write(tmp_path / "requests.jsonl", [request("q", "Where?")])
-    output = write(tmp_path / "output.jsonl", [line])
-    assert semcal("import", "openai-batch", output, "--requests", asked)[1][0]["samples"] == samples
+    assert imports("openai-batch", [line], requests=[request("q", "Where?")])[1][0]["samples"] == samples
 
 
-def test_the_answer_that_a_log_has_extracted_counts(tmp_path):
+def test_the_answer_that_a_log_has_extracted_counts(imports):
     long = "Mirna lies inland and Orlin does not. It is Mirna, as I said."
     epochs = [
         inspect_sample("0", epoch, long, scores={"m": {"value": "C", "answer": answer}})
         for epoch, answer in ((1, "Mirna"), (2, long), (3, None))
     ]
-    log = json_file(tmp_path / "log.json", epochs)
     first = first_answer(long).text
-    assert semcal("import", "inspect", log)[1][0]["samples"] == ["Mirna", first, first]
-    assert semcal("import", "inspect", log, "--answer-format", "whole")[1][0]["samples"] == [long] * 3
-    code, (row,), _ = semcal("import", "inspect", log, "--answer", "given")
+    assert imports("inspect", epochs)[1][0]["samples"] == ["Mirna", first, first]
+    assert imports("inspect", epochs, "--answer-format", "whole")[1][0]["samples"] == [long] * 3
+    code, (row,), _ = imports("inspect", epochs, "--answer", "given")
     assert (code, row["answer"], row["correct"]) == (0, "Mirna", True)
     later = {"f1": {"value": 0.5}, "includes": {"value": 1, "answer": long}}
     later |= {"match": {"value": "I", "answer": "Mirna"}, "last": {"value": "C", "answer": "Orlin"}}
-    log = json_file(tmp_path / "scores.json", [inspect_sample("0", 1, long, scores=later)])
-    code, (row,), _ = semcal("import", "inspect", log, "--answer", "given")
+    code, (row,), _ = imports("inspect", [inspect_sample("0", 1, long, scores=later)], "--answer", "given")
     assert (code, row["answer"], row["correct"]) == (0, "Mirna", False)
-    lines = [lm_eval_line("0", resps=[[long] * 3], filtered_resps=["Mirna", "[invalid]", long])]
-    code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
+    line = lm_eval_line("0", resps=[[long] * 3], filtered_resps=["Mirna", "[invalid]", long])
+    code, (row,), _ = imports("lm-eval", [line])
     assert (code, row["samples"]) == (0, ["Mirna", None, first])
 
 
-def test_a_chat_and_a_worked_solution_of_lm_eval_are_read(tmp_path):
-    chat = json.dumps(
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which mill?"}]
-    )
+def test_a_chat_and_a_worked_solution_of_lm_eval_are_read(imports):
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which mill?"}]
+    chat = json.dumps(turns)
     line = lm_eval_line("0", target="Each mill has 4.\n3*4=<<3*4=12>>12\n#### 12", doc={})
-    for prompt in (chat, [chat], json.dumps(json.loads(chat), indent=1), json.loads(chat)):
+    for prompt in (chat, [chat], json.dumps(turns, indent=1), turns):
         line["arguments"]["gen_args_0"]["arg_0"] = prompt
-        code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))
+        code, (row,), _ = imports("lm-eval", [line])
         assert (code, row["question"], row["answers"]) == (0, "Which mill?", ["12"])
 
 
 @pytest.mark.parametrize(
     "arguments", [[["Which mill?", {"do_sample": False}]], ["Which mill?", {"do_sample": False}]]
 )
-def test_greedy_answers_of_an_old_log_of_lm_eval_are_no_samples(tmp_path, arguments):
+def test_greedy_answers_of_an_old_log_of_lm_eval_are_no_samples(imports, arguments):
     lines = [lm_eval_line("0", doc={}, arguments=arguments, resps=[["A", "A", "A"]])]
-    code, rows, stderr = semcal("import", "lm-eval", write(tmp_path / "greedy.jsonl", lines))
+    code, rows, stderr = imports("lm-eval", lines)
     assert (code, rows, "decoded greedily" in stderr) == (1, [], True)
     (arguments[0] if isinstance(arguments[0], list) else arguments)[1].update(do_sample=True, temperature=1)
-    code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "drawn.jsonl", lines))
+    code, (row,), _ = imports("lm-eval", lines)
     assert (code, row["question"], row["temperatures"]) == (0, "Which mill?", [1] * 3)
 
 
 @pytest.mark.parametrize(
-    ("question", "expected"),
+    ("changed", "question"),
     [
-        ({"text": "Which mill?", "tokens": ["Which", "mill", "?"]}, "Which mill?"),
-        ({"stem": "Which mill?", "choices": []}, "Which mill?"),
-        ({"id": 3}, ASKED["0"][0]),
-        (["Which mill?"], ASKED["0"][0]),
-        ("", ASKED["0"][0]),
+        ({"doc": {"text": "?"}}, ASKED["0"][0]),  # that of the prompt
+        ({"doc": {"question": {"text": "Which mill?", "tokens": ["Which", "mill", "?"]}}}, "Which mill?"),
+        ({"doc": {"question": {"stem": "Which mill?", "choices": []}}}, "Which mill?"),
+        *(({"doc": {"question": other}}, ASKED["0"][0]) for other in ({"id": 3}, ["Which mill?"], "")),
+        *(
+            ({"doc": {}, "arguments": {"gen_args_0": {"arg_0": prompt}}}, question)
+            for prompt, question in [
+                ("Question: Who?\nAnswer:", "Who?"),
+                ("Q:\n\n  Who built it? \n\nA: \n", "Who built it?"),
+                ("Question: Who?\nAnswer: Ana\n\nQuestion: When?\nAnswer:", "When?"),
+                ("Who?\nAnswer:", "Who?\nAnswer:"),
+                ("Question: Who?", "Question: Who?"),
+                ("Question:\nAnswer:", "Question:\nAnswer:"),
+            ]
+        ),
     ],
 )
-def test_the_question_of_a_document_of_lm_eval_may_be_an_object(tmp_path, question, expected):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={"question": question})])
-    code, (row,), _ = semcal("import", "lm-eval", file)
-    assert (code, row["question"]) == (0, expected)
+def test_the_question_of_lm_eval_is_that_of_the_document_or_between_the_last_labels_of_the_prompt(
+    imports, changed, question
+):
+    code, (row,), _ = imports("lm-eval", [lm_eval_line("0", **changed)])
+    assert (code, row["question"]) == (0, question)
 
 
 @pytest.mark.parametrize("texts", [["Ilka.", "Bo."], ["Ilka."]])
-def test_flat_responses_of_lm_eval_are_samples(tmp_path, texts):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", resps=texts)])
-    assert semcal("import", "lm-eval", file)[1][0]["generations"] == texts
+def test_flat_responses_of_lm_eval_are_samples(imports, texts):
+    assert imports("lm-eval", [lm_eval_line("0", resps=texts)])[1][0]["generations"] == texts
 
 
 # --answer: the log's own answer
 
 
-def test_what_a_filter_of_lm_eval_leaves_is_the_given_answer_with_the_first_metric_as_verdict(tmp_path):
+def test_what_a_filter_of_lm_eval_leaves_is_the_given_answer_with_the_first_metric_as_verdict(imports):
     lines = [lm_eval_line("0", filtered_resps=["Ilka Soren. He"]), lm_eval_line("1", exact_match=0.0)]
-    file = write(tmp_path / "samples.jsonl", lines)
-    code, rows, _ = semcal("import", "lm-eval", file, "--answer", "given")
-    _, plain, _ = semcal("import", "lm-eval", file)
-    assert code == 0
-    assert [(row.pop("answer"), row.pop("correct")) for row in rows] == [
-        ("Ilka Soren", True),
-        ("The Sull", False),
-    ]
-    assert rows == plain
+    code, rows, _ = imports("lm-eval", lines, "--answer", "given")
+    found = [(row.pop("answer"), row.pop("correct")) for row in rows]
+    assert (code, found) == (0, [("Ilka Soren", True), ("The Sull", False)])
+    assert rows == imports("lm-eval", lines)[1]
 
 
 @pytest.mark.parametrize(
@@ -667,16 +601,15 @@ def test_what_a_filter_of_lm_eval_leaves_is_the_given_answer_with_the_first_metr
         ({"exact_match": 0}, False),
     ],
 )
-def test_only_a_metric_of_0_or_1_is_a_verdict(tmp_path, changed, correct):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", **changed)])
-    (row,) = semcal("import", "lm-eval", file, "--answer", "given")[1]
+def test_only_a_metric_of_0_or_1_is_a_verdict(imports, changed, correct):
+    (row,) = imports("lm-eval", [lm_eval_line("0", **changed)], "--answer", "given")[1]
     assert row.get("correct") is correct
 
 
 @pytest.mark.parametrize("texts", [None, [], ["a", "b"], [["a", "b"]], [3]])
-def test_a_filter_that_leaves_no_one_text_is_a_bad_row(tmp_path, texts):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", filtered_resps=texts), lm_eval_line("1")])
-    code, rows, stderr = semcal("import", "lm-eval", file, "--answer", "given")
+def test_a_filter_that_leaves_no_one_text_is_a_bad_row(imports, texts):
+    lines = [lm_eval_line("0", filtered_resps=texts), lm_eval_line("1")]
+    code, rows, stderr = imports("lm-eval", lines, "--answer", "given")
     assert (code, [row["id"] for row in rows]) == (1, ["1"])
     assert "'filtered_resps' must be one text" in stderr
 
@@ -686,18 +619,15 @@ def test_a_filter_that_leaves_no_one_text_is_a_bad_row(tmp_path, texts):
     [{"resps": [["Bo."]]}, {"arguments": {"gen_args_0": {"arg_0": "?", "arg_1": {"temperature": 0}}}}],
 )
 @pytest.mark.filterwarnings("ignore:all 20 answers have the same share")
-def test_an_answer_alone_or_at_0_comes_without_draws_and_can_be_calibrated(tmp_path, changed):
+def test_an_answer_alone_or_at_0_comes_without_draws_and_can_be_calibrated(tmp_path, imports, changed):
     lines = [
         lm_eval_line("0", doc={"question": f"Who built mill {n}?"}, exact_match=float(n % 3 > 0), **changed)
         | {"doc_id": n, "filtered_resps": ["Ana" if n % 3 else "Bo"]}
         for n in range(20)
     ]
-    file = write(tmp_path / "samples.jsonl", lines)
-    rows = tmp_path / "rows.jsonl"
-    code, _, _ = semcal("import", "lm-eval", file, "--answer", "given", "--out", rows)
-    assert code == 0
-    read = [json.loads(line) for line in rows.read_text().splitlines()]
-    assert set(read[0]) == {"id", "question", "answers", "answer", "correct"}
+    code, read, _ = imports("lm-eval", lines, "--answer", "given")
+    assert (code, set(read[0])) == (0, {"id", "question", "answers", "answer", "correct"})
+    rows = write(tmp_path / "rows.jsonl", read)
     drawn = ("--model", "atlas", "--m", 2, "--config", "sampling.temperatures=1")
     compared = ("--answer", "given", "--equivalence", "exact")
     code, (report,), stderr = semcal("calibrate", rows, *drawn, *compared, "--out", tmp_path / "made")
@@ -719,13 +649,13 @@ def test_an_answer_alone_or_at_0_comes_without_draws_and_can_be_calibrated(tmp_p
     ],
 )
 def test_the_first_epoch_of_inspect_is_the_given_answer_and_its_first_score_the_verdict(
-    tmp_path, value, correct
+    tmp_path, imports, value, correct
 ):
     samples = inspect_samples()
     for sample in samples:
         sample["scores"] = {"match": {"value": value if sample["epoch"] == 1 else "P"}, "f1": {"value": 1}}
     log = json_file(tmp_path / "log.json", samples[::-1], temperature=1.0)
-    code, rows, _ = semcal("import", "inspect", log, "--answer", "given")
+    code, rows, _ = imports("inspect", log, "--answer", "given")
     assert code == 0
     assert {row["id"]: row["answer"] for row in rows} == {"0": "Ilka Soren", "1": "The Sull"}
     assert [row.get("correct") for row in rows] == [correct] * 2
@@ -742,47 +672,30 @@ def test_an_epoch_without_a_score_has_no_verdict(tmp_path, scores):
 
 @pytest.mark.parametrize(("kind", "ending"), [("given", "answer"), ("greedy", "greedy")])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_request_of_a_batch_that_is_named_so_is_the_answer(tmp_path, kind, ending, first):
-    def with_answers(lines: list[Any], answers: list[Any]) -> list[Any]:
-        return answers + lines if first else lines + answers
-
-    lines = [
-        reply(f"{name}#{i}", text) for name, (*_, texts) in ASKED.items() for i, text in enumerate(texts)
-    ]
-    lines = with_answers(lines, [reply(f"{name}#{ending}", "Ana. She") for name in ASKED])
-    asked = [request(f"{name}#{i}", ASKED[name][0], temperature=1) for name in ASKED for i in range(4)]
+def test_a_request_of_a_batch_that_is_named_so_is_the_answer(imports, kind, ending, first):
+    answers = [reply(f"{name}#{ending}", "Ana. She") for name in ASKED]
     zero = [request(f"{name}#{ending}", ASKED[name][0], temperature=0) for name in ASKED]
-    files = (
-        write(tmp_path / "output.jsonl", lines),
-        "--requests",
-        write(tmp_path / "requests.jsonl", with_answers(asked, zero)),
-    )
-    code, rows, _ = semcal("import", "openai-batch", *files, "--answer", kind)
+    draws = asked_at(temperature=1)
+    lines, asked = (answers + REPLIED, zero + draws) if first else (REPLIED + answers, draws + zero)
+    code, rows, _ = imports("openai-batch", lines, "--answer", kind, requests=asked)
     assert code == 0
     for row, (name, (question, _, texts)) in zip(sorted(rows, key=lambda row: row["id"]), ASKED.items()):
         assert (row["id"], row["question"], row["samples"]) == (name, question, first_answers(texts))
         assert row["answer" if kind == "given" else "greedy"] == "Ana"
         assert row["temperatures"] == [1] * 4
-    code, rows, stderr = semcal("import", "openai-batch", *files)
+    code, rows, stderr = imports("openai-batch", lines, requests=asked)
     assert (code, {row["id"] for row in rows}) == (1, set(ASKED))
     assert "decoded greedily" in stderr
 
 
-def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad_row(tmp_path):
-    draws = [reply(f"{name}#{i}", "Sull.") for name in ("a", "b", "c", "d") for i in range(2)]
-    answers = [
-        reply("b#greedy", "x"),
-        reply("b#greedy", "y"),
-        reply("c#greedy", None),
-        reply("d#greedy", "x"),
-    ]
-    alone = [reply("e#greedy", "x")]
-    asked = [request(f"{name}#{i}", "Who?", temperature=1) for name in ("a", "b", "c", "d") for i in range(2)]
+def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad_row(imports):
+    lines = [reply(f"{name}#{i}", "Sull.") for name in "abcd" for i in range(2)]
+    answers = [("b", "x"), ("b", "y"), ("c", None), ("d", "x"), ("e", "x")]
+    lines += [reply(f"{name}#greedy", text) for name, text in answers]
+    asked = [request(f"{name}#{i}", "Who?", temperature=1) for name in "abcd" for i in range(2)]
     at = {"b": 0, "c": 0, "d": 1, "e": 0}
     asked += [request(f"{name}#greedy", "Who?", temperature=t) for name, t in at.items()]
-    output = write(tmp_path / "output.jsonl", draws + answers + alone)
-    options = ("--requests", write(tmp_path / "requests.jsonl", asked), "--answer", "greedy")
-    code, (row,), stderr = semcal("import", "openai-batch", output, *options)
+    code, (row,), stderr = imports("openai-batch", lines, "--answer", "greedy", requests=asked)
     assert (code, row["id"], row["greedy"]) == (1, "c", None)  # no answer at T = 0
     for reason in (
         "its own answer is missing. Add a reply to ID#greedy",
@@ -796,20 +709,14 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
 # --questions: by id, or by text where no question has an id
 
 
-def questions_file(tmp_path: Path, questions: Sequence[Mapping[str, Any]]) -> str:
-    return write(tmp_path / "questions.jsonl", questions)
-
-
+BOTH = [lm_eval_line("0"), lm_eval_line("1")]
 LINES = [{"question": question, "answers": [answers[0]]} for question, answers, _ in ASKED.values()]
 
 
-def test_questions_without_ids_are_joined_by_their_text(tmp_path):
+def test_questions_without_ids_are_joined_by_their_text(imports):
     """lm-eval counts documents from 0, and the lines of a file count from 1."""
-    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
     for questions in (LINES, LINES[::-1]):
-        code, rows, _ = semcal(
-            *("import", "lm-eval", output, "--questions", questions_file(tmp_path, questions))
-        )
+        code, rows, _ = imports("lm-eval", BOTH, questions=questions)
         assert code == 0
         assert [(row["id"], row["question"], row["answers"]) for row in rows] == [
             (name, question, [answers[0]]) for name, (question, answers, _) in ASKED.items()
@@ -817,26 +724,20 @@ def test_questions_without_ids_are_joined_by_their_text(tmp_path):
         assert all("prompt" not in row for row in rows)
 
 
-def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_quotes_both(tmp_path):
-    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_quotes_both(imports):
     shifted = [{"id": number, **line} for number, line in enumerate(LINES, start=1)]
-    code, rows, err = semcal("import", "lm-eval", output, "--questions", questions_file(tmp_path, shifted))
+    code, rows, err = imports("lm-eval", BOTH, questions=shifted)
     assert (code, rows) == (1, [])
     assert "line 1 (id '0'): no question with this id in" in err
-    assert (
-        "line 2 (id '1'): its question is 'Which river runs through Belmar?', but the question with this id"
-        in err
-    )
+    own = "line 2 (id '1'): its question is 'Which river runs through Belmar?'"
+    assert f"{own}, but the question with this id" in err
     assert "is 'Who wrote The Amber Gate?'" in err
 
 
-def test_case_and_spaces_make_no_other_question_and_the_words_of_the_log_stay_in_the_row(tmp_path):
-    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+def test_case_and_spaces_make_no_other_question_and_the_words_of_the_log_stay_in_the_row(imports):
     lines = [{**line, "question": f" {line['question'].upper()}".replace(" ", "  ")} for line in LINES]
     for questions in (lines, [{"id": number, **line} for number, line in enumerate(lines)]):
-        code, rows, _ = semcal(
-            *("import", "lm-eval", output, "--questions", questions_file(tmp_path, questions))
-        )
+        code, rows, _ = imports("lm-eval", BOTH, questions=questions)
         assert code == 0
         for row, (question, answers, texts) in zip(rows, ASKED.values(), strict=True):
             assert (row["question"], row["prompt"]) == (question.upper(), question)
@@ -864,14 +765,11 @@ BELMAR = {"id": "1", "question": "Which river runs through Belmar?"}
         ("", False),
     ],
 )
-def test_a_prompt_that_ends_in_the_question_agrees_with_it(tmp_path, prompt, agrees):
-    sample = inspect_sample("0", 1, "Ilka Soren.", input=[{"role": "user", "content": prompt}])
-    log = json_file(tmp_path / "log.json", [sample])
+def test_a_prompt_that_ends_in_the_question_agrees_with_it(imports, prompt, agrees):
+    samples = [inspect_sample("0", 1, "Ilka Soren.", input=[{"role": "user", "content": prompt}])]
     amber = {"question": "Who wrote The Amber Gate?", "answers": ["Ilka"], "level": 2, "samples": ["x"]}
     for questions in ([{"id": 0, **amber}, BELMAR], [amber, {"question": BELMAR["question"]}]):
-        code, rows, err = semcal(
-            *("import", "inspect", log, "--questions", questions_file(tmp_path, questions))
-        )
+        code, rows, err = imports("inspect", samples, questions=questions)
         assert code == (0 if agrees else 1), err
         if not agrees:
             assert not rows
@@ -883,46 +781,32 @@ def test_a_prompt_that_ends_in_the_question_agrees_with_it(tmp_path, prompt, agr
         assert row.get("prompt") == (None if prompt == amber["question"] else prompt)
 
 
-def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(tmp_path):
-    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
-    twice = questions_file(tmp_path, [LINES[1], {**LINES[1], "answers": ["another"]}])
-    code, rows, err = semcal("import", "lm-eval", output, "--questions", twice)
+def test_a_question_that_the_log_names_is_no_prompt_that_may_end_in_another(imports):
+    line, why = lm_eval_line("0", doc={"question": "He left. Why?"}), {"question": "Why?", "answers": ["x"]}
+    for questions in ([why], [{"id": 0, **why}]):
+        code, rows, err = imports("lm-eval", [line], questions=questions)
+        assert (code, rows) == (1, [])
+        assert "'He left. Why?'" in err
+
+
+def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(imports):
+    twice = [LINES[1], {**LINES[1], "answers": ["another"]}]
+    code, rows, err = imports("lm-eval", BOTH, questions=twice)
     assert (code, rows) == (1, [])
     assert "(id '0'): its question is 'Who wrote The Amber Gate?'; expected one" in err
     assert "(id '1'): its question is 'Which river runs through Belmar?'; expected one" in err
-    batch_output = write(tmp_path / "output.jsonl", [reply("1", "Sull.")])
-    code, rows, err = semcal("import", "openai-batch", batch_output, "--questions", twice)
+    code, rows, err = imports("openai-batch", [reply("1", "Sull.")], questions=twice)
     assert (code, rows) == (1, [])
     assert "(id '1'): its question is not known; expected one" in err
 
 
 def test_the_time_for_a_prompt_of_blanks_grows_with_its_length_alone(tmp_path):
     """A cubic pattern took 20 s for 4,000 blanks; 25 times as many are no more work a blank."""
+    questions = write(tmp_path / "questions.jsonl", [*LINES, {"question": "Question:"}])
     for filler in ("\n", " ", "Question:", "Question: ", "\nQ:", "Answer:\n"):
-        prompt = f"Question:{filler * 100_000}"
-        file = write(
-            tmp_path / "samples.jsonl",
-            [lm_eval_line("0", doc={}, arguments={"gen_args_0": {"arg_0": prompt}})],
-        )
-        questions = questions_file(tmp_path, [*LINES, {"question": "Question:"}])
+        prompt = {"gen_args_0": {"arg_0": f"Question:{filler * 100_000}"}}
+        file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={}, arguments=prompt)])
         assert len(list(read_recorded(file, "lm-eval", requests=None, questions=questions))) == 1
-
-
-@pytest.mark.parametrize(
-    ("prompt", "question"),
-    [
-        ("Question: Who?\nAnswer:", "Who?"),
-        ("Q:\n\n  Who built it? \n\nA: \n", "Who built it?"),
-        ("Question: Who?\nAnswer: Ana\n\nQuestion: When?\nAnswer:", "When?"),
-        ("Who?\nAnswer:", "Who?\nAnswer:"),
-        ("Question: Who?", "Question: Who?"),
-        ("Question:\nAnswer:", "Question:\nAnswer:"),
-    ],
-)
-def test_the_question_of_a_prompt_stands_between_its_last_two_labels(tmp_path, prompt, question):
-    line = lm_eval_line("0", doc={}, arguments={"gen_args_0": {"arg_0": prompt}})
-    (row,) = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))[1]
-    assert row["question"] == question
 
 
 # Zip files that are damaged, encrypted, or far larger than they look
@@ -1088,42 +972,3 @@ def test_whatever_stands_anywhere_in_a_file_it_is_a_row_a_bad_row_or_one_error(t
         except InputError:
             continue
         assert all(isinstance(row, JsonLine | RowError) for row in rows)
-
-
-def files_of(tmp_path: Path) -> dict[str, tuple[Any, ...]]:
-    output, requests = batch(tmp_path, temperature=1)
-    questions = [{"id": name, "question": q, "answers": answers} for name, (q, answers, _) in ASKED.items()]
-    asked = write(tmp_path / "questions.jsonl", questions)
-    return {
-        "lm-eval": (write(tmp_path / "samples.jsonl", [lm_eval_line(name) for name in ASKED]),),
-        "inspect": (eval_file(tmp_path / "log.eval", inspect_samples(), temperature=1.0),),
-        "openai-batch": (output, "--requests", requests, "--questions", asked),
-    }
-
-
-@pytest.mark.parametrize("kind", ["lm-eval", "inspect", "openai-batch"])
-def test_what_is_imported_goes_through_the_whole_pipe(tmp_path, kind):
-    code, rows, _ = semcal("import", kind, *files_of(tmp_path)[kind])
-    for command in (("cluster", "--equivalence", "exact"), ("measure",), ("grade",)):
-        assert code == 0
-        code, rows, _ = semcal(*command, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
-    assert [row["clusters"] for row in rows] == [[[0, 1], [2], [3]], [[0, 1, 2], [3]]]
-    assert [row["confidence"]["E-SC"] for row in rows] == [0.5, 0.75]
-    assert [row["correct"]["E-SC"] for row in rows] == [True, False]
-    code, (found,), _ = semcal("metrics", "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
-    assert code == 0
-    assert (found["measure"], found["n"], found["accuracy"]) == ("E-SC", 2, 0.5)
-
-
-def test_a_question_that_the_log_names_is_no_prompt_that_may_end_in_another(tmp_path):
-    line = lm_eval_line("0")
-    line["doc"] = {"question": "He left. Why?"}
-    log = write(tmp_path / "samples.jsonl", [line])
-    for questions in (
-        [{"question": "Why?", "answers": ["x"]}],
-        [{"id": 0, "question": "Why?", "answers": ["x"]}],
-    ):
-        file = questions_file(tmp_path, questions)
-        code, rows, err = semcal("import", "lm-eval", log, "--questions", file)
-        assert (code, rows) == (1, [])
-        assert "'He left. Why?'" in err

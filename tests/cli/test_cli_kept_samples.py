@@ -28,13 +28,24 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("labelled") / "q.jsonl", rows)
 
 
+def calibrated(source: str | Path, *options: Any, out: Path) -> Path:
+    """Calibrate, and return the directory of the calibration."""
+    code, _, err = semcal("calibrate", source, *options, "--out", out)
+    assert code == 0, err
+    return out
+
+
+def refused(source: str | Path, *options: Any, out: Path, stdin: str = "") -> str:
+    """Calibrate in vain, and return the error."""
+    code, _, err = semcal("calibrate", source, *options, "--out", out, stdin=stdin)
+    assert code == 2, err
+    return err
+
+
 @pytest.fixture(scope="module")
 def sampled(labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibration's directory; it is not to be written to."""
-    out = tmp_path_factory.mktemp("sampled") / "c"
-    code, _, err = semcal("calibrate", labelled, *CALL, "--out", out)
-    assert code == 0, err
-    return out
+    return calibrated(labelled, *CALL, out=tmp_path_factory.mktemp("sampled") / "c")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +57,7 @@ def alone(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for key in ("samples", "log_likelihoods", "likelihood", "finished", "token_scores"):
             row[key] = row[key][:4]
         row["sampled_by"]["temperature"] = 1.0
-    call = ("calibrate", write(folder / "t1.jsonl", rows), "--model", "atlas", "--out", folder / "c")
-    code, _, err = semcal(*call)
-    assert code == 0, err
+    calibrated(write(folder / "t1.jsonl", rows), "--model", "atlas", out=folder / "c")
     assert contents(folder / "c")["temperature"] == 1.0
     return folder / "c"
 
@@ -75,8 +84,7 @@ def test_the_rows_hold_the_draws_of_all_temperatures_and_no_clusters(sampled: Pa
 
 
 def test_the_same_calibration_comes_of_them_to_the_byte(sampled: Path, tmp_path: Path) -> None:
-    code, _, err = semcal("calibrate", sampled / "samples.jsonl", "--out", tmp_path / "c")
-    assert code == 0, err
+    calibrated(sampled / "samples.jsonl", out=tmp_path / "c")
     for name in ("calibration.json", "samples.jsonl"):
         assert (tmp_path / "c" / name).read_bytes() == (sampled / name).read_bytes()
 
@@ -84,26 +92,20 @@ def test_the_same_calibration_comes_of_them_to_the_byte(sampled: Path, tmp_path:
 def test_another_m_takes_the_first_draws_of_each_temperature(
     labelled: str, sampled: Path, tmp_path: Path
 ) -> None:
-    assert semcal("calibrate", sampled / "samples.jsonl", "--m", 3, "--out", tmp_path / "few")[0] == 0
-    unkept = ("--config", "calibration.keep_samples=false")
-    alone = ("--model", "atlas", "--m", 3, "--config", "sampling.max_new_tokens=6", *unkept)
-    assert semcal("calibrate", labelled, *alone, "--out", tmp_path / "alone")[0] == 0
-    few, anew = contents(tmp_path / "few"), contents(tmp_path / "alone")
+    few = contents(calibrated(sampled / "samples.jsonl", "--m", 3, out=tmp_path / "few"))
+    unkept = (*CALL, "--m", 3, "--config", "calibration.keep_samples=false")
+    anew = contents(calibrated(labelled, *unkept, out=tmp_path / "alone"))
     assert (few["m"], few["samples_sha256"]) == (3, contents(sampled)["samples_sha256"])
     assert anew["samples_sha256"] is None
     assert not (tmp_path / "alone" / "samples.jsonl").exists()
     assert few["report"]["base"] == pytest.approx(anew["report"]["base"], abs=1e-6)
     assert few["report"]["chosen"] == anew["report"]["chosen"]
-    code, _, err = semcal("calibrate", sampled / "samples.jsonl", "--m", 9, "--out", tmp_path / "many")
-    assert code == 2
-    assert "m = 9: question" in err
+    assert "m = 9: question" in refused(sampled / "samples.jsonl", "--m", 9, out=tmp_path / "many")
 
 
 def test_elsewhere_they_are_refused_until_the_model_is_named(sampled: Path, tmp_path: Path) -> None:
     moved = shutil.copy(sampled / "samples.jsonl", tmp_path / "moved.jsonl")
-    code, _, err = semcal("calibrate", moved, "--out", tmp_path / "c")
-    assert code == 2
-    assert "--model" in err
+    assert "--model" in refused(moved, out=tmp_path / "c")
     code, _, err = semcal("calibrate", moved, "--model", "atlas", "--out", tmp_path / "c")
     assert code == 0, err
     assert "nothing is sampled again" in err
@@ -125,8 +127,7 @@ def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tm
             "no samples at T = 2",
         ),
     ):
-        code, _, err = semcal("calibrate", moved, *options, "--out", tmp_path / "c")
-        assert (code, message in err) == (2, True), err
+        assert message in refused(moved, *options, out=tmp_path / "c")
 
 
 def test_edited_samples_are_not_taken_for_those_of_the_calibration(sampled: Path, tmp_path: Path) -> None:
@@ -135,30 +136,24 @@ def test_edited_samples_are_not_taken_for_those_of_the_calibration(sampled: Path
     data = (folder / "samples.jsonl").read_bytes()
     for edited in (data.replace(b'"m": 4', b'"m": 5', 1), data[:50] + b"\xe9" + data[51:], data[:-40]):
         (folder / "samples.jsonl").write_bytes(edited)
-        code, _, err = semcal("calibrate", folder / "samples.jsonl", "--out", tmp_path / "c")
-        assert code == 2
-        assert "was made from other samples" in err
+        assert "was made from other samples" in refused(folder / "samples.jsonl", out=tmp_path / "c")
 
 
 def test_rows_of_two_kinds_are_refused(sampled: Path, tmp_path: Path) -> None:
     other = {"id": "x", "question": "Who?", "samples": ["Ana"] * 8, "answers": ["Ana"]}
     file = write(tmp_path / "s.jsonl", [*kept(sampled), {**other, "temperatures": [1.0] * 4 + [0.5] * 4}])
-    code, _, err = semcal("calibrate", file, "--out", tmp_path / "c")
-    assert (code, "24 of 25 rows were sampled by semcal calibrate" in err) == (2, True), err
+    assert "24 of 25 rows were sampled by semcal calibrate" in refused(file, out=tmp_path / "c")
 
 
 def test_a_folder_that_holds_the_samples_alone_counts_as_begun(sampled: Path, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     folder.mkdir()
     shutil.copy(sampled / "samples.jsonl", folder)
-    code, _, err = semcal("calibrate", folder / "samples.jsonl", "--model", "atlas", "--out", folder)
-    assert code == 0, err
+    calibrated(folder / "samples.jsonl", "--model", "atlas", out=folder)
     assert contents(folder)["map"] == contents(sampled)["map"]
     (tmp_path / "other").mkdir()
     write(tmp_path / "other" / "samples.jsonl", [{"question": "Who?"}])
-    code, _, err = semcal("calibrate", folder / "samples.jsonl", "--out", tmp_path / "other")
-    assert code == 2
-    assert f"--out {tmp_path / 'other'}" in err
+    assert f"--out {tmp_path / 'other'}" in refused(folder / "samples.jsonl", out=tmp_path / "other")
 
 
 def test_overwrite_replaces_what_a_calibration_holds_and_nothing_else(sampled: Path, tmp_path: Path) -> None:
@@ -167,10 +162,9 @@ def test_overwrite_replaces_what_a_calibration_holds_and_nothing_else(sampled: P
     (folder / "notes.txt").write_text("mine")
     (folder / "recalibrator").mkdir()
     (folder / "recalibrator" / "old").write_text("of an older calibration")
-    risk = ("--risk", 0.9, "--config", "calibration.delta=0.5")
-    call = ("calibrate", folder / "samples.jsonl", *risk, "--out", folder)
-    assert semcal(*call)[0] == 2
-    assert semcal(*call, "--overwrite")[0] == 0
+    call = (folder / "samples.jsonl", "--risk", 0.9, "--config", "calibration.delta=0.5")
+    refused(*call, out=folder)
+    calibrated(*call, "--overwrite", out=folder)
     assert sorted(path.name for path in folder.iterdir()) == [
         "calibration.json",
         "notes.txt",
@@ -195,16 +189,12 @@ def test_three_answers_are_shown_as_they_were_graded(sampled: Path, tmp_path: Pa
 
 
 def test_draws_under_a_recalibrator_are_kept_with_it(labelled: str, tmp_path: Path) -> None:
-    first, again = tmp_path / "first", tmp_path / "again"
-    code, _, err = semcal(
-        "calibrate", labelled, *CALL, "--config", "sampling.recalibrator=atlas", "--force", "--out", first
-    )
-    assert code == 0, err
+    of_atlas = ("--config", "sampling.recalibrator=atlas", "--force")
+    first = calibrated(labelled, *CALL, *of_atlas, out=tmp_path / "first")
     rows = kept(first)
     assert rows[0]["temperatures"] == [None] * 4 + [0.5] * 4
     assert "recalibrator" in rows[0]["sampled_by"]
-    code, _, err = semcal("calibrate", first / "samples.jsonl", "--out", again)
-    assert code == 0, err
+    again = calibrated(first / "samples.jsonl", out=tmp_path / "again")
     assert contents(again) == contents(first)
     assert (again / "recalibrator" / "recalibrator.json").is_file()
 
@@ -218,8 +208,7 @@ def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: P
     assert first["sampled_by"]["temperature"] == 0.5
     assert first["sampled_by"]["command"] == "sample"
     assert "clusters" not in first  # those of the labelled rows are of nothing that was sampled
-    assert semcal("calibrate", rows, "--out", tmp_path / "c")[0] == 0
-    assert contents(tmp_path / "c")["temperature"] == 0.5
+    assert contents(calibrated(rows, out=tmp_path / "c"))["temperature"] == 0.5
 
 
 @pytest.fixture(scope="module")
@@ -275,29 +264,23 @@ def test_a_mark_that_is_no_object_or_of_a_wrong_type_is_a_bad_row(
 def test_the_seed_of_the_samples_is_that_of_the_folds_unless_another_is_given(
     labelled: str, tmp_path: Path
 ) -> None:
-    first, again, other, moved = (tmp_path / name for name in ("first", "again", "other", "moved"))
-    assert semcal("calibrate", labelled, *CALL, "--config", "sampling.seed=3", "--out", first)[0] == 0
-    assert semcal("calibrate", first / "samples.jsonl", "--out", again)[0] == 0
+    first = calibrated(labelled, *CALL, "--config", "sampling.seed=3", out=tmp_path / "first")
+    again = calibrated(first / "samples.jsonl", out=tmp_path / "again")
     assert (again / "calibration.json").read_bytes() == (first / "calibration.json").read_bytes()
-    assert semcal("calibrate", first / "samples.jsonl", "--config", "sampling.seed=9", "--out", other)[0] == 0
+    other = calibrated(first / "samples.jsonl", "--config", "sampling.seed=9", out=tmp_path / "other")
     assert contents(other)["provenance"]["seed"] == 9
     rows = shutil.copy(first / "samples.jsonl", tmp_path / "rows.jsonl")
-    assert semcal("calibrate", rows, "--model", "atlas", "--out", moved)[0] == 0
-    assert contents(moved)["provenance"]["seed"] == 3
-    assert contents(moved)["report"] == contents(first)["report"]
+    moved = contents(calibrated(rows, "--model", "atlas", out=tmp_path / "moved"))
+    assert moved["provenance"]["seed"] == 3
+    assert moved["report"] == contents(first)["report"]
 
 
 def test_the_answers_own_temperature_alone_can_be_taken(labelled: str, sampled: Path, tmp_path: Path) -> None:
-    alone, anew = tmp_path / "alone", tmp_path / "anew"
-    assert (
-        semcal("calibrate", sampled / "samples.jsonl", "--config", "sampling.temperatures=1", "--out", alone)[
-            0
-        ]
-        == 0
-    )
-    assert semcal("calibrate", labelled, *CALL, "--config", "sampling.temperatures=1", "--out", anew)[0] == 0
-    assert contents(alone)["temperatures"] == []
-    assert contents(alone)["report"]["base"] == pytest.approx(contents(anew)["report"]["base"], abs=1e-6)
+    at_one = ("--config", "sampling.temperatures=1")
+    alone = contents(calibrated(sampled / "samples.jsonl", *at_one, out=tmp_path / "alone"))
+    anew = contents(calibrated(labelled, *CALL, *at_one, out=tmp_path / "anew"))
+    assert alone["temperatures"] == []
+    assert alone["report"]["base"] == pytest.approx(anew["report"]["base"], abs=1e-6)
 
 
 def test_what_rows_hold_of_other_draws_is_not_taken_for_new_ones(sampled: Path, tmp_path: Path) -> None:
@@ -309,8 +292,7 @@ def test_what_rows_hold_of_other_draws_is_not_taken_for_new_ones(sampled: Path, 
     odd = [
         {k: v for k, v in row.items() if k != "sampled_by"} | {"temperatures": [3]} for row in kept(sampled)
     ]
-    code, _, err = semcal("calibrate", write(tmp_path / "q.jsonl", odd), *CALL, "--out", tmp_path / "c")
-    assert code == 0, err
+    calibrated(write(tmp_path / "q.jsonl", odd), *CALL, out=tmp_path / "c")
     assert kept(tmp_path / "c")[0]["temperatures"] == [1.0] * 4 + [0.5] * 4
 
 
@@ -322,5 +304,4 @@ def test_kept_samples_on_standard_input_are_refused_and_not_sampled_again(
         ((), "calibration.json, which holds the prompt"),
         (("--model", "atlas"), "pass the file samples.jsonl"),
     ):
-        code, _, err = semcal("calibrate", "-", *options, "--out", tmp_path / "c", stdin=text)
-        assert (code, message in err) == (2, True), err
+        assert message in refused("-", *options, out=tmp_path / "c", stdin=text)

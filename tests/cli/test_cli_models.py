@@ -40,21 +40,11 @@ def test_fit_then_sample_and_ask_with_the_recalibrator(model: str, tmp_path: Pat
     assert sum(meaning["share"] for meaning in answer["meanings"]) == pytest.approx(1)
 
 
-def test_a_plan_runs_no_model(tmp_path: Path) -> None:
-    questions = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, rows, stderr = semcal("sample", questions, "--model", "no-such-model", "--dry-run")
-    assert (code, rows) == (0, [])
-    assert "50 answers" in stderr
-
-
-def test_a_long_question_is_no_file_name_and_a_folder_is_no_output(model: str, tmp_path: Path) -> None:
+def test_a_long_question_is_no_file_name(model: str) -> None:
     code, (answer,), _ = semcal(
         "ask", "why " * 30 + "was the mill of Tarn built?", "--model", model, "--m", "2"
     )
     assert (code, len(answer["samples"])) == (0, 2)
-    questions = write(tmp_path / "q.jsonl", QUESTIONS[:1])
-    code, _, stderr = semcal("sample", questions, "--model", model, "--m", "1", "--out", str(tmp_path))
-    assert (code, f"error: --out {tmp_path} is a folder" in stderr) == (2, True)
 
 
 def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_path: Path) -> None:

@@ -31,15 +31,6 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return told
 
 
-def test_work_inside_a_block_moves_the_bar_around_it(bars: list[tuple[str, int]]) -> None:
-    with console.progress("sample", 128) as outer:
-        for block in (1, 2):
-            with console.progress("sample", 64) as inner:
-                inner(10)
-            outer(64 * block)
-    assert bars == [("sample", 10), ("sample", 64), ("sample", 74), ("sample", 128), ("sample", -1)]
-
-
 def test_stages_end_one_bar_before_the_next(bars: list[tuple[str, int]]) -> None:
     with console.successive_progress() as begin:
         begin("features", 3)(3)

@@ -15,43 +15,11 @@ from invoking import semcal
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
-ROWS = [
-    {
-        "id": 1,
-        "question": "How many bridges has Toreth?",
-        "answers": ["seven"],
-        "samples": ["Seven", "7", "nine", "seven bridges"],
-        "log_likelihoods": [-0.2, -0.3, -1.5, -0.9],
-        "note": "kept",
-    },
-    {
-        "id": "b",
-        "question": "When was the mill built?",
-        "answers": ["3 May 1820"],
-        "samples": ["May 3, 1820", "1821", "1821", "the year 1821"],
-        "log_likelihoods": [-0.5, -0.4, -0.4, "-inf"],
-    },
-]
+ROW = {"question": "How many bridges has Toreth?", "samples": ["Seven", "7", "nine", "seven bridges"]}
 
 
 def lines(rows: list) -> str:
     return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-
-
-def test_rows_without_likelihoods_get_e_sc_and_it_is_said() -> None:
-    row = {"id": 1, "clusters": [[0, 1], [2]], "log_likelihoods": None}
-    code, rows, stderr = semcal("measure", "-", stdin=lines([row]))
-    assert (code, list(rows[0]["confidences"])) == (0, ["E-SC"])
-    assert "only E-SC is computed" in stderr
-
-
-def test_a_prediction_is_graded_by_itself() -> None:
-    rows = [
-        {"id": 1, "answers": ["Henry VIII"], "prediction": "Henry VII"},
-        {"id": 2, "answers": "x", "prediction": "X."},
-    ]
-    code, graded, _ = semcal("grade", "-", stdin=lines(rows))
-    assert (code, [row["correct"] for row in graded]) == (0, [False, True])
 
 
 def test_flat_rows_are_measured_as_one() -> None:
@@ -75,7 +43,7 @@ def test_what_is_undefined_is_null() -> None:
 
 def test_a_reader_that_stops_early_is_no_error_message(tmp_path: Path) -> None:
     many = tmp_path / "many.jsonl"
-    many.write_text(lines([{**ROWS[0], "id": i} for i in range(3000)]))
+    many.write_text(lines([{**ROW, "id": i} for i in range(3000)]))
     command = f"{sys.executable} -m semcal cluster {many} -q | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert len(done.stdout.splitlines()) == 1

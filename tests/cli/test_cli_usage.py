@@ -135,6 +135,7 @@ def refused(line: str, folder: Path, *, code: int) -> str:
         ("import lm-eval absent.jsonl", "absent.jsonl"),
         ("calibrate unlabeled.jsonl --out o", "--model"),
         ("labels none.sqlite", "none.sqlite"),
+        ("monitor none.sqlite", "none.sqlite"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(line: str, named: str, folder: Path) -> None:

@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny_models
 import torch
+from invoking import run as semcal
+from invoking import write
 from running import finish, start
-from typer.testing import CliRunner
 
-from semcal.cli.app import app
 from semcal.cli.options import open_executor
 from semcal.workers import WorkerPlan
 
@@ -22,23 +21,9 @@ pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> str:
-    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
-
-
-@pytest.fixture(scope="module")
 def questions(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("questions") / "q.jsonl"
     rows = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(140)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def semcal(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return write(tmp_path_factory.mktemp("questions") / "q.jsonl", rows)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +45,10 @@ def test_rows_are_the_same_for_any_number_of_workers(model: str, questions: str,
 
 
 def test_bad_questions_are_named_and_left_out_by_workers_too(model: str, tmp_path: Path) -> None:
-    file = tmp_path / "q.jsonl"
     long = {"id": "long", "question": "Who built " + "the mill of Tarn and " * 400 + "that?"}
     rows = [{"id": f"q{i}", "question": f"Who built {i}?"} for i in range(70)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:3], long, *rows[3:]]))
-    code, out, stderr = semcal("sample", str(file), "--model", model, "--m", "1", "--workers", "2")
+    file = write(tmp_path / "q.jsonl", [*rows[:3], long, *rows[3:]])
+    code, out, stderr = semcal("sample", file, "--model", model, "--m", "1", "--workers", "2")
     assert code == 1
     assert [json.loads(line)["id"] for line in out.splitlines()] == [row["id"] for row in rows]
     assert stderr.count("line 4 (id 'long'): its prompt has") == 1

@@ -317,12 +317,6 @@ def test_columns_are_for_rows_and_not_for_a_log(tmp_path: Path) -> None:
     assert (code, "--columns" in stderr) == (2, True)
 
 
-def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.sqlite"
-    code, _, stderr = semcal("monitor", missing)
-    assert (code, "missing.sqlite" in stderr, missing.exists()) == (1, True, False)
-
-
 def page_of(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:
     """What a terminal shows."""
     stream = io.StringIO()

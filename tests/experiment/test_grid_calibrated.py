@@ -53,8 +53,8 @@ def run(tmp_path_factory) -> Path:
 def asked(folder: Path, part: str, dataset: str = "mill") -> set[str]:
     """The ids of a part's questions that were sampled."""
     blocks = [read_block(path) for path in (folder / "blocks" / "sample").glob("*.jsonl")]
-    own = [one for one in blocks if (one.label["dataset"], one.label["part"]) == (dataset, part)]
-    return {json.loads(line)["id"] for one in own for line in one.lines}
+    own = [lines for lines, label in blocks if (label["dataset"], label["part"]) == (dataset, part)]
+    return {json.loads(line)["id"] for lines in own for line in lines}
 
 
 def test_its_answer_is_the_commonest_wording_of_bases_largest_meaning_and_so_is_what_is_graded(run) -> None:

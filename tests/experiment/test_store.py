@@ -96,7 +96,7 @@ def test_no_change_of_a_single_byte_passes_for_a_block(tmp_path: Path) -> None:
             with pytest.raises(StoreError, match=path.name):
                 read_block(path)
     path.write_bytes(raw)
-    assert read_block(path).label == {"model": "m", "block": 0}
+    assert read_block(path)[1] == {"model": "m", "block": 0}
 
 
 @pytest.mark.parametrize(

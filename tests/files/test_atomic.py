@@ -54,7 +54,6 @@ def holder(what: str, path: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS, what, str(path)], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
     return process
 

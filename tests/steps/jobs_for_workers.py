@@ -44,32 +44,27 @@ class KnowsMeasure:
         return self.name in MEASURES
 
 
-class Process:
-    def __call__(self, held, tell):
-        return os.getpid()
+def process(held, tell):
+    return os.getpid()
 
 
-class Threads:
-    def __call__(self, held, tell):
-        import torch
+def threads(held, tell):
+    import torch
 
-        return torch.get_num_threads(), os.environ["OPENBLAS_NUM_THREADS"], os.getpid()
-
-
-class Refuse:
-    def __call__(self, held, tell):
-        raise QuestionError("q7", "it is no question")
+    return torch.get_num_threads(), os.environ["OPENBLAS_NUM_THREADS"], os.getpid()
 
 
-class Break:
-    def __call__(self, held, tell):
-        return 1 / 0
+def refuse(held, tell):
+    raise QuestionError("q7", "it is no question")
 
 
-class Warn:
-    def __call__(self, held, tell):
-        for _ in range(3):
-            warnings.warn("this is odd", SemcalWarning, stacklevel=1)
+def break_down(held, tell):
+    return 1 / 0
+
+
+def warn(held, tell):
+    for _ in range(3):
+        warnings.warn("this is odd", SemcalWarning, stacklevel=1)
 
 
 class OddWarning(UserWarning):
@@ -79,15 +74,13 @@ class OddWarning(UserWarning):
         super().__init__(f"{what} is odd")
 
 
-class WarnOddly:
-    def __call__(self, held, tell):
-        warnings.warn(OddWarning(what="all"), stacklevel=1)
-        return held
+def warn_oddly(held, tell):
+    warnings.warn(OddWarning(what="all"), stacklevel=1)
+    return held
 
 
-class Unsendable:
-    def __call__(self, held, tell):
-        return lambda: None
+def unsendable(held, tell):
+    return lambda: None
 
 
 @dataclass(frozen=True)
@@ -103,9 +96,8 @@ class DieOnce:
         return held
 
 
-class Die:
-    def __call__(self, held, tell):
-        os.kill(os.getpid(), signal.SIGKILL)
+def die(held, tell):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -161,8 +153,6 @@ class Large:
         return len(self.content)
 
 
-class Leave:
+def leave(held, tell):
     """Raises what is no Exception, as a panic of the tokenizers library does."""
-
-    def __call__(self, held, tell):
-        raise SystemExit("left")
+    raise SystemExit("left")

@@ -144,10 +144,8 @@ def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibratio
     assert found.temperature == 0.5
     assert next(iter(found.recalibrators)) == 0.5
     assert [one.temperature for one in found.report.temperatures] == [1.0, 0.5]
-    assert found.report.answered_at is not None
     assert found.report.answered_at.startswith("Answers are sampled at T = 0.5, which gains +")
     base, warm = found.report.base, found.report.base_at_one
-    assert warm is not None
     assert base["accuracy"] == found.report.calibrated["accuracy"] > warm["accuracy"]  # type: ignore[operator]
     found.save_pretrained(tmp_path)
     assert Calibration.from_pretrained(tmp_path) == found
@@ -211,36 +209,29 @@ def test_more_risk_is_advised_only_where_it_would_help() -> None:
         ]
         with pytest.warns(SemcalWarning, match="same share"):
             found = calibrate_samples(rows, equivalence=EXACT, risk=0.05)
-        assert found.threshold is not None
         return found.threshold.sentence
 
     assert "Allow a larger risk (about" in sentence(0.7)
     assert "Allow a larger risk" not in sentence(0.2)
 
 
-@pytest.mark.parametrize("labels", [60, 250])
-def test_maps_of_weak_models_do_not_overstate_above_one_half(labels: int) -> None:
+@pytest.mark.parametrize(
+    ("world", "bounds"),
+    [
+        ((3, (0.05,), (60,)), {"overstate": (0, 1)}),
+        ((3, (0.05,), (250,)), {"overstate": (0, 1)}),
+        ((6, (0.15,), (250,)), {"overstate": (0, 1), "with p above 0.5": (1, np.inf)}),
+        ((2, (0.85,), (250,)), {"gain lost": (-0.002, 0.002), "AUROC lost": (-0.002, 0.002)}),
+    ],
+)
+def test_maps_of_weak_models_do_not_overstate_and_cap_and_floor_cost_a_good_one_nothing(
+    world: Any, bounds: dict[str, tuple[float, float]]
+) -> None:
     """A few worlds; `python -m benchmarks.maps_of_weak_models` has them all."""
     from benchmarks.maps_of_weak_models import results
 
-    (row,) = results(3, (0.05,), (labels,))
-    assert row["overstate"] <= 1
-
-
-def test_a_weak_model_with_enough_labels_is_told_where_it_is_right_more_often_than_not() -> None:
-    from benchmarks.maps_of_weak_models import results
-
-    (row,) = results(6, (0.15,), (250,))
-    assert row["with p above 0.5"] >= 1
-    assert row["overstate"] <= 1
-
-
-def test_cap_and_floor_cost_a_good_model_nothing() -> None:
-    from benchmarks.maps_of_weak_models import results
-
-    (row,) = results(2, (0.85,), (250,))
-    assert abs(row["gain lost"]) < 0.002
-    assert abs(row["AUROC lost"]) < 0.002
+    (row,) = results(*world)
+    assert all(low <= row[name] <= high for name, (low, high) in bounds.items())
 
 
 def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> None:
@@ -273,7 +264,6 @@ def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_
     rows = samples(500)
     found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     assert found.ordering is None
-    assert found.threshold is not None
     assert found.report.n + found.report.apart == 500
     assert found.threshold.n == found.report.apart == 200
     flipped = [
@@ -282,7 +272,6 @@ def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_
     again = calibrate_samples(flipped, equivalence=EXACT, risk=0.55)
     assert again.map == found.map  # what is kept apart has no say in the map
     assert again.threshold != found.threshold
-    assert again.threshold is not None
     assert again.threshold.threshold is None
     assert "no threshold" in again.threshold.sentence
 
@@ -296,7 +285,6 @@ def _apart(rows: list[dict[str, Any]]) -> set[int]:
 def test_below_the_threshold_it_abstains() -> None:
     rows = samples(500)
     found = learned(500, 0.55)
-    assert found.threshold is not None
     assert found.threshold.threshold is not None
     assert (found.ordering, found.report.n, found.report.apart, found.threshold.n) == ("E-SC", 500, 0, 500)
     answers = found.apply({None: measured(rows)})
@@ -500,7 +488,6 @@ def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
     rows = [{**row, "answers": row["samples"]} for row in samples(200)]
     with pytest.warns(SemcalWarning, match="all 200 answers are correct"):
         found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
-    assert found.threshold is not None
     assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.3, 200, 0)
     assert found.threshold.threshold_score == 0.3  # the smallest share
 
@@ -584,16 +571,6 @@ def questions(n: int) -> tuple[FakeLanguageModel, list[Question]]:
     ]
 
 
-def test_a_model_is_asked_at_one_and_a_half_and_the_record_says_which_model() -> None:
-    model, labelled = questions(80)
-    found = calibrate(model, labelled, equivalence=FakeEquivalence())
-    assert found.temperature == 1.0
-    assert set(found.temperatures) <= {0.5}
-    assert found.provenance is not None
-    assert found.provenance.revision == model.revision
-    assert list(found.recalibrators) == [1.0, *found.temperatures]
-
-
 def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the_map(tmp_path: Path) -> None:
     from semcal.recalibration.fit import fit
 
@@ -638,22 +615,18 @@ def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> Non
     assert len(found.report.warnings) == 2
 
 
-def test_of_questions_that_share_a_group_one_counts_for_the_threshold_and_that_is_said() -> None:
-    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(90))]
-    with pytest.warns(SemcalWarning, match="90 questions .* 30 groups"):
-        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
-    assert found.threshold is not None
-    assert (found.report.apart, found.threshold.n, found.threshold.groups) == (0, 30, 30)
-    assert found.threshold.test == "exact"
+@pytest.mark.parametrize(
+    ("n", "groups", "found"), [(90, 30, ("exact", 30, 30)), (240, 80, ("betting", 72, 216))]
+)
+def test_of_few_groups_one_question_counts_for_the_threshold_and_of_many_all(
+    n: int, groups: int, found: tuple[str, int, int]
+) -> None:
+    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(n))]
+    with pytest.warns(SemcalWarning, match=f"{n} questions .* {groups} groups"):
+        limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    limit = limited.threshold
+    assert (limited.report.apart, limit.test, limit.groups, limit.n) == (0, *found)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
-
-
-def test_all_questions_of_many_groups_count_for_the_threshold() -> None:
-    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(240))]
-    with pytest.warns(SemcalWarning, match="240 questions .* 80 groups"):
-        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
-    assert found.threshold is not None
-    assert (found.threshold.test, found.threshold.groups, found.threshold.n) == ("betting", 72, 216)
 
 
 def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -721,7 +694,6 @@ def test_a_feature_that_orders_answers_decides_everywhere_and_the_probability_is
 def test_if_no_threshold_is_shown_it_is_said_what_can_be_certified(tmp_path: Path) -> None:
     found = calibrate_samples(samples(250), equivalence=EXACT, risk=0.1)
     limit = found.threshold
-    assert limit is not None
     assert (limit.threshold, limit.threshold_score) == (None, None)
     error = 1 - found.report.base["accuracy"]
     assert limit.refused == pytest.approx((error - 0.1) / 0.9, abs=1e-3)
@@ -729,11 +701,9 @@ def test_if_no_threshold_is_shown_it_is_said_what_can_be_certified(tmp_path: Pat
     assert limit.outlook is not None
     assert f"certify a risk of {limit.least_risk:.0%}" in limit.outlook
     allowed = calibrate_samples(samples(250), equivalence=EXACT, risk=limit.least_risk).threshold
-    assert allowed is not None
     assert allowed.threshold is not None
     assert allowed.outlook is None
     less = calibrate_samples(samples(250), equivalence=EXACT, risk=limit.least_risk - 0.01).threshold
-    assert less is not None
     assert less.threshold is None
     if less.kept is not None:
         assert less.kept.errors / less.kept.answered <= limit.least_risk - 0.01

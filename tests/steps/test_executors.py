@@ -52,7 +52,7 @@ def test_results_belong_to_their_tasks_whatever_ends_first(two) -> None:
 
 
 def test_every_process_has_one_thread_and_there_are_as_many_as_asked_for(two) -> None:
-    found = done(two, *[jobs.Threads() for _ in range(8)])
+    found = done(two, *[jobs.threads for _ in range(8)])
     assert {(threads, blas) for threads, blas, _ in found} == {(1, "1")}
     assert 1 <= len({process for *_, process in found} - {os.getpid()}) <= 2
 
@@ -81,16 +81,24 @@ def test_jobs_of_low_priority_numbers_go_first() -> None:
     assert order == [10, 11, 12, 13]
 
 
-def test_an_error_of_ours_arrives_as_it_is(two) -> None:
-    with pytest.raises(QuestionError, match="q7") as caught:
-        done(two, jobs.Refuse())
-    assert caught.value.question_id == "q7"
+@pytest.mark.parametrize(
+    ("job", "error", "message"),
+    [
+        (jobs.refuse, QuestionError, "q7"),
+        (jobs.unsendable, (AttributeError, RuntimeError), r"(?i)pickle"),
+        (jobs.leave, RuntimeError, "SystemExit: left"),  # which is no exception
+        (jobs.die, WorkerError, r"signal 9 .*dig.*--workers"),  # each time
+    ],
+)
+def test_an_error_of_a_job_arrives_and_its_process_or_another_goes_on(two, job, error, message) -> None:
+    with pytest.raises(error, match=message):
+        done(two, job, stage="dig")
     assert done(two, jobs.Add(1)) == [11]
 
 
 def test_another_error_says_where_it_was(two) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
-        done(two, jobs.Break())
+        done(two, jobs.break_down)
     assert "in a worker process" in caught.value.__notes__[0]
     assert "return 1 / 0" in caught.value.__notes__[0]
 
@@ -106,19 +114,13 @@ def test_errors_survive_the_way_between_processes(error: Exception) -> None:
 
 def test_a_warning_is_given_here_once(two) -> None:
     with pytest.warns(SemcalWarning, match="this is odd") as caught:
-        done(two, jobs.Warn())
+        done(two, jobs.warn)
     assert len(caught) == 1
 
 
 def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
     with pytest.warns(UserWarning, match="OddWarning: all is odd"):
-        assert done(two, jobs.WarnOddly()) == [10]
-
-
-def test_a_result_that_cannot_travel_is_an_error(two) -> None:
-    with pytest.raises((AttributeError, RuntimeError), match=r"(?i)pickle"):
-        done(two, jobs.Unsendable())
-    assert done(two, jobs.Add(1)) == [11]
+        assert done(two, jobs.warn_oddly) == [10]
 
 
 def test_what_fails_to_load_is_told_with_its_job() -> None:
@@ -132,15 +134,9 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
     assert (tmp_path / "mark").exists()
 
 
-def test_a_job_that_kills_its_process_each_time_is_given_up_with_an_error(two) -> None:
-    with pytest.raises(WorkerError, match=r"signal 9 .*dig.*--workers"):
-        done(two, jobs.Die(), stage="dig")
-    assert done(two, jobs.Add(1)) == [11]
-
-
 def test_an_idle_process_that_is_gone_is_not_missed() -> None:
     with ProcessExecutor(jobs.ten, 1) as executor:
-        (process,) = done(executor, jobs.Process())
+        (process,) = done(executor, jobs.process)
         os.kill(process, signal.SIGKILL)
         time.sleep(0.1)
         assert done(executor, jobs.Add(5)) == [15]
@@ -189,10 +185,10 @@ def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
 def test_processes_that_are_released_are_gone_and_others_come_when_there_is_work() -> None:
     before = set(multiprocessing.active_children())
     with ProcessExecutor(jobs.ten, 1) as executor:
-        (first,) = done(executor, jobs.Process())
+        (first,) = done(executor, jobs.process)
         executor.release()
         assert set(multiprocessing.active_children()) <= before
-        (second,) = done(executor, jobs.Process())
+        (second,) = done(executor, jobs.process)
     assert first != second
 
 
@@ -231,7 +227,7 @@ def test_a_function_that_fails_ends_the_others() -> None:
         return executor.submit(jobs.Add(1, seconds=60)).result()
 
     def fails(executor):
-        return executor.submit(jobs.Refuse()).result()
+        return executor.submit(jobs.refuse).result()
 
     start = time.monotonic()
     with pytest.raises(QuestionError, match="q7"), ProcessExecutor(jobs.ten, 2) as executor:
@@ -293,7 +289,7 @@ import jobs_for_workers as jobs
 from semcal.workers import ProcessExecutor
 if __name__ == "__main__":
     with ProcessExecutor(jobs.ten, 2, preload=()) as executor:
-        pids = [future.result() for future in [executor.submit(jobs.Process()) for _ in range(6)]]
+        pids = [future.result() for future in [executor.submit(jobs.process) for _ in range(6)]]
         print(*sorted(set(pids)), flush=True)
         executor.submit(jobs.Add(1, seconds=60)).result()
 """
@@ -367,12 +363,6 @@ def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
     assert on_disk(tmp_path) == 1000
-
-
-def test_what_is_no_exception_is_an_error_and_the_process_goes_on(two) -> None:
-    with pytest.raises(RuntimeError, match="SystemExit: left"):
-        done(two, jobs.Leave(), stage="cluster")
-    assert done(two, jobs.Add(1)) == [11]
 
 
 # ---- Freed memory goes back to the system, and what a run took at most is known ----------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,117 +196,65 @@ def test_what_holds_no_samples_is_refused_with_its_place_and_what_to_do(given: A
 MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
-WRONG_CALLS = {
-    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* the class NoModel"),
-    "no model at all": (lambda: semcal.fit(None, LABELLED), "^model: .* None"),
-    "something else as a model": (
-        lambda: fit_grid(NoModel(), LABELLED),
-        "^model: .* of type NoModel",
-    ),
-    "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "./none: the dir"),
-    "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "nil: the dir"),
-    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* of type int"),
-    "a model as equivalence": (
-        lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
-        "^equivalence: .* of type",
-    ),
-    "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
-    "a grader that needs an NLI model": (
-        lambda: semcal.score(SAMPLED, "exact", grader="nli"),
-        "^grader: .nli",
-    ),
-    "a number as grader": (lambda: semcal.score(SAMPLED, grader=3), "^grader: 3"),
-    "an unknown measure": (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
-    "a measure without likelihoods": (
-        lambda: semcal.score(SAMPLED, measure="L-SC"),
-        "has no log-likelihoods",
-    ),
-    "a list as recalibrator": (
-        lambda: as_recalibrator([1]),
-        r"^recalibrator: got \[1\]",
-    ),
-    "a temperature of 0": (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
-    "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "the directory does not exist"),
-    "a number as calibration": (lambda: semcal.score(SAMPLED, calibration=3), "^calibration: .* got 3"),
-    "labels without answers": (lambda: semcal.fit(MODEL, ["Who?"]), "^(labeled|questions): got texts"),
-    "labels as texts": (lambda: semcal.calibrate(MODEL, ["Who?"]), "^labeled: got texts"),
-    "few labels": (lambda: semcal.calibrate(MODEL, LABELLED), "^questions: got 1 "),
-    "an empty list of labels": (lambda: semcal.fit(MODEL, []), "^questions: got 0 "),
-    "samples without answers": (lambda: semcal.score(SAMPLED).calibrate(), "^questions: got 0 "),
-    "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
-    "a delta of 1": (lambda: semcal.calibrate(MODEL, LABELLED, delta=1), r"delta is 1; .*such as 0\.05"),
-    "a seed below 0": (lambda: semcal.calibrate(MODEL, LABELLED, seed=-1), "seed is -1; expected a whole"),
-    "a seed in words": (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
-    "a seed of results": (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
-    "a risk of results": (lambda: semcal.score(SAMPLED).calibrate(risk="low"), "risk is 'low'; expected a"),
-    "no temperature": (
+WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
+    (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* the class NoModel"),
+    (lambda: semcal.fit(None, LABELLED), "^model: .* None"),
+    (lambda: fit_grid(NoModel(), LABELLED), "^model: .* of type NoModel"),
+    (lambda: semcal.calibrate("./none", LABELLED), "./none: the dir"),
+    (lambda: semcal.score(SAMPLED, "nil"), "nil: the dir"),
+    (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* of type int"),
+    (lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL), "^equivalence: .* of type"),
+    (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
+    (lambda: semcal.score(SAMPLED, "exact", grader="nli"), "^grader: .nli"),
+    (lambda: semcal.score(SAMPLED, grader=3), "^grader: 3"),
+    (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
+    (lambda: semcal.score(SAMPLED, measure="L-SC"), "has no log-likelihoods"),
+    (lambda: as_recalibrator([1]), r"^recalibrator: got \[1\]"),
+    (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
+    (lambda: as_recalibrator("./none"), "the directory does not exist"),
+    (lambda: semcal.score(SAMPLED, calibration=3), "^calibration: .* got 3"),
+    (lambda: semcal.fit(MODEL, ["Who?"]), "^(labeled|questions): got texts"),
+    (lambda: semcal.calibrate(MODEL, ["Who?"]), "^labeled: got texts"),
+    (lambda: semcal.calibrate(MODEL, LABELLED), "^questions: got 1 "),
+    (lambda: semcal.fit(MODEL, []), "^questions: got 0 "),
+    (lambda: semcal.score(SAMPLED).calibrate(), "^questions: got 0 "),
+    (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
+    (lambda: semcal.calibrate(MODEL, LABELLED, delta=1), r"delta is 1; .*such as 0\.05"),
+    (lambda: semcal.calibrate(MODEL, LABELLED, seed=-1), "seed is -1; expected a whole"),
+    (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
+    (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
+    (lambda: semcal.score(SAMPLED).calibrate(risk="low"), "risk is 'low'; expected a"),
+    (
         lambda: semcal.calibrate(MODEL, FIVE, temperatures=[None]),
         "temperatures is None; expected a positive number",
     ),
-    "a temperature in words": (
+    (
         lambda: semcal.calibrate(MODEL, FIVE, temperatures="hot"),
         "temperatures is 'hot'; expected a positive number",
     ),
-    "a text as few-shot": (
-        lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"),
-        "few_shot: no such file: 'Who is it",
-    ),
-    "progress as a text": (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress is 'yes'"),
-    "a number as the name of a model": (
-        lambda: semcal.load_model(3),
-        "the language model is 3; give a checkpoint",
-    ),
-    "no name of an NLI model": (lambda: semcal.load_equivalence(None), "the NLI model is None; give a"),
-    "no name of a fit": (
-        lambda: semcal.Fit.from_pretrained(None),
-        "the recalibrator is None; give the directory",
-    ),
-    "a number as a saved calibration": (
-        lambda: semcal.Calibration.from_pretrained(3),
-        "the calibration is 3",
-    ),
-    "m in words": (
-        lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"),
-        "m is 'ten'; expected a positive whole number",
-    ),
-    "one draw": (lambda: semcal.calibrate(MODEL, FIVE, m=1), "^m = 1: "),
-    "a linkage that is none": (lambda: semcal.SemanticUQ(MODEL, linkage="average"), "linkage"),
-    "half a draw": (
-        lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5),
-        "m is 2.5; expected a positive whole",
-    ),
-    "a linkage that is a number": (
-        lambda: semcal.score(SAMPLED, linkage=3),
-        "unknown linkage 3. Known: comp",
-    ),
-    "a measure that is a number": (
-        lambda: semcal.score(SAMPLED, measure=3),
-        "unknown measure 3. Known: E-SC",
-    ),
-    "a threshold in words": (
-        lambda: semcal.SemanticUQ(MODEL, abstain_below="low"),
-        r"^abstain_below: .*\[0, 1\], got 'l",
-    ),
-    "a truncation that is a number": (
-        lambda: semcal.SemanticUQ(MODEL, truncation=0.9),
-        "truncation: got 0.9",
-    ),
-    "a limit in words": (
-        lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"),
-        "max_new_tokens is 'x'",
-    ),
-    "a method that is a number": (
-        lambda: semcal.fit(MODEL, LABELLED, method=3),
-        "unknown method 3. Known: TS",
-    ),
-    "a misspelled option of a fit": (lambda: semcal.fit(MODEL, FIVE, los="SS"), "'los'.*loss"),
-    "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"question\[0\]: got None"),
-}
+    (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot: no such file: 'Who is it"),
+    (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress is 'yes'"),
+    (lambda: semcal.load_model(3), "the language model is 3; give a checkpoint"),
+    (lambda: semcal.load_equivalence(None), "the NLI model is None; give a"),
+    (lambda: semcal.Fit.from_pretrained(None), "the recalibrator is None; give the directory"),
+    (lambda: semcal.Calibration.from_pretrained(3), "the calibration is 3"),
+    (lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"), "m is 'ten'; expected a positive whole number"),
+    (lambda: semcal.calibrate(MODEL, FIVE, m=1), "^m = 1: "),
+    (lambda: semcal.SemanticUQ(MODEL, linkage="average"), "linkage"),
+    (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a positive whole"),
+    (lambda: semcal.score(SAMPLED, linkage=3), "unknown linkage 3. Known: comp"),
+    (lambda: semcal.score(SAMPLED, measure=3), "unknown measure 3. Known: E-SC"),
+    (lambda: semcal.SemanticUQ(MODEL, abstain_below="low"), r"^abstain_below: .*\[0, 1\], got 'l"),
+    (lambda: semcal.SemanticUQ(MODEL, truncation=0.9), "truncation: got 0.9"),
+    (lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"), "max_new_tokens is 'x'"),
+    (lambda: semcal.fit(MODEL, LABELLED, method=3), "unknown method 3. Known: TS"),
+    (lambda: semcal.fit(MODEL, FIVE, los="SS"), "'los'.*loss"),
+    (lambda: semcal.SemanticUQ(MODEL).ask(None), r"question\[0\]: got None"),
+]
 
 
-@pytest.mark.parametrize("what", WRONG_CALLS)
-def test_a_wrong_call_is_refused_with_a_sentence(what: str) -> None:
-    call, message = WRONG_CALLS[what]
+@pytest.mark.parametrize(("call", "message"), WRONG_CALLS)
+def test_a_wrong_call_is_refused_with_a_sentence(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(SemcalError, match=message) as refused:
         call()
     assert isinstance(refused.value, InputError | UsageError | ModelError | FitError)

@@ -189,7 +189,6 @@ def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong()
     report, limit = found.report, found.threshold
     assert (report.no_answer, report.no_answer_samples) == (40, 280)
     assert (report.n, report.apart) == (160, 0)
-    assert limit is not None
     assert limit.n == 200  # so that the coverage is that of all questions
     assert limit.answered <= report.n
     every = calibrate_rows(measured, ClusterConfig("exact"))

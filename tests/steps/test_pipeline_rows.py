@@ -67,6 +67,16 @@ def test_a_measure_that_is_undefined_is_null() -> None:
     )
 
 
+CLUSTERED = {
+    "id": "q",
+    "question": "Where?",
+    "answers": ["Toreth"],
+    "samples": ["Toreth.", "Karun", "toreth"],
+    "clusters": [[0, 2], [1]],
+    "top_cluster": {"E-SC": 0, "B-SC": 1, "T-SC": None},
+}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -84,11 +94,28 @@ def test_a_measure_that_is_undefined_is_null() -> None:
 def test_a_row_that_cannot_be_measured_says_why(change, message) -> None:
     with pytest.raises(InputError, match=message):
         check_measurable({**ROW, **change})
-
-
-def test_a_row_without_clusters_says_which_command_makes_them() -> None:
     with pytest.raises(InputError, match="run `semcal cluster` first"):
         check_measurable({"id": "q", "log_likelihoods": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": []}, "at least one reference"),
+        ({"answers": None}, "'answers' must be a list of at least one reference answer, got None"),
+        ({"answers": [True]}, "must hold texts or whole numbers, got True: write it in quotes"),
+        ({"answers": 3.5}, "must hold texts or whole numbers, got 3.5: write it in quotes"),
+        ({"answers": [10**400]}, "must hold texts or whole numbers, got a whole number of about 400 digits"),
+        ({"top_cluster": {"E-SC": 2}}, "must be in 0 … 1"),
+        ({"prediction": 3}, "must be a list of strings"),
+        ({"samples": ["a"]}, "every sample index from 0 to 0 once"),
+        *(({"finished": wrong}, "'finished'") for wrong in ([True], "yes", [1, 0, 1], [True, "", False], {})),
+    ],
+)
+def test_a_row_that_cannot_be_clustered_or_graded_says_why(change, message) -> None:
+    check = check_clusterable if "finished" in change else check_gradable
+    with pytest.raises(InputError, match=message):
+        check({**CLUSTERED, **change})
 
 
 def test_cluster_adds_normal_forms_and_clusters_in_order_of_appearance() -> None:
@@ -99,16 +126,6 @@ def test_cluster_adds_normal_forms_and_clusters_in_order_of_appearance() -> None
     assert calls > 0
     (row,), calls = cluster_rows(rows, equivalence=ExactMatch())
     assert (row["clusters"], calls) == ([[0, 2], [1], [3]], 0)
-
-
-CLUSTERED = {
-    "id": "q",
-    "question": "Where?",
-    "answers": ["Toreth"],
-    "samples": ["Toreth.", "Karun", "toreth"],
-    "clusters": [[0, 2], [1]],
-    "top_cluster": {"E-SC": 0, "B-SC": 1, "T-SC": None},
-}
 
 
 def test_grade_says_for_each_measure_whether_its_top_cluster_is_right() -> None:
@@ -164,24 +181,6 @@ def test_grading_by_entailment_needs_both_directions_and_respects_numbers() -> N
     assert not grader.grade("Where?", [""], ["NYC"]).correct
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"answers": []}, "at least one reference"),
-        ({"answers": None}, "'answers' must be a list of at least one reference answer, got None"),
-        ({"answers": [True]}, "must hold texts or whole numbers, got True: write it in quotes"),
-        ({"answers": 3.5}, "must hold texts or whole numbers, got 3.5: write it in quotes"),
-        ({"answers": [10**400]}, "must hold texts or whole numbers, got a whole number of about 400 digits"),
-        ({"top_cluster": {"E-SC": 2}}, "must be in 0 … 1"),
-        ({"prediction": 3}, "must be a list of strings"),
-        ({"samples": ["a"]}, "every sample index from 0 to 0 once"),
-    ],
-)
-def test_a_row_that_cannot_be_graded_says_why(change, message) -> None:
-    with pytest.raises(InputError, match=message):
-        check_gradable({**CLUSTERED, **change})
-
-
 def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() -> None:
     row = {"id": 1, "question": "When?", "samples": ["December 194", "December 1941", "1942"]}
     same = FakeEquivalence([{"december 194", "1941-12", "1942"}])
@@ -191,13 +190,6 @@ def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() ->
         clusters[finished[0]] = clustered["clusters"]
     # the first joins one of the two others, which differ
     assert clusters == {True: [[0], [1], [2]], None: [[0], [1], [2]], False: [[0, 2], [1]]}
-
-
-@pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, "", False], {}])
-def test_what_says_whether_draws_are_finished_is_a_bool_or_null_for_each(finished: object) -> None:
-    row = {"id": 1, "question": "When?", "samples": ["a", "b", "c"], "finished": finished}
-    with pytest.raises(InputError, match="'finished'"):
-        check_clusterable(row)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import semcal
 from semcal.data.question import Question
-from semcal.errors import FitError, InputError, SemcalWarning, UsageError
+from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.models.engine.draw import Truncation
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration.fit import Fit
@@ -157,13 +157,6 @@ def test_the_interval_of_t_takes_questions_on_one_passage_together(model) -> Non
     assert "n_groups" not in alone
     assert together["n_groups"] == 2
     assert together["standard_error"] > 1.3 * alone["standard_error"]
-
-
-def test_ids_must_be_distinct_and_measures_known(model) -> None:
-    with pytest.raises(InputError, match="'1a'"):
-        semcal.SemanticUQ(model).ask_many([LABELLED[0], LABELLED[0]])
-    with pytest.raises(UsageError, match="did you mean 'E-SC'"):
-        semcal.SemanticUQ(model, measure="E-CS")
 
 
 def test_a_truncation_rules_answers_out_and_leaves_likelihoods_as_they_are(model) -> None:

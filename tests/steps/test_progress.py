@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semcal
-from semcal.cli import console
 from semcal.data.question import Question
 from semcal.errors import QuestionError
 from semcal.models.distribution import Temperature
@@ -23,7 +22,7 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Capabilities, SampleRequest
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
-from semcal.progress import Advance, ProgressClock, bar, duration, note_block, note_resumed
+from semcal.progress import Advance, ProgressClock, bar, duration, note_resumed
 from semcal.servers.client import Usage
 from semcal.store import Store
 from tests.cli.invoking import Terminal
@@ -53,36 +52,23 @@ class Watch:
         return self.shown[-1]
 
 
-def test_the_time_left_is_that_of_the_finished_items() -> None:
-    watch = Watch(100)
-    assert watch.at(20.0, 10) == (10, 180.0)
-    assert watch.at(30.0, 100) == (100, 0.0)
+def test_the_time_left_is_that_of_the_finished_items_and_falls_with_the_clock() -> None:
+    watch = Watch(60)
+    assert watch.at(19.0, 1) == (1, 19.0 * 59)  # from the first finished item on
+    assert watch.at(20.0, 20) == (20, 40.0)
+    for now, left in ((30.0, 30.0), (70.0, 70.0), (160.0, 160.0)):  # never 0, and it grows while one waits
+        watch.now = now
+        assert watch.progress.seconds_left() == left
+    assert watch.at(170.0, 60) == (60, 0.0)
     assert Watch(None).at(5.0, 3) == (3, None)
 
 
 def test_what_an_earlier_call_finished_took_no_time() -> None:
     watch = Watch(100)
     watch.now = 50.0  # reading 60 finished items
-    watch.progress.resume(60)
+    note_resumed(watch.progress, 60)
     assert watch.at(50.0, 60) == (60, None)
-    watch.progress.end_block()  # work begins
     assert watch.at(60.0, 70) == (70, 30.0)
-    watch.progress.end_block()
-    assert watch.shown[-1] == (70, 30.0)
-
-
-def test_inside_a_block_the_time_left_falls_with_the_clock() -> None:
-    watch = Watch(60)
-    watch.progress.end_block()
-    assert watch.at(19.0, 1) == (1, 19.0 * 59)  # from the first finished item on
-    assert watch.at(20.0, 20) == (20, 40.0)
-    watch.progress.end_block()
-    assert watch.shown[-1] == (20, 40.0)
-    assert watch.at(30.0, 21) == (21, 30.0)
-    assert watch.at(80.0, 22) == (22, pytest.approx(80 / 22 * 38 / 2))  # the block takes longer: never 0
-    watch.now = 160.0
-    assert watch.progress.seconds_left() == pytest.approx(160 / 22 * 38 / 2)  # and grows while one waits
-    assert watch.at(170.0, 60) == (60, 0.0)
 
 
 def test_of_unlike_items_the_work_tells_the_time_left_and_not_their_number() -> None:
@@ -90,26 +76,8 @@ def test_of_unlike_items_the_work_tells_the_time_left_and_not_their_number() -> 
     assert watch.at(5.0, 90) == (90, pytest.approx(5 / 9))
     watch.progress.weigh(0.0, 300.0)
     assert watch.at(6.0, 90) == (90, None)  # nothing was done in this call yet
-    watch.now = 10.0
     watch.progress.weigh(20.0, 300.0)  # by two workers
     assert watch.at(10.0, 91) == (91, 150.0)
-    watch.now = 40.0
-    assert watch.progress.seconds_left() == 40 * 300 / 20 / 2  # falls with the clock, at most by half
-    assert watch.at(50.0, 100) == (100, 0.0)
-
-
-def test_after_a_resume_the_time_left_is_that_of_the_work_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch(100)
-    monkeypatch.setattr(console, "_quiet", False)
-    with monkeypatch.context() as patched:
-        patched.setattr(console, "_running", [console._Running("sample", watch.progress)])
-        with console.progress("sample", 100) as inner:  # within work of the same name
-            note_resumed(inner, 60)
-            inner(60)
-            note_block(inner)
-            watch.now = 10.0
-            inner(65)
-    assert watch.shown[-1] == (65, 70.0)
 
 
 def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +110,7 @@ def test_spending_in_progress_has_no_rate() -> None:
 def test_a_function_of_the_user_hears_numbers_alone() -> None:
     told: list[int] = []
     note_resumed(told.append, 3)
-    note_block(told.append)
-    note_block(None)
+    note_resumed(None, 3)
     advance = Advance(told.append, 4)
     for done in (1, 1, 3, 2):
         advance(done)
@@ -197,12 +164,6 @@ def sampled(told: list[int], keep: Store | None = None, n: int = 70, **more: Any
     under = {t: Temperature(t) for t in (1.0, 0.5)}
     how: dict[str, Any] = {"asking": PromptConfig(), "equivalence": ExactMatch(), "keep": keep, **more}
     return sample_candidates(MODEL, QUESTIONS[:n], under, progress=told.append, **how)[1.0]
-
-
-def test_progress_is_told_once_of_every_question() -> None:
-    told: list[int] = []
-    sampled(told)
-    assert told == list(range(1, 71))
 
 
 def test_questions_with_and_without_passages_are_counted_together() -> None:

@@ -37,7 +37,7 @@ from semcal.text import aligned
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration, Threshold
     from semcal.steps import WorkerState
-    from semcal.uncertainty import AskKeywords, SemanticUQ
+    from semcal.uncertainty import AskKeywords
 
 #: Number of questions of a file that are answered together.
 BLOCK = 256
@@ -65,12 +65,8 @@ class AskOptions:
     temperature: float | None = opt.TEMPERATURE
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
-    linkage: str | None = setting(
-        help="Rule that joins pairs of equal answers into meanings: components (default), greedy or complete."
-    )
-    merge_refusals: bool | None = setting(
-        help="Count all refusals to answer as one meaning (default: false)."
-    )
+    linkage: str | None = setting(help=opt.LINKAGE.help)
+    merge_refusals: bool | None = setting(help=opt.MERGE_REFUSALS.help)
     compare: bool = Option(False, "--compare", help="Also show the answer at T = 0.5.")
     answer: str | None = opt.ANSWER
     fields: str | None = opt.FIELDS
@@ -85,7 +81,6 @@ class AskOptions:
     )
     m: int | None = Option(
         None,
-        "--m",
         callback=opt.countable,
         help="Number of answers to sample for each question (default: 10).",
     )
@@ -131,54 +126,45 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     single = _single(options)
     if options.calibration is not None and opt.holds_field_calibration(options.calibration):
         return _ask_fields(options, server, single)
-    from semcal.calibration.compatibility import equivalence_of
+    from semcal.calibration.compatibility import check_unanswered
     from semcal.calibration.watch import find_shift
-    from semcal.uncertainty import AskStep
+    from semcal.models.sample import check_question
+    from semcal.uncertainty import AskStep, SemanticUQ
 
-    if options.calibration is not None:
-        options = opt.without_settings(options, *SETTINGS, *DISTRIBUTION, *COMPARED)
-    options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
-    calibration = _calibration(options)
-    if options.model is None:
-        info("ask: the embedded model, which knows a fictional world, answers; pass your model with --model")
-        options = replace(options, model=opt.ATLAS)
+    options, calibration = _with_calibration(options)
     if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
         raise UsageError(
             "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
         )
-    equivalence = options.equivalence
-    if calibration is not None:
-        equivalence = str(equivalence_of(calibration, equivalence))
-    elif options.model == opt.ATLAS:
-        equivalence = equivalence or opt.ATLAS
-        options = replace(options, recalibrator=_embedded(options))
-    options = replace(options, equivalence=opt.equivalence_name(equivalence))
-    read: Iterator[Row | RowError]
+    read: Iterator[Row | RowError] = iter([] if single is None else [Row.of(single)])
+    total: int | None = 1
     if single is None:
         read, total = counted(
             options.question, open_questions(options.question, options.columns, label="ask")
         )
-    else:
-        read, total = iter([Row.of(single)]), 1
     questions, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
         state = load()
         ways = _ways(options, calibration, state)
-        step, costs, render = AskStep(ways), Counter[str](), _render(options, titled=single is None)
+        uq = SemanticUQ(state.model, **ways[-1] | {"equivalence": state.equivalence})
         if options.show_prompt:
-            uq = _asker(state, ways[-1])
             return show_first_prompt(uq.model, uq.asking, questions)
-        check = _checker(state, ways[-1], calibration)
+        step, costs, render = AskStep(ways), Counter[str](), _render(options, titled=single is None)
         if single is not None:
             for block in run_stages([Block(Stage((step,)), [Row.of(single)])], workers=executor):
-                costs.update(block.costs)
                 for row, reason in block.failures:
                     raise QuestionError(row.id, reason)
                 with writing(options.out) as handle:
                     handle.writelines(render(row) + "\n" for row in block.rows)
-            _report_costs(costs, state, several=False)
+                _report_costs(Counter(block.costs), state, several=False)
             return 0
+
+        def check(row: Row) -> None:
+            if calibration is not None:
+                check_unanswered(row, calibration)
+            check_question(uq.model, row.to_question(), uq.sampling)
+
         found: list[float | None] = []
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
             for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
@@ -189,6 +175,26 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         if calibration is not None and (shift := find_shift(calibration, found)):
             info(f"ask: {shift}")
         return results.bad.exit_code()
+
+
+def _with_calibration(options: AskOptions) -> tuple[AskOptions, Calibration | None]:
+    """Return the options, completed by the calibration or for the embedded model, and the calibration."""
+    from semcal.calibration.compatibility import equivalence_of
+
+    if options.calibration is not None:
+        options = opt.without_settings(options, *SETTINGS, *DISTRIBUTION, *COMPARED)
+    options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
+    calibration = _calibration(options)
+    if options.model is None:
+        info("ask: the embedded model, which knows a fictional world, answers; pass your model with --model")
+        options = replace(options, model=opt.ATLAS)
+    equivalence = options.equivalence
+    if calibration is not None:
+        equivalence = str(equivalence_of(calibration, equivalence))
+    elif options.model == opt.ATLAS:
+        equivalence = equivalence or opt.ATLAS
+        options = replace(options, recalibrator=_embedded(options))
+    return replace(options, equivalence=opt.equivalence_name(equivalence)), calibration
 
 
 def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:
@@ -319,30 +325,7 @@ def promise(limit: Threshold) -> str:
     )
 
 
-def _checker(models: WorkerState, way: AskKeywords, calibration: Calibration | None) -> Callable[[Row], None]:
-    """Check the options, and return a function that rejects a row that cannot be answered."""
-    from semcal.calibration.compatibility import check_unanswered
-    from semcal.models.sample import check_question
-
-    uq = _asker(models, way)
-
-    def check(row: Row) -> None:
-        if calibration is not None:
-            check_unanswered(row, calibration)
-        check_question(uq.model, row.to_question(), uq.sampling)
-
-    return check
-
-
-def _asker(models: WorkerState, way: AskKeywords) -> SemanticUQ:
-    from semcal.uncertainty import SemanticUQ
-
-    common: AskKeywords = {"equivalence": models.equivalence}
-    return SemanticUQ(models.model, **way | common)
-
-
 def _report_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
-    """Print how many samples were cut or have no answer, and the cost of clustering."""
     warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
     if costs["without"]:
         info(f"ask: {NO_ANSWER!r} is the most frequent meaning of {costs['without']:,} questions")

@@ -35,7 +35,7 @@ from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows, write_rows
-from semcal.models.sample import BLOCK_QUESTIONS
+from semcal.models.sample import BLOCK_QUESTIONS, plan_sampling
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.steps import Stage, run_stages
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
     from semcal.models.protocols import Sampler
+    from semcal.models.sample import Sampling
 
 #: Columns of stored samples.
 FIELDS = (
@@ -96,7 +97,6 @@ class CalibrateOptions:
     answers_among: str | None = opt.ANSWERS_AMONG
     risk: list[float] | None = Option(
         None,
-        "--risk",
         metavar="R",
         callback=opt.shares,
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
@@ -105,14 +105,12 @@ class CalibrateOptions:
     schema: Path | None = opt.SCHEMA
     document_risk: list[float] | None = Option(
         None,
-        "--document-risk",
         metavar="R",
         callback=opt.shares,
         help="With --schema: largest share of documents with a wrong field among the accepted documents.",
     )
     by: str | None = Option(
         None,
-        "--by",
         metavar="COLUMN",
         help="With --schema: column whose values get thresholds of their own; documents with a value that is "
         "not in FILE are not accepted.",
@@ -129,7 +127,6 @@ class CalibrateOptions:
     )
     add: list[Path] | None = Option(
         None,
-        "--add",
         metavar="LOG",
         help="Log of semcal serve (--log or --label-log) whose labels are added to the calibration FILE, "
         "which is learned again; may be repeated.",
@@ -147,21 +144,18 @@ class CalibrateOptions:
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
         None,
-        "--feature",
         metavar="NAME[:rising|:falling]",
         help="Numeric column of the rows that is used as a feature, with the direction of its effect; may be "
         "repeated.",
     )
     score: str | None = Option(
         None,
-        "--score",
         metavar="NAME[:rising|:falling]",
         help="Numeric column of the rows that is calibrated in place of samples (default: probability or "
         "score, if the rows have no samples). Without rising or falling, the direction is learned.",
     )
     signal: list[str] | None = Option(
         None,
-        "--signal",
         metavar="NAME",
         help="Judgment of the model on its answer that is used as a feature: self-assessment, p-true, "
         "verbalised, token-scores or question-probe; may be repeated.",
@@ -173,7 +167,6 @@ class CalibrateOptions:
     )
     m: int | None = Option(
         None,
-        "--m",
         metavar="N|auto",
         parser=samples_or_auto,
         help="Number of samples for each question at each temperature (default: 10). Of stored samples, the "
@@ -250,49 +243,18 @@ class CalibrateOptions:
                 raise UsageError(f"{option_name(name)} requires a model that samples answers; {remedy}")
 
 
+#: Options of every calibration: of its files and thresholds, and of the equivalence.
+ALWAYS = {"file", "out", "risk", "delta", "overwrite", "json", "dry_run"}
+ALWAYS |= {"equivalence", "device", "nli_device", "cache"}
 #: Options that are allowed beside --add. The calibration keeps its other settings.
-BESIDE_ADD = {
-    *("file", "out", "add", "audited", "allow_unlabeled", "risk", "delta", "equivalence", "overwrite"),
-    *("json", "device", "nli_device", "dtype", "cache", "dry_run", "force"),
-}
-
-
+BESIDE_ADD = ALWAYS | {"add", "audited", "allow_unlabeled", "dtype", "force"}
 #: Options that are allowed beside --from.
-BESIDE_FROM = {
-    *("file", "out", "from_calibration", "risk", "delta", "grader", "equivalence", "columns", "limit"),
-    *("overwrite", "json", "device", "nli_device", "dtype", "cache", "dry_run", "seed", "answers_among"),
-}
-
-
+BESIDE_FROM = ALWAYS | {"from_calibration", "grader", "columns", "limit", "dtype", "seed", "answers_among"}
 #: Options that are allowed beside --schema with stored samples; those of samples require --model as well.
-BESIDE_SCHEMA = {
-    *("file", "out", "schema", "risk", "document_risk", "by", "delta", "answer", "equivalence", "linkage"),
-    *("cache", "seed", "columns", "limit", "overwrite", "json", "device", "nli_device", "dry_run", "m"),
-}
-OF_DOCUMENT_SAMPLES = {
-    *("model", "recalibrator", "max_new_tokens", "few_shot", "system", "template", "vary", "dtype"),
-    *("fresh", "force", "keep_samples"),
-}
-
-
-@dataclass(frozen=True)
-class Addition:
-    """A calibration to learn again, and the labels to add."""
-
-    calibration: Calibration
-    labels: ProductionLabels
-
-
-@dataclass(frozen=True)
-class LearningTask:
-    """The function that learns a calibration, and the models and questions that it uses."""
-
-    learn: Callable[..., Calibration]  # its argument is `progress`
-    equivalence: Equivalence
-    grader: Grader | str
-    model: Sampler | None = None
-    n_questions: int = 0  # questions to sample, counted again for signals, or to cluster
-    work: UnfinishedWork | None = None
+BESIDE_SCHEMA = ALWAYS | {"schema", "document_risk", "by", "answer", "linkage", "m"}
+BESIDE_SCHEMA |= {"seed", "columns", "limit"}
+OF_DOCUMENT_SAMPLES = {"model", "recalibrator", "max_new_tokens", "dtype", "fresh", "force", "keep_samples"}
+OF_DOCUMENT_SAMPLES |= {"few_shot", "system", "template", "vary"}
 
 
 def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
@@ -312,13 +274,13 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """
     if options.from_calibration is not None:
         _check_kept(options, BESIDE_FROM, "cannot change when --from moves a calibration")
-    if options.schema is not None or _is_structured(options.file):
+    if options.schema is not None or ((first := _first_row(options.file)) and "schema" in first):
         return _calibrate_fields(options, server)
     if options.add and opt.holds_field_calibration(options.file):
         raise UsageError(
             "--add: labels of a log do not extend a calibration of fields; pass labeled documents (--schema)"
         )
-    options, addition = _with_labels(options) if options.add else (options, None)
+    options, old, labels = _with_labels(options) if options.add else (options, None, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
@@ -327,35 +289,40 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
     with BadRows() as bad:
         if options.from_calibration is not None:
-            learning = _moved(options, models, bad, options.from_calibration)
+            calibration = _moved(options, models, bad, options.from_calibration)
         elif options.model is None or has_samples:
-            learning = _from_samples(options, models, bad, addition)
+            calibration = _from_samples(options, models, bad, old, labels)
         else:
-            learning = _from_model(options, models, bad)
-        if learning is None:
+            calibration = _from_model(options, models, bad)
+        if calibration is None:
             return bad.exit_code()
-        spent = spending(
-            "calibrate", model=learning.model, equivalence=learning.equivalence, grader=learning.grader
-        )
-        beside = None if learning.work is None else learning.work.replies
-        with spent, progress("calibrate", learning.n_questions) as update, keeping_replies(beside):
-            calibration = learning.learn(progress=update)
-        if learning.work is not None:
-            learning.work.finish()
         path = _save(calibration, options)
         for line in calibration.report.first:
             info(f"calibrate: {line}")
         in_words = not options.json and sys.stdout.isatty()
-        missing = {} if addition is None else {"missing_labels": addition.labels.missing}
+        missing = {} if labels is None else {"missing_labels": labels.missing}
         show(_in_words(calibration, path) if in_words else _as_json(calibration, path, missing))
         return bad.exit_code()
 
 
-def _is_structured(file: str) -> bool:
-    """Return whether the first row of a file has a schema of its own."""
+def _learned(
+    learn: Callable[..., Calibration], n_questions: int, work: UnfinishedWork | None = None, **models: object
+) -> Calibration:
+    """Call `learn` with `progress` on the questions to sample or cluster, and print the costs of `models`."""
+    replies = None if work is None else work.replies
+    spent = spending("calibrate", **models)
+    with spent, progress("calibrate", n_questions) as update, keeping_replies(replies):
+        calibration = learn(progress=update)
+    if work is not None:
+        work.finish()
+    return calibration
+
+
+def _first_row(file: str | Path) -> Row | None:
+    """Return the first row of a file of JSON Lines; None for another file, or if it is no row."""
     path = Path(file)
     first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
-    return not isinstance(first, RowError | None) and "schema" in first.data
+    return None if isinstance(first, RowError | None) else Row(first.data)
 
 
 def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> int:
@@ -418,7 +385,6 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
 def _sampled_documents(
     options: CalibrateOptions, models: opt.ModelOptions, schema: Schema, rows: Sequence[Row], bad: BadRows
 ) -> tuple[list[Row], UnfinishedWork]:
-    """Sample documents for labeled rows; an interrupted command resumes."""
     sampled: list[Row] = []
     with opt.open_workers("calibrate", models, None, None) as (executor, load):
         step, made_by = opt.document_step(options, load().model, schema, options.m or 10, options.kind)
@@ -447,15 +413,13 @@ def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
 
 def holds_kept_samples(file: str | Path) -> bool:
     """Return whether a file begins with a row that `semcal calibrate` sampled."""
-    path = Path(file)
-    first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
+    first = _first_row(file)
     with suppress(InputError):
-        return not isinstance(first, RowError | None) and _is_kept(Row(first.data))
+        return first is not None and _is_kept(first)
     return False
 
 
 def _is_kept(row: Row) -> bool:
-    """Return whether `semcal calibrate` sampled the row and kept it beside its calibration."""
     return row.sampled_by.command == "calibrate"
 
 
@@ -471,8 +435,8 @@ def output_of(out: Path) -> Output:
     return replace(output, begun=True) if begun else output
 
 
-def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
-    """Return the settings of the calibration to learn again, and the labels of logs that it can use."""
+def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Calibration, ProductionLabels]:
+    """Return the settings to learn a calibration again, the calibration, and the labels that it can use."""
     from semcal.calibration.compatibility import equivalence_of
     from semcal.calibration.production import labels_for, read_logs
 
@@ -519,19 +483,13 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         alone=options.audited,
         allow_unlabeled=options.allow_unlabeled,
     )
-    used = labels.record
-    for_threshold = used.apart - used.assumed_wrong
-    info(f"calibrate: {used.labeled:,} labels of {names}, {for_threshold:,} of them for the threshold")
-    for reason, count in used.left_out.items():
-        info(f"calibrate: {count:,} labels are not used: {reason}")
-    if labels.missing:
-        _report_missing(labels)
+    _report_labels(labels, names)
     if options.audited and not labels.apart.any():
         if options.json or not sys.stdout.isatty():
             show(dumps({"missing_labels": labels.missing}))
         remedy = "omit --audited to set the threshold on the calibration's own questions"
         raise InputError(f"{labels.problems[0]}; {remedy}")
-    return learned, Addition(calibration, labels)
+    return learned, calibration, labels
 
 
 def _features_of(calibration: Calibration) -> list[str]:
@@ -547,18 +505,28 @@ def _check_kept(options: CalibrateOptions, beside: set[str], why: str) -> None:
             raise UsageError(f"{option_name(field.name)} {why}; omit it")
 
 
-def _report_missing(labels: ProductionLabels) -> None:
-    ids, further = labels.missing[:NAMED], len(labels.missing) - NAMED
-    names = ", ".join(ids) + (f" and {further} more (--json lists all)" if further > 0 else "")
-    info(f"calibrate: {len(labels.missing):,} audited replies have no label: {names}")
-    if count := labels.record.assumed_wrong:
+def _report_labels(labels: ProductionLabels, logs: str) -> None:
+    used, missing = labels.record, labels.missing
+    for_threshold = used.apart - used.assumed_wrong
+    info(f"calibrate: {used.labeled:,} labels of {logs}, {for_threshold:,} of them for the threshold")
+    for reason, count in used.left_out.items():
+        info(f"calibrate: {count:,} labels are not used: {reason}")
+    if missing:
+        further = f" and {len(missing) - NAMED} more (--json lists all)" if len(missing) > NAMED else ""
+        names = ", ".join(missing[:NAMED]) + further
+        info(f"calibrate: {len(missing):,} audited replies have no label: {names}")
+    if missing and (count := used.assumed_wrong):
         info(f"calibrate: {count:,} of these replies are used for the threshold, where they count as wrong")
 
 
 def _from_samples(
-    options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
-) -> LearningTask | None:
-    """Read stored samples; None with --dry-run."""
+    options: CalibrateOptions,
+    models: opt.ModelOptions,
+    bad: BadRows,
+    old: Calibration | None,
+    labels: ProductionLabels | None,
+) -> Calibration | None:
+    """Learn from stored samples, and from added `labels` of an `old` calibration; None with --dry-run."""
     from semcal.calibration.compatibility import check_equivalence
     from semcal.calibration.learning import LearningOptions, calibrate_rows
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
@@ -574,12 +542,11 @@ def _from_samples(
     kept_seed = 0 if origin.provenance is None else origin.provenance.seed
     seed = kept_seed if options.seed is None else options.seed
     cluster = opt.cluster_config(options, models.open_equivalence())
-    if addition is not None:
-        check_equivalence(addition.calibration, cluster.judge, force=options.force)
-        cluster = replace(cluster, merge_refusals=addition.calibration.merge_refusals)
+    if old is not None:
+        check_equivalence(old, cluster.judge, force=options.force)
+        cluster = replace(cluster, merge_refusals=old.merge_refusals)
     grader = as_grader(models.open_grader(options.grader), cluster.judge)
-    config, is_fixed = options.configuration(grader), addition is not None
-    whole = origin.provenance is not None and not options.m and addition is None
+    whole = origin.provenance is not None and not options.m and old is None
     curve = options.curve(cluster.judge, is_sampled=whole)
 
     def learn(progress: Callable[[int], None]) -> Calibration:
@@ -590,22 +557,19 @@ def _from_samples(
             temperatures=options.temperatures,
             answer=options.kind,
             progress=progress,
-            read_by=None if addition is None else addition.calibration,
+            read_by=old,
         )
         stored = rows_at_temperatures(rows, options.temperatures)
-        labels = None if addition is None else addition.labels
-        learning = LearningOptions(seed, is_fixed, origin, labels, curve, stored)
-        return calibrate_rows(measured, cluster, config, learning)
+        learning = LearningOptions(seed, old is not None, origin, labels, curve, stored)
+        return calibrate_rows(measured, cluster, options.configuration(grader), learning)
 
-    return LearningTask(learn, cluster.judge, grader, n_questions=len(rows))
+    return _learned(learn, len(rows), equivalence=cluster.judge, grader=grader)
 
 
 def _from_scores(
     rows: Sequence[Row], score: ScoreColumn, options: CalibrateOptions, models: opt.ModelOptions
-) -> LearningTask | None:
-    """Return the task for rows with a score; None with --dry-run."""
+) -> Calibration | None:
     from semcal.calibration.calibrator import calibrate_scores
-    from semcal.models.equivalence import ExactMatch
 
     for name in ("m", "temperatures", "m_curve", "equivalence", "merge_refusals"):
         if getattr(options, name) and not opt.is_from_file(name):
@@ -615,25 +579,23 @@ def _from_scores(
         return None
     grader = None if options.grader == "rules" else models.open_grader(options.grader)
     learn = partial(calibrate_scores, rows, score, options.configuration(grader), seed=options.seed or 0)
-    return LearningTask(lambda **_: learn(), ExactMatch(), grader or "rules")
+    return _learned(lambda **_: learn(), 0, grader=grader)
 
 
 def _moved(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, folder: Path
-) -> LearningTask | None:
-    """Return the task that moves a calibration; None with --dry-run."""
+) -> Calibration | None:
+    """Move a calibration; None with --dry-run."""
     from semcal.calibration.calibrator import Calibrator
     from semcal.calibration.compatibility import equivalence_of
-    from semcal.models.equivalence import ExactMatch
 
     calibration = opt.open_calibration(str(folder))
     if options.out.resolve() == folder.resolve():
         raise UsageError(f"--out {folder} is the calibration to move; choose another directory")
-    judge: Equivalence = ExactMatch()
+    judge = None
     if calibration.score is None:
         name = str(equivalence_of(calibration, options.equivalence))
-        models = replace(models, equivalence=name)
-        judge = models.open_equivalence()
+        judge = replace(models, equivalence=name).open_equivalence()
     kept = replace(
         options,
         answer=calibration.answer_kind,
@@ -650,10 +612,10 @@ def _moved(
         Calibrator(options.configuration(grader)).move,
         calibration,
         [row.json for row in rows],
-        equivalence=judge if calibration.score is None else None,
+        equivalence=judge,
         seed=options.seed or 0,
     )
-    return LearningTask(learn, judge, grader or "rules", n_questions=0 if calibration.score else len(rows))
+    return _learned(learn, 0 if judge is None else len(rows), equivalence=judge, grader=grader)
 
 
 def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], ScoreColumn | None]:
@@ -716,8 +678,8 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
     return origin_of(rows, options.file, provenance=provenance, recalibrator=fitted)
 
 
-def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
-    """Read labeled questions and load the model; None with --dry-run."""
+def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> Calibration | None:
+    """Sample answers to labeled questions, and learn from them; None with --dry-run."""
     file = options.file
     read = read_labelled if options.kind != "given" else _read_given
     questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
@@ -728,7 +690,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature
-    from semcal.models.sample import Sampling, plan_sampling
+    from semcal.models.sample import Sampling
     from semcal.workers import versions
 
     model = models.open_model()
@@ -738,16 +700,9 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     questions = [question for question in questions if question.id in usable]
     prompt, questions = prompt.settled(questions, leave_out)
     sampling = opt.sampling_config(replace(options, m=options.m or None))
-    m, temperatures = sampling.m, sampling.temperatures
     if options.dry_run:
-        listed_temperatures = ", ".join(f"{t:g}" for t in temperatures)
-        answers = f"{m} answers to each of {len(questions):,} questions at T = {listed_temperatures}"
-        total = m * len(temperatures) * len(questions)
-        warn(f"would sample {answers}: {total:,} answers; writes {options.out}")
-        recalibrators = (recalibrator, *map(Temperature, temperatures[1:]))
-        warn("\n".join(plan_sampling(model, questions, Sampling(recalibrators, prompt, sampling))))
-        if options.signal:
-            warn(f"would then ask the model for the signals {', '.join(options.signal)}")
+        recalibrators = (recalibrator, *map(Temperature, sampling.temperatures[1:]))
+        _plan(options, model, questions, Sampling(recalibrators, prompt, sampling))
         return None
     check_apart(questions, prompt.few_shot, roles="a few-shot example and a labeled question")
     key = {
@@ -775,7 +730,19 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         recalibrator=recalibrator if options.recalibrator else None,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
-    return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
+    n_questions = passes * len(questions)  # those of signals count again
+    return _learned(learn, n_questions, work, model=model, equivalence=equivalence, grader=grader)
+
+
+def _plan(options: CalibrateOptions, model: Sampler, questions: Sequence[Question], plan: Sampling) -> None:
+    m, temperatures = plan.config.m, plan.config.temperatures
+    listed = ", ".join(f"{t:g}" for t in temperatures)
+    answers = f"{m} answers to each of {len(questions):,} questions at T = {listed}"
+    total = m * len(temperatures) * len(questions)
+    warn(f"would sample {answers}: {total:,} answers; writes {options.out}")
+    warn("\n".join(plan_sampling(model, questions, plan)))
+    if options.signal:
+        warn(f"would then ask the model for the signals {', '.join(options.signal)}")
 
 
 def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:

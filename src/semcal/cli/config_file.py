@@ -239,7 +239,6 @@ def _of_section(source: str, section: str, settings: Any) -> Iterator[tuple[str,
 def _of_environment(
     environment: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]
 ) -> dict[str, tuple[Any, str]]:
-    """Return the text and the variable of each option that the environment sets."""
     found: dict[str, tuple[Any, str]] = {}
     names = [name for name in parameters if name in keys_by_option()]
     for variable, text in environment.items():
@@ -290,7 +289,6 @@ def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
 
 
 def _check_limits(number: Any, option: OptionInfo, source: str) -> None:
-    """Raise UsageError if a number is not within the limits of its option."""
     if not isinstance(number, int | float):
         return
     for limit, word, is_beyond in ((option.min, "at least", lt), (option.max, "at most", gt)):

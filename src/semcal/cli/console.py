@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
 from semcal.files import LOCK, Json, file_lock, is_stream, own_files
-from semcal.progress import bar, line_clock, note_block, note_resumed, note_work
+from semcal.progress import bar, line_clock
 from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.text import aligned, width_of
 
@@ -34,30 +34,8 @@ _quiet = False
 _verbose = False
 
 
-@dataclass
-class _Running:
-    """One task in progress, with its number of finished items."""
-
-    label: str
-    show: Callable[[int], None]
-    n_done: int = 0
-    outer: _Running | None = None  # the outer task, whose items come first
-
-    def __call__(self, n_done: int) -> None:
-        self.n_done = n_done
-        self.show(n_done + (self.outer.n_done if self.outer else 0))
-
-    def resume(self, count: int) -> None:
-        note_resumed(self.show, count)
-
-    def end_block(self) -> None:
-        note_block(self.show)
-
-    def weigh(self, done: float, left: float) -> None:
-        note_work(self.show, done, left)
-
-
-_running: list[_Running] = []
+#: Labels of the progress that is shown.
+_running: list[str] = []
 #: Notes after the label of progress, such as costs.
 _notes: list[Callable[[], str]] = []
 
@@ -143,7 +121,7 @@ def loading() -> Iterator[None]:
         return
     from rich.console import Console
 
-    _running.append(_Running("loading", lambda _: None))
+    _running.append("loading")
     try:
         with Console(stderr=True).status("loading"):
             yield
@@ -155,24 +133,20 @@ def loading() -> Iterator[None]:
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show progress towards `total`: a bar on a terminal, a line every few seconds elsewhere.
 
-    Yields a function that takes the number of finished items (not the increment). Items of nested progress
-    with the same label are added to the outer items. Commands in a pipe share a terminal, so they print lines
-    with their names instead of bars that would overwrite each other.
+    Yields a function that takes the number of finished items (not the increment). Commands in a pipe share a
+    terminal, so they print lines with their names instead of bars that would overwrite each other.
     """
     if _quiet or total == 0:
         yield lambda _done: None
-    elif _running and _running[-1].label == label:
-        outer = _running[-1]
-        yield _Running(label, outer.show, outer=outer)
-    else:
-        alone = sys.stderr.isatty() and not _in_a_pipe()
-        lines = line_clock(label, total, INTERVAL, lambda text: warn(_noted(text)))
-        with bar(label, total, _noted) if alone else nullcontext(lines) as show:
-            _running.append(_Running(label, show))
-            try:
-                yield _running[-1]
-            finally:
-                _running.pop()
+        return
+    alone = sys.stderr.isatty() and not _in_a_pipe()
+    lines = line_clock(label, total, INTERVAL, lambda text: warn(_noted(text)))
+    with bar(label, total, _noted) if alone else nullcontext(lines) as show:
+        _running.append(label)
+        try:
+            yield show
+        finally:
+            _running.pop()
 
 
 def _noted(label: str) -> str:

@@ -13,7 +13,7 @@ from semcal.cli import options as opt
 from semcal.cli.ask import decision_of
 from semcal.cli.calibrate import report_lines, threshold_lines
 from semcal.cli.console import Output, info, paragraph, progress, show, warn
-from semcal.cli.grid_commands import LoadOptions, open_grid, require_experiment, run_folder
+from semcal.cli.grid_commands import open_grid, require_experiment, run_folder
 from semcal.errors import MissingExtraError
 from semcal.files import dumps
 
@@ -96,8 +96,7 @@ def command(options: DemoOptions) -> int:
         _show_example_set(folder / CALIBRATED)
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "models", "semcal demo")
-    loading = LoadOptions(options.device, options.nli_device, settings.memory)
-    with open_grid(settings, folder, options.workers, None, loading) as grid:
+    with open_grid(settings, folder, options) as grid:
         problems = grid.run()
     from semcal.experiment.report.build import in_words
 

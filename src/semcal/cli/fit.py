@@ -119,12 +119,10 @@ class FitOptions:
 
     @property
     def from_samples(self) -> bool:
-        """True if the method chooses by samples of answers."""
         return self.method in FROM_SAMPLES
 
     @property
     def samples(self) -> bool:
-        """True if answers are sampled to choose among fits."""
         return self.select or self.from_samples
 
     @property
@@ -150,34 +148,20 @@ class FitOptions:
         check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
         if not self.from_samples:
             check_method(self.method, self.solver, self.loss, self.alpha)
-        no_steps = self.exact or self.from_samples
-        no_sgd = "requires --solver sgd; omit it for the exact solution of TS and for TS-grid"
-        for is_wrong, problem in (
-            (
-                self.select and self.from_samples,
-                f"--select: {self.method} already chooses on FILE; omit --select",
-            ),
-            (
-                self.select and self.validation is None,
-                "--select requires further questions; pass them with --validation FILE",
-            ),
-            (
-                self.validation is not None and not self.select,
-                "--validation requires --select; pass it, or omit --validation",
-            ),
-            (self.weight_decay and no_steps, f"fit.weight_decay {no_sgd}"),
-            (self.learning_rate and no_steps, f"fit.learning_rate {no_sgd}"),
-            (
-                self.by is not None and not self.samples,
-                "--by requires --select or --method TS-grid; pass one, or omit --by",
-            ),
-            (
-                self.plot is not None and self.samples,
-                "--plot draws one fit; omit --select and TS-grid",
-            ),
-        ):
-            if is_wrong:
-                raise UsageError(problem)
+        if self.select and self.from_samples:
+            raise UsageError(f"--select: {self.method} already chooses on FILE; omit --select")
+        if self.select and self.validation is None:
+            raise UsageError("--select requires further questions; pass them with --validation FILE")
+        if self.validation is not None and not self.select:
+            raise UsageError("--validation requires --select; pass it, or omit --validation")
+        for name in ("weight_decay", "learning_rate") if self.exact or self.from_samples else ():
+            if getattr(self, name):
+                no_sgd = "requires --solver sgd; omit it for the exact solution of TS and for TS-grid"
+                raise UsageError(f"fit.{name} {no_sgd}")
+        if self.by is not None and not self.samples:
+            raise UsageError("--by requires --select or --method TS-grid; pass one, or omit --by")
+        if self.plot is not None and self.samples:
+            raise UsageError("--plot draws one fit; omit --select and TS-grid")
         if self.plot is not None:
             from semcal.plotting import check_figure_path
 
@@ -302,17 +286,14 @@ class FitWork:
 
     @property
     def over_server(self) -> bool:
-        """True if the model is behind a server."""
         return not self.model.capabilities.states
 
     @cached_property
     def equivalence(self) -> Equivalence:
-        """The equivalence of answers."""
         return self.models.open_equivalence()
 
     @property
     def sampling(self) -> Sampling:
-        """The sampling settings."""
         from semcal.models.sample import Sampling
 
         return Sampling((), self.asking, opt.sampling_config(self.options))

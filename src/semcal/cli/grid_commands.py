@@ -22,6 +22,7 @@ from semcal.errors import UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
+    from semcal.cli.demo import DemoOptions
     from semcal.experiment.fit_steps import GridState
     from semcal.experiment.grid import Grid
     from semcal.experiment.grid_plan import Problem
@@ -32,28 +33,6 @@ if TYPE_CHECKING:
 REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
 #: The files of a report of semcal run.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """Settings for loading the models of a grid."""
-
-    device: str | None = None
-    nli_device: str | None = None
-    memory: str | int | None = None
-    api_key_file: Path | None = None
-
-    def open_state(self, folder: Path) -> GridState:
-        """Return the state of a worker."""
-        from semcal.experiment.fit_steps import open_grid_state
-
-        return open_grid_state(
-            folder,
-            device=self.device,
-            nli_device=self.nli_device,
-            memory=self.memory,
-            api_key_file=self.api_key_file,
-        )
 
 
 def require_experiment() -> None:
@@ -124,14 +103,13 @@ def run(options: RunOptions) -> int:
     changes = [*(options.overrides or ()), *([] if options.memory is None else [f"memory={options.memory}"])]
     settings = read_settings(options.grid, changes, limit=options.limit)
     folder = _run_folder(options.out, options.grid)
-    loading = LoadOptions(options.device, options.nli_device, settings.memory, options.api_key_file)
     if options.dry_run:
-        return _plan(settings, folder, partial(loading.open_state, folder), as_json=options.json)
+        return _plan(settings, _state_loader(settings, options, folder), folder, as_json=options.json)
     if options.fresh:
         forget(folder)
     if options.start is not None:
         forget_from(folder, options.start)
-    with open_grid(settings, folder, options.workers, options.ray, loading) as opened:
+    with open_grid(settings, folder, options, ray=options.ray) as opened:
         problems = opened.run()
     _print_outcome(problems, folder, as_json=options.json)
     return 1 if problems else 0
@@ -146,7 +124,23 @@ def _run_folder(out: Path | None, grid: Path) -> Path:
     return out or Path("runs") / grid.stem
 
 
-def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
+def _state_loader(
+    settings: GridSettings, options: RunOptions | DemoOptions, folder: Path
+) -> Callable[[], GridState]:
+    """Return the picklable function that loads the state of a worker."""
+    from semcal.experiment.fit_steps import open_grid_state
+
+    return partial(
+        open_grid_state,
+        folder,
+        device=options.device,
+        nli_device=options.nli_device,
+        memory=settings.memory,
+        api_key_file=getattr(options, "api_key_file", None),
+    )
+
+
+def _plan(settings: GridSettings, open_state: Callable[[], GridState], folder: Path, *, as_json: bool) -> int:
     from semcal.experiment.grid_plan import forecast
 
     plan = forecast(settings, open_state if opt.is_here(settings.models[0].path) else None)
@@ -164,39 +158,35 @@ def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridSta
 
 @contextmanager
 def _executor(
-    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, loading: LoadOptions
+    settings: GridSettings, folder: Path, options: RunOptions | DemoOptions, ray: str | None
 ) -> Iterator[tuple[Executor[GridState], GridState | None]]:
     """Return the executor, and the state of this process; None if it only distributes work."""
     if ray is not None:
         from semcal.experiment.ray_executor import RayExecutor
 
-        with RayExecutor(
-            ray, partial(loading.open_state, folder.resolve()), n_workers=workers, device=loading.device
-        ) as cluster:
+        load = _state_loader(settings, options, folder.resolve())
+        with RayExecutor(ray, load, n_workers=options.workers, device=options.device) as cluster:
             debug(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
             yield cluster, None
             opt.show_peak(cluster)
         return
     limits = (model.server for model in settings.models if model.server is not None)
-    if (workers or 1) > 1 and any(server.max_tokens_total or server.max_cost for server in limits):
+    if (options.workers or 1) > 1 and any(server.max_tokens_total or server.max_cost for server in limits):
         raise UsageError(
             "--workers does not apply to a server with a budget, which each worker would spend; omit it"
         )
     sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
-    models = opt.ModelOptions(largest, settings.equivalence, device=loading.device)
-    plan = opt.choose_workers(workers, "run", models, at_once=True)
-    with opt.open_executor(plan, partial(loading.open_state, folder), at_once=True) as (executor, state):
+    models = opt.ModelOptions(largest, settings.equivalence, device=options.device)
+    plan = opt.choose_workers(options.workers, "run", models, at_once=True)
+    load = _state_loader(settings, options, folder)
+    with opt.open_executor(plan, load, at_once=True) as (executor, state):
         yield executor, state() if plan.n_workers == 1 else None
 
 
 @contextmanager
 def open_grid(
-    settings: GridSettings,
-    folder: Path,
-    workers: int | None,
-    ray: str | None,
-    loading: LoadOptions,
+    settings: GridSettings, folder: Path, options: RunOptions | DemoOptions, ray: str | None = None
 ) -> Iterator[Grid]:
     """Yield a grid to run in a folder; the report is written at the end of the block."""
     from semcal.experiment.grid import Clock, Grid
@@ -213,7 +203,7 @@ def open_grid(
         problems.flush()  # after the data are read, before the work
         return progress(label, total)
 
-    with _executor(settings, folder, workers, ray, loading) as (executor, state):
+    with _executor(settings, folder, options, ray) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(
             settings,
@@ -240,7 +230,6 @@ def open_grid(
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
-    """Release the models, which a report does not need."""
     from semcal.workers import trim_memory
 
     executor.release()

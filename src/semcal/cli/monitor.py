@@ -50,7 +50,6 @@ class MonitorOptions:
     )
     plot: Path | None = Option(
         None,
-        "--plot",
         metavar="FILE",
         callback=opt.out_path,
         help="File for a plot of the e-values label by label (.pdf, .png, .svg).",
@@ -312,14 +311,10 @@ def _verdict(test: SequentialTest) -> str:
 
 def labels(
     file: str = Argument(metavar="LOG", help="Log of semcal serve --log."),
-    id: list[str] | None = Option(
-        None, "--id", metavar="ID", help="Choose labels of this reply; may be repeated."
-    ),
-    key: str | None = Option(
-        None, "--key", metavar="HASH", help="Choose labels of this key, as in the list."
-    ),
-    since: datetime | None = Option(None, "--since", help="Choose labels at or after this time (UTC)."),
-    until: datetime | None = Option(None, "--until", help="Choose labels before this time (UTC)."),
+    id: list[str] | None = Option(None, metavar="ID", help="Choose labels of this reply; may be repeated."),
+    key: str | None = Option(None, metavar="HASH", help="Choose labels of this key, as in the list."),
+    since: datetime | None = Option(None, help="Choose labels at or after this time (UTC)."),
+    until: datetime | None = Option(None, help="Choose labels before this time (UTC)."),
     strike: bool = Option(False, "--strike", help="Strike the chosen labels, so that they no longer count."),
     restore: bool = Option(False, "--restore", help="Restore the chosen struck labels."),
     json: bool = opt.JSON,
@@ -351,7 +346,6 @@ def labels(
 
 
 def _lines(labels: Sequence[LoggedLabel]) -> list[str]:
-    """Return a table of labels; an empty list without labels."""
     lines = []
     for label in labels:
         at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")

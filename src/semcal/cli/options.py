@@ -115,7 +115,6 @@ def folder_option(text: str, default: Any = None) -> Any:
 ROWS = Argument(metavar="FILE", help="File of rows (JSON Lines), or - for standard input.")
 COLUMNS = Option(
     None,
-    "--columns",
     metavar="OURS=THEIRS",
     help="Name of a column in FILE, such as question=Frage; may be repeated.",
 )
@@ -129,16 +128,13 @@ LIMIT = Option(
 )
 OUT = Option(
     None,
-    "--out",
     callback=out_path,
     help="File to write instead of standard output. It is written completely or not at all.",
 )
 API_KEY_FILE = setting(
     help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY)."
 )
-TIMEOUT = Option(
-    120.0, "--timeout", metavar="SECONDS", help="Largest duration of one attempt of a request, in seconds."
-)
+TIMEOUT = Option(120.0, metavar="SECONDS", help="Largest duration of one attempt of a request, in seconds.")
 OVERWRITE = Option(
     False, "--overwrite", help="Replace existing files at --out, which are rejected otherwise."
 )
@@ -159,7 +155,7 @@ CONFIG = Option(
     "such as model.dtype=bfloat16; may be repeated.",
 )
 DEVICE = Option(None, help="Device of the models: cpu, cuda, cuda:1 or mps (default: the best available).")
-RARE_DEVICE = setting(help="Device of the models: cpu, cuda, cuda:1 or mps (default: the best available).")
+RARE_DEVICE = setting(help=DEVICE.help)
 NLI_DEVICE = setting(help="Device of the NLI model (default: that of the language model).")
 DTYPE = setting(
     help="Number format of the weights: float32, bfloat16 or float16 (default: float32 on a CPU, elsewhere "
@@ -185,7 +181,6 @@ WORKERS = Option(
 )
 MODEL = Option(
     None,
-    "--model",
     metavar="DIR",
     help="The language model: a Hugging Face directory or id, a GGUF file, openai:URL#NAME for a server, or "
     "atlas for the embedded model.",
@@ -199,26 +194,22 @@ EQUIVALENCE = Option(
 )
 ANSWERS_AMONG = Option(
     None,
-    "--answers-among",
     metavar="A,B,…",
     help="Labels that an answer may be, compared by normal form. Any other answer counts as no answer.",
 )
 ANSWER = Option(
     None,
-    "--answer",
     metavar="KIND",
     help="Answer whose probability is computed: modal (the most frequent meaning), greedy (the answer at "
     "T = 0) or given (the column 'answer' of the row). The default is modal.",
 )
 SCHEMA = Option(
     None,
-    "--schema",
     metavar="FILE",
     help="JSON Schema of structured answers: samples are JSON documents, and each field gets a confidence.",
 )
 FIELDS = Option(
     None,
-    "--fields",
     metavar="accepted",
     help="With the calibration of --schema: leave values below the threshold out of the answer (null).",
 )
@@ -236,16 +227,13 @@ LINKAGE = setting(
 )
 MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning (default: false).")
 CACHE = setting(help="File that keeps NLI verdicts for later runs (default: none).")
-FEW_SHOT = Option(
-    None, "--few-shot", metavar="FILE", help="File of answered questions that precede each question."
-)
+FEW_SHOT = Option(None, metavar="FILE", help="File of answered questions that precede each question.")
 SYSTEM = setting(help='System message instead of the built-in one; "" for none.')
 TEMPLATE = setting(
     help="YAML file with the form of the prompt: user, with {question} and {context}, and system."
 )
 VARY = Option(
     None,
-    "--vary",
     metavar="N|FILE",
     help="Variants of the prompt, among which the samples of a question are divided: a number from 2 to 5 "
     "(the prompt itself and built-in variants), or a YAML file with a list of further templates (default: "
@@ -258,22 +246,18 @@ MAX_NEW_TOKENS = Option(
     callback=countable,
     help="Longest generation, in tokens (default: 10 closed book, 32 open book).",
 )
-RARE_MAX_NEW_TOKENS = setting(
-    min=1, callback=countable, help="Longest generation, in tokens (default: 10 closed book, 32 open book)."
-)
+RARE_MAX_NEW_TOKENS = setting(min=1, callback=countable, help=MAX_NEW_TOKENS.help)
 ANSWER_FORMAT = Option(
     None,
-    "--answer-format",
     metavar="FORMAT",
     help="Rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
     "regex:PATTERN with one group (default: the rule of the calibration, else auto).",
 )
-SAMPLES = Option(10, "--m", min=1, callback=countable, help="Number of answers to sample for each question.")
+SAMPLES = Option(10, min=1, callback=countable, help="Number of answers to sample for each question.")
 TALPHA = setting(0.5, help="The parameter a of T-SC (default: 0.5).")
 GALPHA = setting(0.5, help="The parameter a of G-SC (default: 0.5).")
 RECALIBRATOR = Option(
     None,
-    "--recalibrator",
     metavar="DIR",
     help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
     "model.",
@@ -284,20 +268,17 @@ RARE_RECALIBRATOR = setting(
 )
 CALIBRATION = Option(
     None,
-    "--calibration",
     metavar="DIR",
     help="The calibration: a directory that semcal calibrate wrote, a hub id, or atlas for that of the "
     "embedded model.",
 )
 TEMPERATURE = Option(
     None,
-    "--temperature",
     metavar="T",
     help="Sampling temperature instead of a recalibrator, such as 0.5 for SE (default: 1, Base).",
 )
 RISK = Option(
     None,
-    "--risk",
     metavar="R",
     callback=share,
     help="Find the threshold above which at most this share of answers is wrong, with confidence "
@@ -305,14 +286,11 @@ RISK = Option(
 )
 PROMISED_RISK = Option(
     None,
-    "--risk",
     metavar="R",
     callback=share,
     help="Promised share of wrong answers among answered questions (default: that of --calibration).",
 )
-ALPHA = Option(
-    0.05, "--alpha", callback=share, help="Largest probability that a watch ever raises a false alarm."
-)
+ALPHA = Option(0.05, callback=share, help="Largest probability that a watch ever raises a false alarm.")
 DELTA = setting(
     0.05, callback=share, help="Allowed probability that the limit of --risk is exceeded (default: 0.05)."
 )

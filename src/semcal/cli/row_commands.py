@@ -70,10 +70,20 @@ CommandRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SampleOptions:
-    """The options of `semcal sample`."""
+class RowOptions:
+    """The options of all commands that read and write rows."""
 
     file: str = opt.ROWS
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+
+
+@dataclass(frozen=True)
+class SampleOptions(RowOptions):
+    """The options of `semcal sample`."""
+
     model: str | None = opt.MODEL
     m: int = opt.SAMPLES
     seed: int = opt.SEED
@@ -89,10 +99,6 @@ class SampleOptions:
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     schema: Path | None = opt.SCHEMA
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     device: str | None = opt.DEVICE
     dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
@@ -111,7 +117,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """
     opt.required_model(options.model)
     models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
-    read, total = counted(options.file, read_to_sample(options, schema, "sample"))
+    read, total = counted(options.file, read_to_sample(options, schema))
     if options.show_prompt:
         language_model = models.open_model()
         return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
@@ -161,14 +167,15 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
-def read_to_sample(options: SampleOptions, schema: Schema | None, label: str) -> Iterator[Row | InputError]:
+def read_to_sample(options: SampleOptions, schema: Schema | None) -> Iterator[Row | InputError]:
     """Read questions; the references of structured answers are objects, and checked."""
     if schema is None:
-        return open_questions(options.file, options.columns, label=label)
+        return open_questions(options.file, options.columns, label="sample")
     from semcal.fields.rows import check_to_sample
 
     check = partial(check_to_sample, schema)
-    return open_rows(options.file, options.columns, check, fields=("id", "question", "context"), label=label)
+    names = ("id", "question", "context")
+    return open_rows(options.file, options.columns, check, fields=names, label="sample")
 
 
 def sample_output(out: Path | None) -> Output | None:
@@ -220,7 +227,6 @@ class ImportOptions:
     )
     answer_format: str | None = Option(
         None,
-        "--answer-format",
         metavar="FORMAT",
         help="Rule that finds the answer in a reply, as in semcal sample (default: the answer that the log "
         "extracted, else auto).",
@@ -282,20 +288,15 @@ def import_rows(options: ImportOptions) -> int:
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
+class ClusterOptions(RowOptions):
     """The options of `semcal cluster`."""
 
-    file: str = opt.ROWS
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
     schema: Path | None = opt.SCHEMA
     cache: Path | None = opt.CACHE
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     device: str | None = opt.DEVICE
     workers: int | None = opt.WORKERS
 
@@ -351,19 +352,14 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
 
 
 @dataclass(frozen=True)
-class MeasureCommandOptions:
+class MeasureCommandOptions(RowOptions):
     """The options of `semcal measure`."""
 
-    file: str = opt.ROWS
     calibration: str | None = opt.CALIBRATION
     answer: str | None = opt.ANSWER
     fields: str | None = opt.FIELDS
     t_alpha: float = opt.TALPHA
     g_alpha: float = opt.GALPHA
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
 
 
 def measure(options: MeasureCommandOptions) -> int:
@@ -501,10 +497,9 @@ def _measure_fields(options: MeasureCommandOptions) -> int:
 
 
 @dataclass(frozen=True)
-class GradeOptions:
+class GradeOptions(RowOptions):
     """The options of `semcal grade`."""
 
-    file: str = opt.ROWS
     grader: str = opt.GRADER
     rouge: bool = Option(False, "--rouge", help="Also accept answers with ROUGE-L > 0.3.")
     equivalence: str | None = opt.EQUIVALENCE
@@ -516,10 +511,6 @@ class GradeOptions:
     )
     schema: Path | None = opt.SCHEMA
     seed: int = opt.RARE_SEED
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
 
@@ -590,10 +581,9 @@ def _audit(
 
 
 @dataclass(frozen=True)
-class MetricsOptions:
+class MetricsOptions(RowOptions):
     """The options of `semcal metrics`."""
 
-    file: str = opt.ROWS
     measure: list[str] | None = Option(None, help="Measure to evaluate; may be repeated (default: all).")
     bins: int = Option(15, min=1, callback=opt.countable, help="Number of bins of ECE and ACE.")
     ci: bool = Option(False, "--ci", help="Add standard errors and 95% intervals over questions.")
@@ -601,15 +591,10 @@ class MetricsOptions:
     delta: float = opt.DELTA
     by: str | None = Option(
         None,
-        "--by",
         metavar="COLUMN",
         help="Column whose values define slices, which are tested separately (default: none).",
     )
     seed: int = opt.RARE_SEED
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
 
 

@@ -53,30 +53,25 @@ class ServeOptions:
         help="Stronger model for questions whose answer is below the threshold, in the form of --model "
         "(default: none).",
     )
-    fallback_calibration: str | None = Option(
-        None, "--fallback-calibration", metavar="DIR", help="Calibration of the stronger model."
-    )
+    fallback_calibration: str | None = Option(None, metavar="DIR", help="Calibration of the stronger model.")
     host: str | None = Option(None, help="Address of the server (default: 127.0.0.1; others need a key).")
     port: int | None = Option(None, help="Port of the server, or 0 for a free port (default: 8000).")
     keys: Path | None = Option(
         None,
-        "--keys",
         metavar="FILE",
         help="File of the keys of clients, one per line (default: the keys in SEMCAL_SERVE_KEYS).",
     )
     label_keys: Path | None = Option(
         None,
-        "--label-keys",
         metavar="FILE",
         help="File of keys that are required for labels and allow nothing else (default: the keys in "
         "SEMCAL_SERVE_LABEL_KEYS).",
     )
     log: Path | None = Option(
-        None, "--log", metavar="FILE", help="SQLite file for the log of replies and labels (default: none)."
+        None, metavar="FILE", help="SQLite file for the log of replies and labels (default: none)."
     )
     label_log: Path | None = Option(
         None,
-        "--label-log",
         metavar="FILE",
         help="Second log, shared by replicas on one machine; each replica accepts labels for all of them.",
     )
@@ -102,16 +97,14 @@ class ServeOptions:
     )
     on_alarm: str | None = Option(
         None,
-        "--on-alarm",
         help="Reaction to an alarm of the watch: abstain (default), or flag (only in /ready).",
     )
     cors: list[str] | None = Option(
-        None, "--cors", metavar="ORIGIN", help="Origin of web pages that may send requests; may be repeated."
+        None, metavar="ORIGIN", help="Origin of web pages that may send requests; may be repeated."
     )
     queue: int | None = setting(help="Largest number of waiting questions (default: 1000).")
     request_timeout: float | None = Option(
         None,
-        "--request-timeout",
         metavar="SECONDS",
         help="Time limit of a request, in seconds (default: 120).",
     )
@@ -283,7 +276,6 @@ def _logs(
 def _of_documents(
     options: ServeOptions, server: opt.ServerOptions, calibration: FieldCalibration
 ) -> DocumentSource:
-    """Return the model of the options with the settings of a calibration of fields."""
     from semcal.data.question import Question
     from semcal.serve.documents import DocumentSource
 

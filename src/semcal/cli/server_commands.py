@@ -49,12 +49,7 @@ def probe(
         "openai: stands for the address in the variable OPENAI_BASE_URL.",
     ),
     fresh: bool = Option(False, "--fresh", help="Probe again instead of using the stored profile."),
-    api_key_file: Path | None = Option(
-        None,
-        "--api-key-file",
-        metavar="FILE",
-        help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY).",
-    ),
+    api_key_file: Path | None = Option(None, metavar="FILE", help=opt.API_KEY_FILE.help),
     timeout: float = opt.TIMEOUT,
     json: bool = opt.JSON,
 ) -> int:
@@ -72,7 +67,7 @@ def probe(
     with ServerClient(Endpoint.parse(url), settings) as client:
         profile = stored_profile(client, fresh=fresh, whole=True)
         info(f"probe: {client.usage.requests} requests")
-    if not _for_people(json):
+    if json or not sys.stdout.isatty():
         show(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))
         return 0
     version = f" {profile.version}" if profile.version else ""
@@ -84,10 +79,6 @@ def probe(
     return 0
 
 
-def _for_people(json: bool) -> bool:
-    return sys.stdout.isatty() and not json
-
-
 def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     length, most = profile.max_length, profile.max_n
     yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
@@ -96,24 +87,15 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     known = f"up to {most} {several}{used}" if most > 1 else "1: n is ignored or rejected"
     yield "samples per request (n)", known
     yield "seed", "the same seed repeats a sample" if profile.seed else "the same seed gives another sample"
-    at = {
-        "raw": "raw (at T = 1)",
-        "scaled": "at T",
-        "masked": "at T, after truncation",
-    }
-    log_probs = at[profile.log_probs] if profile.log_probs else "none"
-    yield (
-        "log-probabilities of samples",
-        log_probs + ("; at T on request" if profile.scaled_on_request else ""),
-    )
+    at = {None: "none", "raw": "raw (at T = 1)", "scaled": "at T", "masked": "at T, after truncation"}
+    on_request = "; at T on request" if profile.scaled_on_request else ""
+    yield "log-probabilities of samples", f"{at[profile.log_probs]}{on_request}"
     listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
     yield "alternatives of a token", listed if profile.top_log_probs else "none"
     chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
     yield "tokens named in a request", f"scored with {' or '.join(chosen)}" if chosen else "not scored"
-    yield (
-        "tokens of the prompt",
-        f"scored with {scored}" if (scored := profile.scores_prompt) else "not scored",
-    )
+    scored = profile.scores_prompt
+    yield "tokens of the prompt", f"scored with {scored}" if scored else "not scored"
     yield "token ids as a prompt", "accepted" if profile.token_ids_in else "not accepted"
     yield "token ids of samples", "returned" if profile.token_ids_out else "not returned"
     yield "end of turn", "has a log-probability" if profile.end_included else "has no log-probability"
@@ -162,7 +144,6 @@ def export(
     ),
     format: str = Option(
         "temperature",
-        "--format",
         help="Format: temperature (JSON) or logits-processor (Python).",
     ),
     json: bool = opt.JSON,

@@ -126,7 +126,7 @@ def state_of(folder: Path) -> RunState:
     for stage in STAGES:
         for block in sorted((folder / "blocks" / stage).glob("*.jsonl")):
             try:
-                label = read_block(block).label
+                _, label = read_block(block)
             except StoreError as error:
                 damaged.append(str(error))
             else:

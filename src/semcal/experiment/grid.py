@@ -27,7 +27,6 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
-from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
@@ -119,7 +118,6 @@ class Grid:
             on_block = BlockProgress(update, expected, self.executor.elapsed, self.made)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, on_block)
-                note_block(update)  # the model is loaded, and the first blocks begin
                 self._work(cells)
                 for cell in cells:
                     for problem in cell.problems:
@@ -247,7 +245,8 @@ class BlockProgress:
         with self._lock:
             self.finished[block.stage.name] += 1
             self.made[block.stage.counted_as or block.stage.name] += n_made
-            note_work(self.update, *self.work())
+            if hasattr(self.update, "weigh"):
+                self.update.weigh(*self.work())
             self.update(min(self.finished.total(), self.expected.total()))
 
     def work(self) -> tuple[float, float]:
