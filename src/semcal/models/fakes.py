@@ -349,7 +349,6 @@ class FakeLanguageModel:
     def _rescored(
         self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: GenerationCut
     ) -> list[Generation]:
-        """Return the samples; a cut sample has the scores of its rest."""
         question, rescored = self._question(prompt), list[Generation]()
         for draw in draws:
             start, end, ended = cut(prompt, draw)
@@ -414,7 +413,6 @@ def _most_likely(log_probs: _Floats, rows: NDArray[np.intp], _: NDArray[np.float
 
 
 def _truncated(truncation: Truncation) -> _Choose:
-    """Return a choice among the possible tokens of a truncation."""
     import torch
 
     def choose(log_probs: _Floats, *rows_and_u: NDArray[Any]) -> NDArray[np.intp]:

@@ -317,7 +317,6 @@ def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: A
 
 
 def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
-    """Warn if texts of a question contain special tokens of the model."""
     tokens = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
     if tokens:
         spelled = ", ".join(map(repr, dict.fromkeys(tokens)))

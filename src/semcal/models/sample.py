@@ -297,7 +297,6 @@ def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
 
 
 def _mean(log_probs: Sequence[float]) -> float | None:
-    """Return the mean; None of an empty sequence."""
     return math.fsum(log_probs) / len(log_probs) if log_probs else None
 
 

@@ -415,8 +415,14 @@ def _scaled_group(
     group = _Integer(1, i) if bare else _group(text, i, use_and=use_and, inside=inside)
     if group is None or group.ordinal:
         return (group, 0) if group else None
-    places, end, ordinal = _places(text, group.end, bare=bare)
-    return _Integer(group.value, end, ordinal), places
+    places, end = 0, group.end
+    while True:
+        word = text.words[end] if bare and not places else text.linked(end)
+        if word in _SCALE_ORDINALS:
+            return _Integer(group.value, end + 1, ordinal=True), places + _SCALE_ORDINALS[word]
+        if word not in SCALES or places + SCALES[word] >= LARGEST_SCALE:
+            return _Integer(group.value, end), places
+        places, end = places + SCALES[word], end + 1
 
 
 def _joint(text: _Text, end: int, *, use_and: bool) -> tuple[int, str]:
@@ -429,18 +435,6 @@ def _joint(text: _Text, end: int, *, use_and: bool) -> tuple[int, str]:
     if text.words[end] == "and":
         return (end + 1, "and") if use_and and text.linked(end + 1) else (len(text.words), "")
     return end, "," if comma else ""
-
-
-def _places(text: _Text, end: int, *, bare: bool) -> tuple[int, int, bool]:
-    """Read the scale words at `end`; return their zeros, the index after them, and True for an ordinal."""
-    places = 0
-    while True:
-        word = text.words[end] if bare and not places else text.linked(end)
-        if word in _SCALE_ORDINALS:
-            return places + _SCALE_ORDINALS[word], end + 1, True
-        if word not in SCALES or places + SCALES[word] >= LARGEST_SCALE:
-            return places, end, False
-        places, end = places + SCALES[word], end + 1
 
 
 def _year(text: _Text, i: int) -> _Numeral | None:

@@ -571,7 +571,6 @@ class ActiveBatch:
         return token
 
     def _fits(self, cache: ThreeLevelCache, token: Tensor) -> bool:
-        """Return whether the tokens of the next step fit into memory."""
         room = self._scheduler.budget - cache.tokens_held
         return len(token) <= room or len(distinct_steps(cache, self._nodes, token)[0]) <= room
 

@@ -401,7 +401,7 @@ def _repeated(layer: Any, rows: int) -> DynamicLayer:
     """Return a layer of `rows` rows, each with the tokens of the first row of `layer`."""
     copy = DynamicLayer()
     if layer.is_initialized:
-        copy.lazy_initialization(layer.keys, layer.values)
+        copy.dtype, copy.device, copy.is_initialized = layer.dtype, layer.device, True
         copy.keys = layer.keys[:1].expand(rows, -1, -1, -1)
         copy.values = layer.values[:1].expand(rows, -1, -1, -1)
     return copy
