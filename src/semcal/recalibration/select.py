@@ -181,12 +181,14 @@ def sample_candidates(
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
     steps = SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)
-    revisions = {
-        "model": model.revision,
-        "prompt": sampling.asking.hash(model),
-        "equivalence": [cluster.judge.name, cluster.judge.revision],
-    }
-    stage = Stage(steps, revisions if keep else {})
+    revisions: Json = {}
+    if keep is not None:
+        revisions = {
+            "model": model.revision,
+            "prompt": sampling.asking.hash(model),
+            "equivalence": [cluster.judge.name, cluster.judge.revision],
+        }
+    stage = Stage(steps, revisions)
     for block in run_stages(
         (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
         workers=SerialExecutor(WorkerState(model, cluster.judge)),
