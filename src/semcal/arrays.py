@@ -37,10 +37,16 @@ def as_numbers(values: Any, name: str) -> Floats:
     try:
         array = np.asarray(_plain(values, name))
         if array.dtype.kind == "O" or (array.dtype.kind == "V" and "float" in array.dtype.name):
-            _check_objects(array, name)
+            for value in array.ravel():
+                is_number = isinstance(value, (numbers.Real, np.bool_)) or type(value).__name__ in _DECIMALS
+                if value is not None and not is_number:
+                    kind = type(value).__name__
+                    raise InputError(f"{name} holds {shown(value)}, a {kind}; expected numbers")
         elif array.dtype.kind not in NUMERIC:
+            is_text = array.size and array.dtype.kind in "US"
+            element = type(array.ravel()[0].item()).__name__ if is_text else array.dtype
             raise InputError(
-                f"{name} holds {_KINDS.get(array.dtype.kind, 'something else')} ({_element_type(array)}), "
+                f"{name} holds {_KINDS.get(array.dtype.kind, 'something else')} ({element}), "
                 f"got {shown(values)}; expected numbers"
             )
         return np.asarray(array, dtype=np.float64)
@@ -57,12 +63,6 @@ _KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m":
 _DECIMALS = ("Decimal", "bfloat16")
 
 
-def _element_type(array: NDArray[Any]) -> str:
-    if array.size and array.dtype.kind in "US":
-        return type(array.ravel()[0].item()).__name__
-    return str(array.dtype)
-
-
 def _plain(values: Any, name: str) -> Any:
     if np.ma.is_masked(values):
         raise InputError(
@@ -77,13 +77,6 @@ def _plain(values: Any, name: str) -> Any:
     ):
         return [_plain(item, name) for item in values]
     return values
-
-
-def _check_objects(array: NDArray[Any], name: str) -> None:
-    for value in array.ravel():
-        is_number = isinstance(value, (numbers.Real, np.bool_)) or type(value).__name__ in _DECIMALS
-        if value is not None and not is_number:
-            raise InputError(f"{name} holds {shown(value)}, a {type(value).__name__}; expected numbers")
 
 
 def as_option(

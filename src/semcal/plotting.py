@@ -24,13 +24,10 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from semcal.errors import UsageError
 from semcal.files import atomic_write
 from semcal.measures import MEASURES
-from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
+from semcal.recalibration.methods import RECALIBRATORS, LineStyle
 
 if TYPE_CHECKING:
     from semcal.recalibration.records import Fitted, GradientSteps, TemperatureFit
-
-#: The colors of the methods in the package.
-METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 

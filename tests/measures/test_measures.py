@@ -178,23 +178,6 @@ def test_a_tie_of_draws_of_likelihood_zero_goes_to_the_first():
     assert tied.top_cluster.tolist() == [0]
 
 
-def test_questions_are_independent_of_each_other():
-    rng = np.random.default_rng(3)
-    clusters, u = [], []
-    for _ in range(30):
-        m = rng.integers(1, 12)
-        clusters.append(clusters_of(rng.integers(0, 4, m)))
-        u.append(rng.normal(-1, 1, m).clip(max=0).tolist())
-    together = confidence(clusters, u, measure=MEASURES)
-    for q in range(30):
-        alone = confidence(clusters[q : q + 1], u[q : q + 1], measure=MEASURES)
-        for measure in MEASURES:
-            np.testing.assert_allclose(
-                together[measure].per_question()[q], alone[measure].probabilities, atol=1e-14
-            )
-            assert together[measure].top_cluster[q] == alone[measure].top_cluster[0]
-
-
 def test_a_matrix_of_log_likelihoods_will_do_and_stays_as_it_is():
     u = np.log([[0.5, 0.2], [0.3, 0.3]])
     before = u.copy()

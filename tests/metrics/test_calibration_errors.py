@@ -325,14 +325,6 @@ def test_confidences_of_0_and_1_leave_nothing_to_chance(metric: str) -> None:
     assert (wrong.mean, wrong.quantile_95, wrong.p_value) == (0.0, 0.0, 0.01)
 
 
-@pytest.mark.parametrize("function", [ace, ece, smooth_ece])
-def test_what_is_observed_is_the_metric_itself(function) -> None:
-    p = questions(80, 10, tenths=True)
-    c = np.random.default_rng(11).random(80) < p**2
-    floor = noise_floor(p, c, metric=function.__name__)
-    assert floor.observed == pytest.approx(function(p, c), abs=2**-14)
-
-
 def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_written_out() -> None:
     p = questions(3000, 12)
     outcomes = np.random.default_rng(13).random((5, 3000)) < p**1.2

@@ -69,17 +69,6 @@ def test_the_null_of_clustered_errors_decides_the_members_of_a_group_by_one_numb
         np.testing.assert_allclose(errors, expected[name], atol=1e-12, err_msg=name)
 
 
-def test_intervals_of_calibrated_confidences_in_groups_begin_at_0() -> None:
-    """Of answers mostly right: with sign flips one in seven began above 0."""
-    above, label = 0, np.repeat(np.arange(60), 4)
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        p = rng.beta(6, 0.5, len(label))
-        c = rng.random(60)[label] < p
-        above += bootstrap(p, c, metrics=["ace"], groups=label, resamples=100, seed=seed)["ace"].low > 0
-    assert above <= 4
-
-
 @pytest.mark.parametrize("groups", [60, 200])
 def test_with_fewer_than_200_groups_the_lower_end_of_an_error_leaves_room_for_their_floor(
     groups: int,

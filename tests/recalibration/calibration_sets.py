@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from semcal.models.features import Head
-from semcal.recalibration import FitFeatures, Provenance
-
-PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
+from semcal.recalibration import FitFeatures
 
 
 @dataclass(frozen=True)

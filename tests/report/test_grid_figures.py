@@ -33,7 +33,7 @@ from semcal.experiment.report.report_figures import (
 )
 from semcal.measures import MEASURES
 from semcal.metrics import reliability_diagram
-from semcal.plotting import METHOD_COLOURS, loss_figure, steps_figure, write_figure
+from semcal.plotting import loss_figure, method_colour, steps_figure, write_figure
 from semcal.recalibration.records import Certificate, GradientSteps, LossCurve, Schedule, TemperatureFit
 
 Results = dict[str, Any]
@@ -100,7 +100,7 @@ def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_erro
     entries = made_up_results["analyses"]["confidence"]
     figure = scatter_figure(of(), entries)
     assert points(figure) == {
-        (METHOD_COLOURS[entry["method"]], entry["ace"]["mean"], entry["auroc"]["mean"]) for entry in entries
+        (method_colour(entry["method"]), entry["ace"]["mean"], entry["auroc"]["mean"]) for entry in entries
     }
     (axes,) = figure.axes
     across = axes.collections[0].get_segments()
@@ -150,16 +150,16 @@ def test_selective_accuracy_is_drawn_as_it_was_computed(made_up_results: Results
     figure = selective_figure(of(measures=("L-SC",)), entries, MODEL)
     wanted = next(one for one in entries if (one["method"], one["measure"]) == ("TS", "L-SC"))
     lines = {to_hex(line.get_color()): line for line in figure.axes[0].lines if len(line.get_xdata()) == 19}
-    assert set(lines) == {METHOD_COLOURS[name] for name in ("Base", "SE", "TS")}
-    np.testing.assert_array_equal(lines[METHOD_COLOURS["TS"]].get_ydata(), wanted["accuracy"])
-    np.testing.assert_array_equal(lines[METHOD_COLOURS["TS"]].get_xdata(), wanted["rejection"])
+    assert set(lines) == {method_colour(name) for name in ("Base", "SE", "TS")}
+    np.testing.assert_array_equal(lines[method_colour("TS")].get_ydata(), wanted["accuracy"])
+    np.testing.assert_array_equal(lines[method_colour("TS")].get_xdata(), wanted["rejection"])
 
 
 def test_the_number_of_draws_is_on_one_axis_and_both_metrics_on_the_other(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["generations"]
     upper, lower = count_figure(of(measures=("E-SC",)), entries, MODEL, DATASET).axes
     for axes, metric in ((upper, "ace"), (lower, "auroc")):
-        line = next(line for line in axes.lines if to_hex(line.get_color()) == METHOD_COLOURS["SE"])
+        line = next(line for line in axes.lines if to_hex(line.get_color()) == method_colour("SE"))
         own = [one for one in entries if (one["method"], one["measure"]) == ("SE", "E-SC")]
         assert list(line.get_xdata()) == [5, 10]
         assert list(line.get_ydata()) == [one[metric]["mean"] for one in own]
@@ -259,8 +259,8 @@ def svg() -> str:
     figure = Figure(figsize=(3, 2))
     axes = figure.subplots()
     errors = np.array([0.1, np.nan, np.nan])
-    axes.errorbar([1, 2, 3], [1, 2, 3], yerr=errors, fmt="o", color=METHOD_COLOURS["TS"], label="a < b")
-    axes.bar([1], [2], hatch="//", color=METHOD_COLOURS["Base"])
+    axes.errorbar([1, 2, 3], [1, 2, 3], yerr=errors, fmt="o", color=method_colour("TS"), label="a < b")
+    axes.bar([1], [2], hatch="//", color=method_colour("Base"))
     axes.set_title("$\\bar{s}$ & so on")
     return inline_svg(figure, "f1", "what it <shows>")
 

@@ -601,23 +601,18 @@ def _result(
             stacklevel=3,
         )
     defined, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
-    top = np.where(null, -1, _winners(layout, defined, best, weights))
-    entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # turns -0.0 into 0.0
-    return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
-
-
-def _winners(layout: ClusterLayout, probabilities: Floats, largest: Floats, weights: Floats) -> Ints:
-    """Return the index within each question of the most likely tied cluster, or the first of several."""
-    tied = np.flatnonzero(probabilities >= layout.spread(largest - TIE))
-    if len(tied) > len(largest):
+    # the most likely of the tied clusters of each question, or the first of several
+    tied = np.flatnonzero(defined >= layout.spread(best - TIE))
+    if len(tied) > len(best):
         question = layout.question[tied]
         heaviest = np.maximum.reduceat(weights[tied], np.flatnonzero(np.diff(question, prepend=-1)))
         likely = weights[tied] >= heaviest[question] - EQUALLY_LIKELY
         tied, question = tied[likely], question[likely]
         tied = tied[np.lexsort((layout.first_sample[tied], question))]
         tied = tied[np.diff(question, prepend=-1) > 0]
-    winner: Ints = tied - layout.offsets[:-1]
-    return winner
+    top = np.where(null, -1, tied - layout.offsets[:-1])
+    entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # turns -0.0 into 0.0
+    return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 
 # ---- Baselines of the field --------------------------------------------------------------------------------

@@ -369,12 +369,6 @@ class SmoothedResiduals:
     cosines: Floats  # [B, CELLS + 1]
     mass: Floats  # [B] weight of all examples
 
-    @property
-    def gap(self) -> Floats:
-        """Absolute mean of the residuals: the smallest error at any width."""
-        gap: Floats = np.abs(self.cosines[:, 0]) / (2 * self.mass)
-        return gap
-
     def error(self, width: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
         """Return the integral at one width for each of the rows, on the coarsest sufficient grid."""
         places = np.arange(len(self.mass))[rows]
@@ -384,7 +378,12 @@ class SmoothedResiduals:
             places_alike = np.flatnonzero(cells == count)
             chosen, widths = places[places_alike], width[places_alike]
             needed = 1 + min(int(np.sqrt(-2 * NEGLIGIBLE) / (np.pi * widths.min())), int(count))
-            integral = _integral(self.cosines[chosen, :needed], widths, int(count))
+            smoothed = np.zeros((len(chosen), count + 1))
+            smoothed[:, :needed] = self.cosines[chosen, :needed] * np.exp(
+                _DECAY[:needed] * widths[:, None] ** 2
+            )
+            values = np.abs(_cosine_transform(smoothed)) / (2 * count)
+            integral = values[:, 1:-1].sum(-1) + (values[:, 0] + values[:, -1]) / 2  # by trapezoids
             total[places_alike] = integral / self.mass[chosen]
         return total
 
@@ -404,7 +403,7 @@ def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
     rule, an end that stays twice in a row counts half. The search begins at the gap between mean confidence
     and accuracy, below which no width takes the error, unless the gap is very small.
     """
-    gap = smoothing.gap
+    gap = np.abs(smoothing.cosines[:, 0]) / (2 * smoothing.mass)  # the smallest error at any width
     low = np.zeros(len(gap))
     high = low + WIDTHS
     above, below = gap, gap - 1.0  # error less width, at low and at high
@@ -424,16 +423,6 @@ def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
         side[rows] = np.where(wider, 1.0, -1.0)
         rows, least = rows[high[rows] - low[rows] > 1], 0
     return low / WIDTHS, high / WIDTHS
-
-
-def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
-    """Integrate |smoothed| by trapezoids on `cells` cells, from the first cosines [B, k]."""
-    smoothed = np.zeros((len(cosines), cells + 1))
-    k = cosines.shape[1]
-    smoothed[:, :k] = cosines * np.exp(_DECAY[:k] * width[:, None] ** 2)
-    values = np.abs(_cosine_transform(smoothed)) / (2 * cells)
-    total: Floats = values[:, 1:-1].sum(-1) + (values[:, 0] + values[:, -1]) / 2
-    return total
 
 
 def _cosine_transform(rows: Floats) -> Floats:

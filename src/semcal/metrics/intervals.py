@@ -253,14 +253,13 @@ def joint_bootstrap(
     >>> test.difference > 0, test.p_value < 0.01
     (True, True)
     """
-    names = _known(metrics)
-    options = _checked_options(level, resamples, bins)
+    names = [check_name(name, METRICS, what="metric") for name in (METRICS if metrics is None else metrics)]
     ranks = all(METRICS[name].ranks for name in names)
     runs = {key: ScoredRuns.of(*arrays, any_score=ranks) for key, arrays in methods.items()}
     if len({method.n for method in runs.values()}) > 1:
         numbers = ", ".join(f"{key}: {method.n}" for key, method in runs.items())
         raise InputError(f"methods have different numbers of questions ({numbers}). Give the same questions.")
-    return _bootstrapped(runs, names, groups, *options, seed)
+    return _bootstrapped(runs, names, groups, bins, level, resamples, seed)
 
 
 @both_names
@@ -352,10 +351,9 @@ def bootstrap(
     >>> interval.low, interval.low <= interval.estimate <= interval.high
     (0.0, True)
     """
-    names = _known(metrics)
-    options = _checked_options(level, resamples, bins)
+    names = [check_name(name, METRICS, what="metric") for name in (METRICS if metrics is None else metrics)]
     runs = ScoredRuns.of(confidence, correct, score, weights=weights)
-    joint = _bootstrapped({None: runs}, names, groups, *options, seed)
+    joint = _bootstrapped({None: runs}, names, groups, bins, level, resamples, seed)
     return {name: joint.interval(None, name) for name in names}
 
 
@@ -542,6 +540,10 @@ def _bootstrapped(
     resamples: int,
     seed: Any,
 ) -> JointBootstrap[_Key]:
+    expected = "a number between 0 and 1, such as 0.95"
+    level, bins = as_option(level, "level", expected, low=0, high=1), check_bins(bins)
+    expected = "a whole number of at least 2, such as 1000"
+    resamples = int(as_option(resamples, "resamples", expected, low=1, whole=True))
     rng = as_generator(seed)
     n = next(iter(methods.values())).n if methods else 0
     clusters = as_groups(groups, n) if methods else None
@@ -562,19 +564,6 @@ def _bootstrapped(
         level,
         _calibrated_errors(methods, resamples, clusters, bins, rng),
     )
-
-
-def _known(metrics: Sequence[str] | None) -> list[str]:
-    names = list(METRICS) if metrics is None else list(metrics)
-    for name in names:
-        check_name(name, METRICS, what="metric")
-    return names
-
-
-def _checked_options(level: float, resamples: int, bins: int) -> tuple[int, float, int]:
-    share = as_option(level, "level", "a number between 0 and 1, such as 0.95", low=0, high=1)
-    count = as_option(resamples, "resamples", "a whole number of at least 2, such as 1000", low=1, whole=True)
-    return check_bins(bins), share, int(count)
 
 
 def _elsewhere(*_: object) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import Floats, as_generator, as_numbers, as_option
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError
 from semcal.metrics.calibration_errors import (
     ace_of,
     brier_of,
@@ -41,7 +41,7 @@ from semcal.metrics.frequencies import (
 )
 from semcal.metrics.probability_maps import Move
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
-from semcal.registry import Catalogue
+from semcal.registry import Catalogue, check_name
 
 #: Number of data sets per table, so that the arrays stay in the processor's cache.
 ROWS = 16
@@ -321,8 +321,7 @@ def noise_floor(
     (0.2, 0.1, True)
     """
     errors = [name for name, entry in METRICS.items() if entry.zero_if_calibrated]
-    if metric not in errors:
-        raise UsageError(f"metric {metric!r} is not a calibration error; known: {', '.join(errors)}")
+    check_name(metric, errors, what="calibration error")
     p = as_probabilities(confidence)
     c = None if correct is None else as_pairs(p, correct)[1]
     return noise_floors(p, c, (metric,), bins=bins, draws=draws, seed=seed, groups=groups)[metric]

@@ -95,11 +95,11 @@ def _fit_ts(task: FitTask) -> Sequence[FitResult]:
     if task.solver == "sgd":
         results: Sequence[FitResult] = _module("sgd_solver").fit_all(task, "TS")
         return results
-    groups, seed = task.groups, task.schedule.seed
+    losses, seed = list(task.losses), task.schedule.seed
     fits = _module("exact_solver").fit_temperatures(
-        task.features, task.model.logits, losses=list(task.losses), groups=groups, seed=seed
+        task.features, task.model.logits, losses=losses, groups=task.groups, seed=seed
     )
-    return [FitResult(ts_of(fit), fit.report(grouped=groups is not None)) for fit in fits]
+    return [FitResult(ts_of(fit), fit.report()) for fit in fits]
 
 
 def ts_of(fit: TemperatureFit) -> Fitted:

@@ -259,8 +259,8 @@ class TemperatureFit:
         away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
         return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
 
-    def report(self, *, grouped: bool = False) -> Json:
-        """Return losses, error and interval by name; with `grouped`, also the number of groups."""
+    def report(self) -> Json:
+        """Return losses, error and interval by name; if questions share groups, also the number of groups."""
         return {
             "loss_before": self.certificate.loss_at_one,
             "loss_after": self.certificate.loss,
@@ -268,7 +268,7 @@ class TemperatureFit:
             "standard_error": self.standard_error,
             "interval": None if math.isnan(self.standard_error) else list(self.interval()),
             **({"right_draws": list(self.right_draws)} if self.right_draws else {}),
-            **({"n_groups": self.n_clusters} if grouped else {}),
+            **({"n_groups": self.n_clusters} if self.n_clusters < self.n_questions else {}),
         }
 
 

@@ -81,15 +81,6 @@ class Candidate:
     alpha: float | None = None  # the α of selective smoothing
     weight_decay: float | None = None  # None for methods without weight decay (TS)
 
-    def complexity(self) -> tuple[Any, ...]:
-        """Return the sort key for ties; a smaller key is simpler."""
-        return (
-            self.loss is not None,
-            self.loss != "NLL",
-            self.alpha or 0.0,
-            -1.0 if self.weight_decay is None else self.weight_decay,
-        )
-
 
 @dataclass(frozen=True)
 class CandidateFit:
@@ -190,12 +181,14 @@ def sample_candidates(
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
     steps = SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)
-    revisions = {
-        "model": model.revision,
-        "prompt": sampling.asking.hash(model),
-        "equivalence": [cluster.judge.name, cluster.judge.revision],
-    }
-    stage = Stage(steps, revisions if keep else {})
+    revisions: Json = {}
+    if keep is not None:
+        revisions = {
+            "model": model.revision,
+            "prompt": sampling.asking.hash(model),
+            "equivalence": [cluster.judge.name, cluster.judge.revision],
+        }
+    stage = Stage(steps, revisions)
     for block in run_stages(
         (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
         workers=SerialExecutor(WorkerState(model, cluster.judge)),
@@ -319,8 +312,10 @@ class Entry:
 
     def simplicity(self) -> tuple[Any, ...]:
         """Return the sort key for ties; a smaller key is simpler."""
+        it = self.candidate
+        decay = -1.0 if it.weight_decay is None else it.weight_decay
         distance = 0.0 if self.measure_alpha is None else abs(math.log(self.measure_alpha))
-        return (*self.candidate.complexity(), round(distance, 12))
+        return it.loss is not None, it.loss != "NLL", it.alpha or 0.0, decay, round(distance, 12)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from semcal.recalibration.records import (
     TemperatureFit,
     certify,
     check_enough,
-    check_loss,
 )
 from semcal.rows import Json
 from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Route, ServerModel, choose_route
@@ -61,14 +60,13 @@ class ServerFit:
     route_error: float  # numerical error of T
     route: Route = "one token"
     url: str = ""
-    grouped: bool = False  # True if some questions share a group
     questions: tuple[int, ...] = ()  # indices of the questions with replies
 
     @property
     def report(self) -> Json:
         """Losses, error and interval of T, and the route with its error."""
         error = {"route": self.route, "route_error": self.route_error}
-        return {**self.fit.report(grouped=self.grouped), **error, "n_tokens": self.fit.n_tokens}
+        return {**self.fit.report(), **error, "n_tokens": self.fit.n_tokens}
 
     @property
     def origin(self) -> Json:
@@ -124,7 +122,6 @@ def fit_over_server(
     FitError if fewer than 5 questions are left, or T exceeds the maximum of the server. `keep` is a folder
     for replies of the server, from which the same call resumes.
     """
-    check_loss(*loss)
     chosen, groups = choose_route_by(model, loss[0], route), labelled.groups()
     settings = {"model": model.revision, "url": model.profile.url}
     store = None if keep is None else Store(keep)
@@ -132,21 +129,25 @@ def fit_over_server(
     rows_of = _RowsOfQuestions(requests, _gold(labelled), store, settings, progress, on_bad_question)
     if chosen == "whole vocabulary":
         fitted = _by_whole_vocabulary(rows_of, loss, groups=groups, seed=seed)
-    else:
-        fitted = _by_one_token(rows_of, groups)
+    else:  # from the most likely token at each position, raw and at some temperatures
+        raw = rows_of.rows(lambda numbers: requests.raw(rows_of.numbered(numbers)), key=["raw"])
+        check_enough(len(raw), of="that the server answered for")
+
+        def losses(beta: float) -> Array:
+            def ask(numbers: list[int]) -> list[ReplyRow]:
+                return requests.losses(rows_of.numbered(numbers), [raw[i] for i in numbers], 1 / beta)
+
+            return rows_of.by_token(rows_of.rows(ask, key=["losses", beta]), "nll")
+
+        hottest = min(model.profile.max_temperature or T_MAX, T_MAX)
+        fitted = fit_by_losses(losses, rows_of.gold(raw, groups), hottest=hottest)
     most = model.profile.max_temperature
     if fitted.fit.certificate.at_bound and most is not None and math.isclose(fitted.fit.temperature, most):
         raise FitError(
             f"temperature: the optimum exceeds {most:g}, the maximum of {model.profile.url}. Check that the "
             "reference answers belong to the questions"
         )
-    return replace(
-        fitted,
-        route=chosen,
-        url=model.profile.url,
-        grouped=groups is not None,
-        questions=tuple(rows_of.answered),
-    )
+    return replace(fitted, route=chosen, url=model.profile.url, questions=tuple(rows_of.answered))
 
 
 def _gold(labelled: FitData) -> list[GoldQuestion]:
@@ -263,22 +264,6 @@ def _by_whole_vocabulary(
         seed=seed,
     )
     return ServerFit(exact, 0.0)
-
-
-def _by_one_token(rows_of: _RowsOfQuestions, groups: NDArray[np.intp] | None) -> ServerFit:
-    """Fit T from the most likely token at each position, raw and at some temperatures."""
-    requests = rows_of.requests
-    raw = rows_of.rows(lambda numbers: requests.raw(rows_of.numbered(numbers)), key=["raw"])
-    check_enough(len(raw), of="that the server answered for")
-
-    def losses(beta: float) -> NDArray[np.float64]:
-        def ask(numbers: list[int]) -> list[ReplyRow]:
-            return requests.losses(rows_of.numbered(numbers), [raw[i] for i in numbers], 1 / beta)
-
-        return rows_of.by_token(rows_of.rows(ask, key=["losses", beta]), "nll")
-
-    hottest = min(requests.profile.max_temperature or T_MAX, T_MAX)
-    return fit_by_losses(losses, rows_of.gold(raw, groups), hottest=hottest)
 
 
 def fit_by_losses(
