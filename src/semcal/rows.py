@@ -704,7 +704,8 @@ class Row(Mapping[str, Any]):
         """The grades of the row; InputError if there are none."""
         if "correct" not in self.json:
             raise InputError(f"question {self.id!r} has no 'correct'; run `semcal grade` first")
-        return Grades(**{item.name: self.json.get(item.name) for item in fields(Grades)})
+        grades: dict[str, Any] = {item.name: self.json.get(item.name) for item in fields(Grades)}
+        return Grades(**grades)
 
 
 def stated_answers(rows: Iterable[Row], kind: AnswerKind) -> list[StatedAnswer]:

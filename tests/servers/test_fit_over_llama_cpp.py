@@ -18,7 +18,7 @@ from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import LanguageModel
 from semcal.recalibration.fit import Fit, fit, recalibrator_and_prompt
 from semcal.recalibration.fit_data import FitData
-from semcal.recalibration.server_fit import ServerFit, fit_over_server, plan_over_server
+from semcal.recalibration.server_fit import ServerFit, fit_over_server
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
 
@@ -96,13 +96,3 @@ def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_
     without = ServerModel(server.client, server.profile)
     with pytest.raises(UsageError, match=r"token ids.*messages"):
         recalibrator_and_prompt(without, tmp_path, None)
-
-
-def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
-    labelled = FitData.of(server, QUESTIONS[:5], asking=PromptConfig())
-    before = server.client.usage.requests
-    plan = plan_over_server(server, labelled)
-    assert server.client.usage.requests == before
-    over(server, QUESTIONS[:5], route="whole vocabulary")
-    positions = server.client.usage.requests - before
-    assert f"then {positions} at each " in plan
