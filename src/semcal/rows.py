@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from semcal.data.question import Question, Ties, Turn, group_of, reference_text, ties_of, turns_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
@@ -79,8 +79,8 @@ class Draws:
 
     samples: Sequence[str | None]  # the answers; None if the generation has no answer
     #: Length-normalized (nats a token); None if unknown, or without an answer.
-    log_likelihoods: Sequence[float | None] | None = None
-    likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
+    log_likelihoods: Sequence[float | None] | None
+    likelihood: Sequence[str | None] | None  # "sampled" or "rescored"
     finished: Sequence[bool | None] = ()  # true if the sample ended before the token limit; None if unknown
     temperatures: Sequence[float | None] | None = None  # None if all were sampled with one recalibrator
     token_scores: Sequence[TokenScores | None] | None = None
@@ -162,12 +162,8 @@ class Grades:
 
 
 RowPart: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
-#: Fields of parts that a row leaves out if they are None.
-_LEFT_OUT = (
-    *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to", "token_texts"),
-    *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by", "reason"),
-    *("answer_format", "refusals", "prompt_variants"),
-)
+#: Fields of parts that a row leaves out if they are None: those that are None by default.
+_LEFT_OUT = {item.name for part in get_args(RowPart) for item in fields(part) if item.default is None}
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +11,7 @@ import pytest
 import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.compatibility import is_made_for
-from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning, UsageError
-from tests.cli.invoking import semcal as command
-from tests.cli.invoking import write
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -79,24 +74,3 @@ def test_another_version_of_the_server_is_warned_about_which_no_local_checkpoint
     for revision in ("sha256:0a1c", "vLLM 0.0.1: fake, messages"):
         with pytest.raises(UsageError, match="fake"):
             local.check(model="fake", revision=revision)
-
-
-@pytest.mark.servers
-def test_a_calibration_over_llama_cpp_gives_probabilities_there(
-    llama_server: str, llama_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEMCAL_CACHE", str(llama_cache))
-    questions, out = load_set("atlas-trivia").calibration_train[:60], tmp_path / "c"
-    file = write(tmp_path / "q.jsonl", [question.row() for question in questions])
-    model = ("--model", f"openai:{llama_server}#atlas")
-    code, (found,), err = command(
-        "calibrate", file, *model, "--m", 5, "--config", "sampling.max_new_tokens=6", "--out", out
-    )
-    assert code == 0, err
-    assert found["n"] == 60
-    assert found["base"]["accuracy"] > 0.2
-    contents = json.loads((out / "calibration.json").read_text())
-    assert contents["provenance"]["revision"].startswith("llama.cpp")
-    code, (answer,), err = command("ask", questions[0].question, *model, "--calibration", out, "--json")
-    assert code == 0, err
-    assert 0 <= answer["confidence"] <= 1

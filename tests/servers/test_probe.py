@@ -45,23 +45,6 @@ WHOLE = {"whole_vocabulary": True, "vocabulary": SIZE, "top_log_probs": SIZE}
 @pytest.mark.parametrize(
     ("quirks", "expected"),
     [
-        (
-            {"drawn_takes_a_place": True},
-            {
-                "server": "vLLM",
-                "version": "0.0.1",
-                "max_length": 1024,
-                "max_n": 10,
-                "seed": True,
-                "token_ids_out": True,
-                "truncated_to": None,
-                "max_temperature": None,
-                "neutral": NEUTRAL,
-                "scores_prompt": "prompt_logprobs",
-                "chosen_ids": True,
-            },
-        ),
-        (LLAMA, {"server": "llama.cpp", "max_n": 4, "total_slots": 4, "scaled_on_request": True, **WHOLE}),
         ({**LLAMA, "slots": 16}, {"max_n": 10, "total_slots": 16, "chosen_ids": False}),
         # a proxy before llama.cpp is asked for one answer at a time, like llama.cpp
         ({"server": "LiteLLM", "timings": True}, {"server": "LiteLLM", "max_n": 1, "together": 1}),

@@ -121,16 +121,12 @@ class LabelTaker:
         if reply.answer is None:
             reason = "the log has no answers to grade; send 'correct'"
             raise ApiError(409, reason, code="no_answers", param=param)
-        if isinstance(label.reference, dict):
-            return self._grade_document(reply.answer, label.reference, param)
+        if isinstance(label.reference, dict) and isinstance(self.calibration, FieldCalibration):
+            try:
+                return bool(reply.answer) and is_correct(reply.answer, label.reference, self.calibration)
+            except InputError as error:
+                raise ApiError(400, f"'reference': {error}", param=param) from error
         return self._grade(reply, reply.answer, label.references, param)
-
-    def _grade_document(self, document: str, reference: Mapping[str, Any], param: str) -> bool:
-        assert isinstance(self.calibration, FieldCalibration)
-        try:
-            return bool(document) and is_correct(document, reference, self.calibration)
-        except InputError as error:
-            raise ApiError(400, f"'reference': {error}", param=param) from error
 
     @cached_property
     def grader(self) -> Any:

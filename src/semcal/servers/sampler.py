@@ -267,8 +267,7 @@ class ServerModel:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
-        samples_by_way = self._draw(request, list(ways), numbers, progress)
-        draws = self._rescored(prompts, samples_by_way, None if request.schema else request.cut)
+        draws = self._rescored(prompts, self._draw(request, list(ways), numbers, progress))
         return [[[_m(draws[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
 
     def greedy(
@@ -384,8 +383,13 @@ class ServerModel:
             if isinstance(reply, RequestFailed):
                 samples_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
-                read = [self._read(choice, way) for choice in reply[:n]]
-                so_far += read if schema is None else map(_of_document, read)
+                for choice in reply[:n]:
+                    draw = self._read(choice, way)
+                    if schema is not None:
+                        draw = _of_document(draw)
+                    elif request.cut is not None:
+                        draw = self._cut(prompts[i], draw, way, request.cut)
+                    so_far.append(draw)
                 choices += reply[:n]
         self.replies.add(choices, max_new_tokens)
         return samples_by_way
@@ -437,22 +441,11 @@ class ServerModel:
         return PendingSample(Generation(text, token_ids, log_probs, finished, refusal=refusal), entries)
 
     def _rescored(
-        self, prompts: Sequence[Prompt], samples_by_way: SamplesByWay, cut: GenerationCut | None
+        self, prompts: Sequence[Prompt], samples_by_way: SamplesByWay
     ) -> dict[tuple[int, Way], GenerationsOrError]:
         """Return the samples; a cut sample has the log-probabilities of its rest, () if one is unknown."""
-        if cut is not None:
-            samples_by_way = {
-                (i, way): [self._cut(prompts[i], draw, way, cut) for draw in draws]
-                if isinstance(draws, list)
-                else draws
-                for (i, way), draws in samples_by_way.items()
-            }
-        tokens = [
-            token
-            for draws in samples_by_way.values()
-            for draw in (draws if isinstance(draws, list) else ())
-            for token in draw.rescored or ()
-        ]
+        known = [draw for draws in samples_by_way.values() if isinstance(draws, list) for draw in draws]
+        tokens = [token for draw in known for token in draw.rescored or ()]
         missing = dict.fromkeys(token for token in tokens if isinstance(token, _Missing))
         answers = self._ask(sorted(missing, key=lambda token: token.beginning))
         return {key: _finished(prompts[key[0]], draws, answers) for key, draws in samples_by_way.items()}
