@@ -173,6 +173,8 @@ GRADED = [
     # a document is complete if no element of the reference is missing
     ({}, invoice(tags=["b", "a"]), invoice(tags=["a", "b"]), set(), True),
     ({}, invoice(tags=["a"]), invoice(tags=["a", "b"]), set(), False),
+    ({}, invoice(tags=[]), invoice(tags=[]), set(), True),
+    ({}, invoice(tags=[]), invoice(tags=["x"]), set(), False),
     # a blank text is an empty field
     *(({"a": EMPTY}, {"a": empty}, {"a": None}, set(), True) for empty in ("", " ")),
     ({"a": EMPTY}, {"a": None}, {"a": ""}, set(), True),
