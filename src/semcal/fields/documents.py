@@ -169,9 +169,9 @@ def _agreed(node: Node, values: Sequence[JsonValue], keys: Keys, *, may_lack: bo
     counts = Counter(name for value in present for name in value)
     agreed: dict[str, JsonValue] = {}
     for name in dict.fromkeys((*node.properties, *counts)):
-        child, is_required = (node.child(name), name in node.required) if name in counts else (None, False)
-        if child is None or (name not in node.properties and 2 * counts[name] < len(present)):
+        if name not in counts or (name not in node.properties and 2 * counts[name] < len(present)):
             continue
+        child, is_required = node.child(name), name in node.required
         value = _agreed(child, [item.get(name) for item in present], keys, may_lack=not is_required)
         stated = sum(name in item and item[name] is None for item in present)
         if (
