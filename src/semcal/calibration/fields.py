@@ -290,16 +290,9 @@ class FieldCalibration:
 
     def to_report(self) -> dict[str, Any]:
         """Return the report with all thresholds, as `semcal calibrate` prints it."""
-        thresholds = [asdict(one) for one in self.thresholds]
-        of_documents = [asdict(one) for one in self.document_thresholds]
-        by_value = {value: asdict(one) for value, one in self.by_value.items()}
-        return {
-            **self.report,
-            "thresholds": thresholds,
-            "document_thresholds": of_documents,
-            **({} if self.by is None else {"by": self.by, "by_value": by_value}),
-            "m": self.m,
-        }
+        contents = asdict(self)
+        names = ["thresholds", "document_thresholds", *([] if self.by is None else ["by", "by_value"]), "m"]
+        return {**self.report, **{name: contents[name] for name in names}}
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write the calibration to a directory, and return the path of its file."""
