@@ -238,7 +238,8 @@ class SemanticUQ:
         is_number: bool = isinstance(threshold, Real)
         if threshold is not None and not (is_number and 0 <= threshold <= 1):
             raise UsageError(
-                f"abstain_below: expected a number in [0, 1], got {shown(threshold)}. Pass a number such as 0.5"
+                f"abstain_below: expected a number in [0, 1], got {shown(threshold)}. Pass a number such "
+                "as 0.5"
             )
         self.costs = Counter[str]()
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
