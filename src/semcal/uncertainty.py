@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 from semcal import inputs
 from semcal.calibration.calibration import Calibration, as_calibration
@@ -120,6 +120,15 @@ def _settings_of(
     sampling = replace(calibration.sampling, seed=rest.pop("seed", 0))
     rest["answer"] = calibration.answer_kind
     return sampling, replace(calibration.cluster, equivalence=judge)
+
+
+def _as_threshold(value: Any) -> float | None:
+    is_number: bool = isinstance(value, Real)
+    if value is None or (is_number and 0 <= value <= 1):
+        return cast("float | None", value)
+    raise UsageError(
+        f"abstain_below: expected a number in [0, 1], got {shown(value)}. Pass a number such as 0.5"
+    )
 
 
 class SemanticUQ:
@@ -234,13 +243,7 @@ class SemanticUQ:
             check_equivalence(self.calibration, self.equivalence, force=force)
         self.sampling = Sampling(tuple(self.recalibrators.values()), asked, sampling)
         self.measure = check_name(rest.get("measure") or "E-SC", MEASURES, what="measure")
-        self.threshold = threshold = rest.get("abstain_below")
-        is_number: bool = isinstance(threshold, Real)
-        if threshold is not None and not (is_number and 0 <= threshold <= 1):
-            raise UsageError(
-                f"abstain_below: expected a number in [0, 1], got {shown(threshold)}. Pass a number such "
-                "as 0.5"
-            )
+        self.threshold = _as_threshold(rest.get("abstain_below"))
         self.costs = Counter[str]()
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
         check_likelihoods(model, self.recalibrator, self.measure)
