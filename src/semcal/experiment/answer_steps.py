@@ -353,6 +353,8 @@ class CalibrateStep(Step):
             seed=self.seed,
             versions=versions(),
         )
+        origin = SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens)
+        learning = LearningOptions(self.seed, fixed_temperature=True, origin=origin)  # with Base's answers
         ties = self.clustering.ties
         with (
             warnings.catch_warnings()
@@ -369,11 +371,7 @@ class CalibrateStep(Step):
                     delta=self.settings.delta,
                     grader=self.grading.grader(),
                 ),
-                LearningOptions(
-                    self.seed,
-                    fixed_temperature=True,  # Calibrated has Base's answers
-                    origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
-                ),
+                learning,
             )
         calibration.save_pretrained(models.folder / self.folder)
         threshold = None if calibration.threshold is None else asdict(calibration.threshold)
