@@ -612,7 +612,7 @@ class Results(Sequence[Answer]):
 
         as_option(seed, "seed", "a whole number of 0 or more", low=-1, whole=True)
         config = calibration_config(None, dict(options), of="calibrate")
-        config = replace(config, grader=self._grader, answer=self._kind)
+        config = replace(config, grader=self._grader, answer=self._kind, score=None)
         if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which the calibration has to know. Use "

@@ -173,6 +173,8 @@ GRADED = [
     # a document is complete if no element of the reference is missing
     ({}, invoice(tags=["b", "a"]), invoice(tags=["a", "b"]), set(), True),
     ({}, invoice(tags=["a"]), invoice(tags=["a", "b"]), set(), False),
+    ({}, invoice(tags=[]), invoice(tags=[]), set(), True),
+    ({}, invoice(tags=[]), invoice(tags=["x"]), set(), False),
     # a blank text is an empty field
     *(({"a": EMPTY}, {"a": empty}, {"a": None}, set(), True) for empty in ("", " ")),
     ({"a": EMPTY}, {"a": None}, {"a": ""}, set(), True),
@@ -214,11 +216,6 @@ def test_fields_are_correct_and_documents_complete(properties, document, referen
         (invoice(address={"any_of": [{"city": "Rome"}]}), "/address"),
         (invoice(lines={"any_of": [[]]}), "/lines"),
         ({"any_of": [invoice()]}, "/"),
-        # misspelled keys
-        (invoice(Total=2), "/Total"),
-        (invoice(totl=2), "/totl"),
-        (invoice(lines=[{"name": "x"}, {"name": "y", "pric": 2}]), "/lines/1/pric"),
-        (invoice(address={"City": "Rome"}), "/address/City"),
     ],
 )
 def test_an_invalid_reference_is_refused_with_its_place(reference, place):

@@ -482,18 +482,11 @@ class Calibration(_Contents):
     def id(self) -> str:
         """The hash of all fields that determine answers, probabilities and abstention."""
         contents = _CONTENTS.dump_python(self, include=set(DECISIVE.split()), mode="json")
-        return json_checksum(
-            {
-                **contents,
-                **({"ordering": self.ordering} if self.ordering else {}),
-                "model": self.provenance and [self.provenance.revision, self.provenance.prompt_hash],
-                "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
-                **({"ancestors": self.ancestors} if self.ancestors else {}),
-                **({} if self.score is None else {"score": self.score}),
-                **({"moves": self.moves} if self.moves else {}),
-                **({} if self.probe is None else {"probe": self.probe}),
-            }
-        )[:ID_LETTERS]
+        contents["model"] = self.provenance and [self.provenance.revision, self.provenance.prompt_hash]
+        contents["recalibrator"] = self.recalibrator and fingerprint(self.recalibrator)
+        optional = ("ordering", "ancestors", "score", "moves", "probe")
+        contents |= {name: value for name in optional if (value := getattr(self, name))}
+        return json_checksum(contents)[:ID_LETTERS]
 
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:

@@ -290,16 +290,9 @@ class FieldCalibration:
 
     def to_report(self) -> dict[str, Any]:
         """Return the report with all thresholds, as `semcal calibrate` prints it."""
-        thresholds = [asdict(one) for one in self.thresholds]
-        of_documents = [asdict(one) for one in self.document_thresholds]
-        by_value = {value: asdict(one) for value, one in self.by_value.items()}
-        return {
-            **self.report,
-            "thresholds": thresholds,
-            "document_thresholds": of_documents,
-            **({} if self.by is None else {"by": self.by, "by_value": by_value}),
-            "m": self.m,
-        }
+        contents = asdict(self)
+        names = ["thresholds", "document_thresholds", *([] if self.by is None else ["by", "by_value"]), "m"]
+        return {**self.report, **{name: contents[name] for name in names}}
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write the calibration to a directory, and return the path of its file."""
@@ -528,11 +521,8 @@ def calibrate_fields(
     fields = tuple(name for name in every if is_labeled(name, labeled))
     table = FieldTable.of(graded, fields)
     check_enough(len(table.paths), of="among the fields of the documents")
-    held_out = np.zeros(len(table.paths), dtype=bool)
-    if config.risks or document_risks:
-        groups = np.unique(table.features[GROUP], return_inverse=True)[1]
-        held_out = kept_apart(len(table.paths), groups, seed)
-    learned, of_documents = _learn_both(table, graded, fields, held_out, seed)
+    has_risks = bool(config.risks or document_risks)
+    learned, of_documents = _learn_both(table, graded, fields, seed, hold_out=has_risks)
     report = _report(graded, learned, of_documents, fields, every)
     for problem in _problems(report, graded, set(map(escaped, schema.root.properties))):
         warnings.warn(problem, SemcalWarning, stacklevel=2)
@@ -580,11 +570,13 @@ def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[lis
 
 
 def _learn_both(
-    table: FieldTable, graded: Sequence[Row], fields: Sequence[str], held_out: NDArray[np.bool_], seed: int
+    table: FieldTable, graded: Sequence[Row], fields: Sequence[str], seed: int, *, hold_out: bool
 ) -> tuple[_Learned, _Learned]:
     """Learn the map of fields, and the map of documents from the probabilities out of fold."""
     groups = table.features[GROUP].astype(np.intp)
-    no_cap = np.ones(len(groups))
+    held_out, no_cap = np.zeros(len(groups), dtype=bool), np.ones(len(groups))
+    if hold_out:
+        held_out = kept_apart(len(groups), np.unique(groups, return_inverse=True)[1], seed)
     candidates = _candidates(table.features)
     learned = _Learned.of(table.features, table.correct, candidates, groups, held_out, no_cap, seed)
     p = learned.map.predict(table.features)

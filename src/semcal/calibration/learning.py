@@ -36,7 +36,6 @@ from semcal.calibration.map_report import (
     base_figures,
     draws_curve,
     figures_of,
-    first_samples,
     graded_examples,
     like_answers,
     one_value,
@@ -55,7 +54,7 @@ from semcal.calibration.report import (
     problems_of_rows,
     what_to_do_first,
 )
-from semcal.calibration.samples import SamplesOrigin
+from semcal.calibration.samples import SamplesOrigin, measure_draws
 from semcal.calibration.signals import (
     QuestionProbe,
     check_any_signals,
@@ -170,7 +169,9 @@ def calibrate_rows(
         stored, is_fixed = options.stored or rows, options.fixed_temperature
         curve = draws_curve(stored, cluster, config, seed=options.seed, fixed_temperature=is_fixed)
         if options.m_curve == "auto":
-            rows = first_samples(stored, enough_samples(curve), cluster, config.answer)
+            m = enough_samples(curve)
+            first: RowsAt = {t: [row.take(range(m)) for row in part] for t, part in stored.items()}
+            rows = measure_draws(first, cluster, config.answer)
             n_choices = len(curve)  # labels chose among these numbers of samples
     learned = _LearnedRows(rows, cluster, config, options)
     calibration = learned.calibration(curve)

@@ -54,10 +54,9 @@ from semcal.metrics.probability_maps import (
     paired_difference,
     predict_out_of_fold,
 )
-from semcal.models.clustering import ClusterConfig
-from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
+from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.recalibration.records import check_enough
-from semcal.rows import AnswerKind, Row, RowsAt, check_distinct
+from semcal.rows import Row, RowsAt, check_distinct
 
 #: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
 LIKE, MOST_LIKE = 20, 10
@@ -111,9 +110,7 @@ def figures_of(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | N
         values = metrics.summary(p, correct, draws=0)
     floor = metrics.noise_floor(p, correct, metric="ace", draws=draws)
     values |= {"ace_floor": floor.mean, "ace_floor_95": floor.quantile_95}
-    return {
-        name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES if name in values
-    }
+    return {name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES}
 
 
 def base_figures(labels: Labelled, share: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
@@ -132,23 +129,19 @@ def graded_examples(
     usable = [i for i, text in enumerate(texts) if text or (text == "" and rows[i].title)]
     first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
     chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
-    answered = [(rows[i], features.answers[i] or "", bool(correct[i])) for i in chosen]
-    return tuple(
-        GradedExample(row.title or row.id, text, _reference(row, text, grader, matches=matches), matches)
-        for row, text, matches in answered
-    )
+    return tuple(_graded_example(rows[i], texts[i] or "", grader, bool(correct[i])) for i in chosen)
 
 
-def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | None:
-    """Return the first reference of a question, or the first that the answer matches by the judge's rules."""
+def _graded_example(row: Row, text: str, grader: Grader, correct: bool) -> GradedExample:
+    """Return an answer with the reference that it matches by the judge's rules, or the first reference."""
     if not row.is_labelled:
-        return None
-    question, references = row.question_or_empty, row.answers if matches else ()
+        return GradedExample(row.title or row.id, text, None, correct)
+    question, references = row.question_or_empty, row.answers if correct else ()
     marks: Grader = getattr(grader, "rules", grader) if hasattr(grader, "judge") else grader
     matching = grade_together(
         marks, lambda one: [other for other in references if one.grade(question, [text], [other]).correct]
     )
-    return (*matching, *row.answers)[0]
+    return GradedExample(row.title or row.id, text, (*matching, *row.answers)[0], correct)
 
 
 # ---- Moving a calibration to new data ----------------------------------------------------------------------
@@ -271,24 +264,6 @@ def _report_of_move(
 # ---- Gain by the number of samples -------------------------------------------------------------------------
 
 
-class _Remembering:
-    """An equivalence that keeps its verdicts in memory, since all numbers of samples share pairs."""
-
-    def __init__(self, equivalence: Equivalence) -> None:
-        self.name, self.revision = equivalence.name, equivalence.revision
-        self.symmetric = getattr(equivalence, "symmetric", False)
-        self._equivalence = equivalence
-        self._margins: dict[Triple, float] = {}
-
-    def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        return [margin > 0 for margin in self.margins(triples)]
-
-    def margins(self, triples: Sequence[Triple]) -> list[float]:
-        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._margins]
-        self._margins |= zip(missing, margins_by(self._equivalence, missing))
-        return [self._margins[triple] for triple in triples]
-
-
 #: Numbers of samples of the curve, up to the number at hand.
 NUMBERS = (1, 2, 3, 5, 10)
 
@@ -309,27 +284,20 @@ def draws_curve(
     has probability 0 and gain 0. `above` is the paired difference to all samples, with its standard error
     over questions or groups.
     """
-    first = next(iter(rows.values()))
-    groups = several([question_ties(row.json) for row in first])
+    groups = several([question_ties(row.json) for row in next(iter(rows.values()))])
     m = min(row.m for part in rows.values() for row in part)
     numbers = [*(n for n in NUMBERS if n < m), m]
-    if not isinstance(cluster.judge, ExactMatch):
-        cluster = replace(cluster, equivalence=_Remembering(cluster.judge))
-    grader, is_fixed = as_grader(config.grader, cluster.judge), fixed_temperature
-    gains = [
-        _gains(first_samples(rows, n, cluster, config.answer), config, grader, groups, seed, fixed=is_fixed)
-        for n in numbers[::-1]  # all samples first, since the others share their pairs
-    ][::-1]
+    taken = [row.take(range(n)) for n in numbers for part in rows.values() for row in part]
+    clustered = iter(cluster_missing(taken, cluster))  # together, as all numbers share pairs
+    grader, gains = as_grader(config.grader, cluster.judge), []
+    for _ in numbers:
+        part_of_samples: RowsAt = {t: [next(clustered) for _ in part] for t, part in rows.items()}
+        measured = measure_draws(part_of_samples, cluster, config.answer)
+        gains.append(_gains(measured, config, grader, groups, seed, fixed=fixed_temperature))
     return tuple(
         DrawsPoint(n, float(of_n.mean()), *paired_difference(of_n, gains[-1], groups))
         for n, of_n in zip(numbers, gains)
     )
-
-
-def first_samples(rows: RowsAt, n: int, cluster: ClusterConfig, answer: AnswerKind) -> RowsAt:
-    """Return the rows with their first n samples at each temperature, clustered, measured and matched."""
-    taken: RowsAt = {t: [row.take(range(n)) for row in part] for t, part in rows.items()}
-    return measure_draws(taken, cluster, answer)
 
 
 def _gains(

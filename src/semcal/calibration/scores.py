@@ -33,7 +33,7 @@ from semcal.metrics.probability_maps import (
 from semcal.recalibration.records import check_enough
 
 if TYPE_CHECKING:
-    from semcal.metrics.frequencies import Groups
+    pass
 
 #: The first score, scaled: the only one of its kind if it orders examples.
 ORDER = "x0"
@@ -161,7 +161,18 @@ class ScoreCalibrator:
         self.map_: ProbabilityMap = choice.map
         self.scores_: list[MapScore] = list(choice.scores)
         self.out_of_fold_, _ = predict_out_of_fold([fitted], groups=of_fitted, seed=self.seed)
-        self.thresholds_ = self._set_thresholds(risks, features, correct, apart, related)
+        self.thresholds_: tuple[Threshold, ...] = ()
+        if risks:
+            is_one = columns.shape[1] == 1  # then labels chose its direction alone, and all of them test it
+            scores, used = self.map_.scores(features), apart | is_one
+            labels_of_test = ThresholdLabels(
+                (order_by(ORDER, features) if is_one else scores)[used],
+                correct[used],
+                None if related is None else related[used],
+                n_orderings=2 if is_one else 1,
+                shown=scores if is_one else None,
+            )
+            self.thresholds_ = set_thresholds(labels_of_test, risks, self.delta, seed=self.seed)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -240,7 +251,7 @@ class ScoreCalibrator:
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"{type(self).__name__}({given})"
 
-    # ---- Features and thresholds
+    # ---- Features
 
     def _columns(self, X: Any) -> tuple[Floats, list[str] | None]:
         if hasattr(X, "tocsr"):
@@ -295,25 +306,3 @@ class ScoreCalibrator:
             return [none, *smooth]
         beta = MapCandidate("beta", names, fewest=FEW)
         return [none, beta, *smooth, MapCandidate("isotonic", names, fewest=ISOTONIC, tier=1)]
-
-    def _set_thresholds(
-        self,
-        risks: Sequence[float],
-        features: dict[str, Floats],
-        correct: Floats,
-        apart: NDArray[np.bool_],
-        groups: Groups | None,
-    ) -> tuple[Threshold, ...]:
-        if not risks:
-            return ()
-        scores = self.map_.scores(features)
-        is_one = self.n_features_in_ == 1  # then labels chose its direction alone, and all of them test it
-        used = apart | is_one
-        labels = ThresholdLabels(
-            (order_by(ORDER, features) if is_one else scores)[used],
-            correct[used],
-            None if groups is None else groups[used],
-            n_orderings=2 if is_one else 1,
-            shown=scores if is_one else None,
-        )
-        return set_thresholds(labels, risks, self.delta, seed=self.seed)

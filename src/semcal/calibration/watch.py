@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from semcal.arrays import Floats, as_option
+from semcal.arrays import as_option
 from semcal.calibration.calibration import DECIMALS, Calibration
 from semcal.calibration.fields import FieldCalibration
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
@@ -49,16 +49,6 @@ WatchName = Literal["risk", "calibration", "questions"]
 def is_within(p: Any, low: float, high: float) -> Any:
     """Return whether probabilities are in [low, high), or in [low, 1]."""
     return (p >= low) & ((p < high) | (high == 1.0))
-
-
-def _comparisons(p: Floats, correct: Floats) -> dict[str, LabelComparison]:
-    """Return the comparisons with probabilities (N,) and correctness (N,) of labeled answers, by band."""
-    within = {name: is_within(p, low, high) for name, (*_, low, high) in COMPARED.items()}
-    return {
-        name: LabelComparison.with_labels(side, share, p[within[name]], correct[within[name]])
-        for name, (side, share, *_) in COMPARED.items()
-        if within[name].any()
-    }
 
 
 @dataclass
@@ -136,7 +126,11 @@ class PromiseWatch:
         groups: dict[WatchName, Any] = {}
         if risk is not None or risks:
             groups["risk"] = {"answered": EProcess(ABOVE)}
-        groups["calibration"] = _comparisons(p, correct) or {name: EProcess(BOTH) for name in ("all", *BANDS)}
+        groups["calibration"] = {
+            name: LabelComparison.with_labels(side, share, p[within], correct[within])
+            for name, (side, share, low, high) in COMPARED.items()
+            if (within := is_within(p, low, high)).any()
+        } or {name: EProcess(BOTH) for name in ("all", *BANDS)}
         scores = np.sort(np.round(p, DECIMALS))  # rounding must not part equal probabilities
         edges = np.unique(scores[:: max(LIKE, -(-len(scores) // MOST_LIKE))])[1:]
         if len(edges):

@@ -353,6 +353,8 @@ class CalibrateStep(Step):
             seed=self.seed,
             versions=versions(),
         )
+        origin = SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens)
+        learning = LearningOptions(self.seed, fixed_temperature=True, origin=origin)  # with Base's answers
         options = MeasureOptions(ties=self.clustering.ties)
         # the grid has warned of few questions; the report has the other warnings
         with warnings.catch_warnings():
@@ -365,11 +367,7 @@ class CalibrateStep(Step):
                     delta=self.settings.delta,
                     grader=self.grading.grader(),
                 ),
-                LearningOptions(
-                    self.seed,
-                    fixed_temperature=True,  # Calibrated has Base's answers
-                    origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
-                ),
+                learning,
             )
         calibration.save_pretrained(models.folder / self.folder)
         learned = {
