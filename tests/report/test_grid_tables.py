@@ -33,36 +33,6 @@ def tables(grid_results: dict[str, Any]) -> dict[str, Table]:
     return {table.name: table for table in report_tables(grid_results)}
 
 
-def value(results: dict[str, Any], analysis: str, metric: str, **where: str) -> dict[str, Any]:
-    (row,) = [
-        row for row in results["analyses"][analysis] if all(row[key] == name for key, name in where.items())
-    ]
-    return row[metric]
-
-
-@pytest.mark.parametrize(
-    ("name", "analysis", "metrics"),
-    [
-        ("03-main", "confidence", ("ace", "auroc")),
-        ("08-brier", "confidence", ("brier",)),
-        ("08c-gain", "confidence", ("gain",)),
-        ("09-ace-mcb", "confidence", ("ace", "mcb")),
-        ("10-ace-ece", "confidence", ("ace", "ece")),
-        ("05-entropy-conf", "entropy", ("SE_conf",)),
-        ("06-entropy-vanilla", "entropy", ("SE_vanilla",)),
-        ("selective", "selective", ("slope", "gain")),
-    ],
-)
-def test_cells_hold_the_numbers_of_the_analysis(tables, grid_results, name, analysis, metrics) -> None:
-    for row in tables[f"{name}-beta_2b"].rows:
-        where = {"model": "beta/2b", "dataset": row[0].text, "method": row[1].text}
-        for i, (metric, measure) in enumerate((x, y) for x in metrics for y in in_order(MEASURES, MEASURES)):
-            found = value(grid_results, analysis, metric, **where, measure=measure)
-            cell = row[2 + i]
-            assert (cell.value, cell.error) == (found["mean"], found["se"])
-            assert cell.interval == (tuple(found["interval"]) if found["interval"] else None)
-
-
 @pytest.mark.parametrize(
     ("name", "larger"),
     [("03-main", None), ("08-brier", False), ("08c-gain", True), ("06-entropy-vanilla", True)],
