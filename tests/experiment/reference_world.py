@@ -16,9 +16,9 @@ from typing import Any
 
 import mill_grid as mills
 
-from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings, settings_of
+from semcal.experiment.grid_steps import GridState
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.protocols import Prompt
 from semcal.text.normal_form import normal_form

@@ -22,7 +22,7 @@ from reference_world import (
 )
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.answer_steps import GradeMeaningsStep
+from semcal.experiment.grid_steps import GradeMeaningsStep
 from semcal.models.distribution import uniforms
 from semcal.rows import Row as OneRow
 from semcal.steps import WorkerState

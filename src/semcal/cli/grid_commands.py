@@ -22,7 +22,7 @@ from semcal.errors import UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
-    from semcal.experiment.fit_steps import GridState
+    from semcal.experiment.grid_steps import GridState
     from semcal.experiment.grid import Grid
     from semcal.experiment.grid_plan import Problem
     from semcal.experiment.grid_settings import GridSettings
@@ -45,7 +45,7 @@ class LoadOptions:
 
     def open_state(self, folder: Path) -> GridState:
         """Return the state of a worker."""
-        from semcal.experiment.fit_steps import open_grid_state
+        from semcal.experiment.grid_steps import open_grid_state
 
         return open_grid_state(
             folder,
