@@ -27,7 +27,7 @@ COLOURS = ("#5d3a9b", "#d55e00", "#767676")
 WALKS = (("a question", "semcal ask"), ("a labeled example", "semcal fit"), ("a grid job", "semcal run"))
 FLOORS: tuple[tuple[str, str, str, str], ...] = (
     ("cli", "ask.py · options.py", "fit.py", "grid_commands.py"),
-    ("experiment", "", "", "grid.py · cell.py\nfit_steps.py · answer_steps.py\nanalyses · report"),
+    ("experiment", "", "", "grid.py · grid_steps.py\ngrid_plan.py · finished.py\nanalyses · report"),
     ("uncertainty, results", "AskStep · SemanticUQ\nAnswer", "", ""),
     ("calibration", "calibrated.py", "", "learn.py"),
     (

@@ -12,8 +12,8 @@ import pytest
 from invoking import semcal
 
 from semcal.cli import grid_commands
-from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid_settings import Model
+from semcal.experiment.grid_steps import GridState
 from semcal.yaml_files import yaml_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -33,7 +33,7 @@ def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def state(folder: Path, **_: object):
         return mills.state_of(folder)
 
-    monkeypatch.setattr("semcal.experiment.fit_steps.open_grid_state", state)
+    monkeypatch.setattr("semcal.experiment.grid_steps.open_grid_state", state)
     monkeypatch.setattr(grid_commands, "_report", lambda *_: None)
 
 
@@ -55,7 +55,7 @@ def test_no_model_is_held_while_the_report_is_made(
     def state(folder: Path, **_: object) -> GridState:
         return GridState(folder, load, partial(mills.equivalence_of, folder))
 
-    monkeypatch.setattr("semcal.experiment.fit_steps.open_grid_state", state)
+    monkeypatch.setattr("semcal.experiment.grid_steps.open_grid_state", state)
     monkeypatch.setattr(grid_commands, "_report", lambda *_: held.extend(one() for one in loaded))
     semcal("run", config, "--json", "--out", tmp_path / "run", "--workers", 1)
     assert held == [None]

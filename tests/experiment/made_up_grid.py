@@ -8,7 +8,8 @@ calibrated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -133,6 +134,14 @@ def settings(grid: Grid) -> dict[str, Any]:
         "sampling": {"m": grid.m, "counts": list(grid.counts)},
         "evaluation": {"resamples": grid.resamples},
     }
+
+
+def edited(folder: Path, change: Callable[[int, Any], Any], pattern: str = "samples/*/*/*/*.jsonl") -> Path:
+    """Change the rows of some files: number and row → the row, or None if it was changed in place."""
+    for path in folder.glob(pattern):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        write_rows(path, [change(number, row) or row for number, row in enumerate(rows)])
+    return folder
 
 
 # Questions and rows

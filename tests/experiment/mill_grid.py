@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_plan import Problem
 from semcal.experiment.grid_settings import GridSettings, Model, settings_of
+from semcal.experiment.grid_steps import GridState
 from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.workers import Executor, SerialExecutor

@@ -11,16 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import mill_grid as mills
-import numpy as np
 
-from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings, settings_of
+from semcal.experiment.grid_steps import GridState
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.protocols import Prompt
 from semcal.text.normal_form import normal_form
@@ -260,20 +258,3 @@ def trained(answers: Mapping[str, float], right: str, *, steps: int, rising: int
         )
         log_t -= rate * (first / (1 - 0.9**step)) / (math.sqrt(second / (1 - 0.999**step)) + 1e-8)
     return math.exp(log_t)
-
-
-def ace_as_the_rows_come(pairs: Sequence[tuple[float, bool]]) -> float:
-    """Fifteen bins of sorted rows, ties as they come, every bin counting the same."""
-    ordered = sorted(pairs, key=lambda pair: pair[0])
-    sizes = [len(ordered) // 15 + (k < len(ordered) % 15) for k in range(min(15, len(ordered)))]
-    edges = np.cumsum([0, *sizes]).tolist()
-    parts = [ordered[a:b] for a, b in pairwise(edges)]
-    gaps = [abs(sum(c for _, c in part) - sum(p for p, _ in part)) / len(part) for part in parts]
-    return sum(gaps) / len(gaps)
-
-
-def auroc_or_a_half(pairs: Sequence[tuple[float, bool]]) -> float:
-    right = [p for p, correct in pairs if correct]
-    wrong = [p for p, correct in pairs if not correct]
-    won = [(a > b) + (a == b) / 2 for a in right for b in wrong]
-    return sum(won) / len(won) if won else 0.5

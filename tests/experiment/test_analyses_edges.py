@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_grid import Grid, write_grid
+from made_up_grid import Grid, edited, write_grid
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.analyses import analyse
@@ -25,12 +25,8 @@ SMALL: dict[str, Any] = {
 }
 
 
-def edited(folder: Path, change: Any, pattern: str = "samples/**/*.jsonl") -> Path:
-    """Change every row of some files."""
-    for path in folder.glob(pattern):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(change(row)) + "\n" for row in rows))
-    return folder
+def all_right(_: int, row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"correct": dict.fromkeys(row["correct"], True), "greedy_correct": True}
 
 
 def configured(folder: Path, **parts: dict[str, Any]) -> Path:
@@ -83,10 +79,9 @@ def test_a_question_that_is_null_under_one_measure_counts_for_none(tmp_path: Pat
 
 
 def test_a_run_without_likelihoods_has_e_sc_alone(tmp_path: Path) -> None:
-    def without(row: dict[str, Any]) -> dict[str, Any]:
+    def without(_: int, row: dict[str, Any]) -> None:
         for key in ("confidence", "correct", "semantic_entropy", "top_cluster", "rule"):
             row[key] = {name: value if name == "E-SC" else None for name, value in row[key].items()}
-        return row
 
     found = analyse(edited(write_grid(tmp_path, Grid(**SMALL)), without))
     assert cells(found)["TS"]["ace"]["mean"] >= 0
@@ -96,10 +91,7 @@ def test_a_run_without_likelihoods_has_e_sc_alone(tmp_path: Path) -> None:
 
 
 def test_all_answers_right_leaves_discrimination_undefined(tmp_path: Path) -> None:
-    def right(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"correct": dict.fromkeys(row["correct"], True), "greedy_correct": True}
-
-    found = analyse(edited(write_grid(tmp_path, Grid(**SMALL)), right))
+    found = analyse(edited(write_grid(tmp_path, Grid(**SMALL)), all_right))
     cell = cells(found)["TS"]
     assert (cell["auroc"]["mean"], cell["auroc"]["interval"], cell["accuracy"]["mean"]) == (None, None, 1.0)
     assert not any("AUROC" in row["contrast"] for row in found["contrasts"])
@@ -121,8 +113,9 @@ def test_ace_of_the_published_code_is_in_row_order_and_auroc_of_one_class_a_half
     assert [cells(found)["Base"][f"ace_{name}"] for name in ("floor", "floor_95", "p")] == [None] * 3
     assert cells(found)["Base"]["ece_floor"] > 0
     assert {row["vanilla"] for row in found["analyses"]["entropy"]} == {"beam"}
-    all_right = edited(folder, lambda row: row | {"correct": dict.fromkeys(row["correct"], True)})
-    assert cells(analyse(all_right))["Base"]["auroc"]["mean"] == 0.5
+    found = analyse(edited(folder, all_right))
+    assert cells(found)["Base"]["auroc"]["mean"] == 0.5
+    assert {value for row in found["analyses"]["entropy"] for value in row["SE_conf"]["runs"]} == {0.5}
 
 
 def test_a_refitted_temperature_has_a_mean_and_an_error_over_runs(tmp_path: Path) -> None:
@@ -139,13 +132,13 @@ def test_a_refitted_temperature_has_a_mean_and_an_error_over_runs(tmp_path: Path
 
 
 def test_files_with_other_questions_are_refused(own_grid: Path) -> None:
-    edited(own_grid, lambda row: row | {"id": f"x{row['id']}"}, "samples/*/*/SE/run1.jsonl")
+    edited(own_grid, lambda _, row: row | {"id": f"x{row['id']}"}, "samples/*/*/SE/run1.jsonl")
     with pytest.raises(StoreError, match="alpha-1b on made-up-trivia"):
         analyse(own_grid)
 
 
 def test_a_confidence_that_is_no_number_is_refused_by_its_file(own_grid: Path) -> None:
-    edited(own_grid, lambda row: row | {"confidence": "high"}, "samples/*/*/SE/run1.jsonl")
+    edited(own_grid, lambda _, row: row | {"confidence": "high"}, "samples/*/*/SE/run1.jsonl")
     with pytest.raises(StoreError, match=r"SE/run1\.jsonl"):
         analyse(own_grid)
 

@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ def results(grid_results: dict[str, Any]) -> dict[str, Any]:
     return grid_results
 
 
-def row_of(results: dict[str, Any], analysis: str, **named: Any) -> dict[str, Any]:
-    (found,) = [
-        row for row in results["analyses"][analysis] if all(row[key] == value for key, value in named.items())
-    ]
+def row_of(results: dict[str, Any], analysis: str, cell: Sequence[str] = (), **named: Any) -> dict[str, Any]:
+    """The row of a model, data set, method and measure, or of their first ones, and of other values."""
+    wanted = {**dict(zip(("model", "dataset", "method", "measure"), cell)), **named}
+    (found,) = [row for row in results["analyses"][analysis] if wanted.items() <= row.items()]
     return found
 
 
@@ -103,10 +104,8 @@ LITERAL = {
 @pytest.mark.parametrize("metric", LITERAL)
 @pytest.mark.parametrize("cell", CELLS)
 def test_mean_and_error_over_runs_of_every_metric(results, grid_folder, cell, metric: str) -> None:
-    model, dataset, method, measure = cell
-    found = row_of(results, "confidence", model=model, dataset=dataset, method=method, measure=measure)
-    runs = runs_in(grid_folder, *cell)
-    values = [LITERAL[metric](*pairs_of(rows, measure)) for rows in runs]
+    found = row_of(results, "confidence", cell)
+    values = [LITERAL[metric](*pairs_of(rows, cell[3])) for rows in runs_in(grid_folder, *cell)]
     assert found[metric]["runs"] == pytest.approx(values, abs=1e-12)
     assert found[metric]["mean"] == pytest.approx(statistics.mean(values), abs=1e-12)
     assert found[metric]["se"] == pytest.approx(statistics.stdev(values) / math.sqrt(3), abs=1e-12)
@@ -130,7 +129,7 @@ def test_the_interval_is_the_bootstrap_over_questions(results, grid_folder, metr
         resamples=100,
         seed=np.random.default_rng((0, 0)),
     )[metric]
-    found = row_of(results, "confidence", **dict(zip(("model", "dataset", "method", "measure"), cell)))
+    found = row_of(results, "confidence", cell)
     assert found[metric]["interval"] == pytest.approx([alone.low, alone.high])
 
 
@@ -139,7 +138,7 @@ def test_the_noise_floor_is_what_outcomes_drawn_from_the_confidences_show(
     results, grid_folder, metric, literal
 ) -> None:
     cell = CELLS[1]
-    found = row_of(results, "confidence", **dict(zip(("model", "dataset", "method", "measure"), cell)))
+    found = row_of(results, "confidence", cell)
     rng = np.random.default_rng(1)
     means, ends, p_values = [], [], []
     for rows in runs_in(grid_folder, *cell):
@@ -167,14 +166,14 @@ def test_each_method_is_tested_against_base_on_the_same_questions(results, grid_
     alone = [
         common.contrast(("SE", name), metric) - common.contrast(("Base", name), metric) for name in measures
     ]
-    where = {"model": "alpha-1b", "dataset": "made-up-trivia", "method": "SE"}
+    where = (*CELLS[0][:2], "SE")
     for name in measures:
-        found = row_of(results, "against_base", **where, measure=name)[metric]
+        found = row_of(results, "against_base", where, measure=name)[metric]
         test = common.paired(("SE", name), ("Base", name), metric)
         assert found["value"] == pytest.approx(test.difference)
         assert found["interval"] == pytest.approx([test.low, test.high])
         assert found["p"] == test.p_value
-    pooled = row_of(results, "against_base", **where, measure=None)[metric]
+    pooled = row_of(results, "against_base", where, measure=None)[metric]
     assert pooled["value"] == pytest.approx(statistics.mean(one.value for one in alone))
     resampled = np.mean([one.resampled for one in alone], axis=0)
     assert pooled["interval"][0] < np.median(resampled) < pooled["interval"][1]
@@ -183,9 +182,8 @@ def test_each_method_is_tested_against_base_on_the_same_questions(results, grid_
 
 
 def test_the_interval_of_refinement_is_that_of_the_difference(results, grid_folder) -> None:
-    model, dataset, method, measure = CELLS[1]
-    found = row_of(results, "confidence", model=model, dataset=dataset, method=method, measure=measure)
-    runs = [pairs_of(rows, measure) for rows in runs_in(grid_folder, *CELLS[1])]
+    found = row_of(results, "confidence", CELLS[1])
+    runs = [pairs_of(rows, CELLS[1][3]) for rows in runs_in(grid_folder, *CELLS[1])]
     common = joint_bootstrap(
         {"it": ([p for p, _ in runs], [c for _, c in runs])},
         metrics=["uncertainty", "resolution"],
@@ -205,8 +203,7 @@ def test_brier_parts_add_up(results) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_entropies_rank_by_the_selected_and_by_the_greedy_answer(results, grid_folder, cell) -> None:
-    model, dataset, method, measure = cell
-    found = row_of(results, "entropy", model=model, dataset=dataset, method=method, measure=measure)
+    found, measure = row_of(results, "entropy", cell), cell[3]
     conf, vanilla = [], []
     for rows in runs_in(grid_folder, *cell):
         score = [-row["semantic_entropy"][measure] for row in rows]
@@ -221,14 +218,13 @@ def test_where_the_greedy_answer_differs_from_bases(results, grid_folder, method
     cell = ("alpha-1b", "made-up-reading", method, "E-SC")
     ours, base = (runs_in(grid_folder, *cell[:2], name, "E-SC")[0] for name in (method, "Base"))
     expected = sum(a["greedy"] != b["greedy"] for a, b in zip(ours, base)) / 40
-    found = row_of(results, "entropy", **dict(zip(("model", "dataset", "method", "measure"), cell)))
-    assert found["greedy_differs"] == pytest.approx(expected)
+    assert row_of(results, "entropy", cell)["greedy_differs"] == pytest.approx(expected)
     assert (expected > 0) == (share > 0)
 
 
 def test_accuracies_of_greedy_and_beams(results, grid_folder) -> None:
     rows = rows_in(grid_folder, "beta/2b", "made-up-trivia", "Base", "run0")
-    found = row_of(results, "base_accuracies", model="beta/2b", dataset="made-up-trivia")
+    found = row_of(results, "base_accuracies", ("beta/2b", "made-up-trivia"))
     assert found["greedy"]["mean"] == pytest.approx(sum(row["greedy_correct"] for row in rows) / 40)
     assert found["beam"]["mean"] == pytest.approx(sum(row["beam_correct"] for row in rows) / 40)
     assert found["beam"]["mean"] > found["greedy"]["mean"]
@@ -241,9 +237,8 @@ def test_splits_and_prompts_are_those_of_the_selection(results) -> None:
         "open_book": True,
         **sizes,
     }
-    assert row_of(results, "prompts", model="beta/2b", dataset="made-up-reading")["prompt"].startswith(
-        "<|user|>\nContext"
-    )
+    prompt = row_of(results, "prompts", ("beta/2b", "made-up-reading"))["prompt"]
+    assert prompt.startswith("<|user|>\nContext")
 
 
 def test_temperatures_are_those_of_the_candidate_that_each_measure_chose(results) -> None:
@@ -257,21 +252,14 @@ def test_temperatures_are_those_of_the_candidate_that_each_measure_chose(results
 
 @pytest.mark.parametrize("second", ["mcb", "ece"])
 def test_volatility_is_the_mean_change_of_rank(results, second: str) -> None:
-    where = {"model": "alpha-1b", "dataset": "made-up-trivia"}
+    where = CELLS[0][:2]
     methods, measures = results["methods"], results["measures"]
     change = np.zeros(5)
     for measure in measures:
-        ranks = [
-            stats.rankdata(
-                [
-                    row_of(results, "confidence", **where, method=m, measure=measure)[metric]["mean"]
-                    for m in methods
-                ]
-            )
-            for metric in ("ace", second)
-        ]
+        rows = [row_of(results, "confidence", (*where, method, measure)) for method in methods]
+        ranks = [stats.rankdata([row[metric]["mean"] for row in rows]) for metric in ("ace", second)]
         change += np.abs(ranks[0] - ranks[1]) / len(measures)
-    found = row_of(results, "volatility", **where, metrics=["ace", second])
+    found = row_of(results, "volatility", where, metrics=["ace", second])
     assert [found["per_method"][method] for method in methods] == pytest.approx(change)
     assert found["mean"] == pytest.approx(change.mean())
 
@@ -285,7 +273,7 @@ def test_agreement_of_the_two_gradings(results, grid_folder) -> None:
     rows = rows_in(grid_folder, "alpha-1b", "made-up-trivia", "Base", "run0")
     same = sum(row["correct"]["B-SC"] == row["correct_nli"]["B-SC"] for row in rows)
     lexical = sum(row["correct"]["B-SC"] and not row["correct_nli"]["B-SC"] for row in rows)
-    found = row_of(results, "agreement", model="alpha-1b", dataset="made-up-trivia", measure="B-SC")
+    found = row_of(results, "agreement", CELLS[0][:2], measure="B-SC")
     interval = stats.binomtest(same, 40).proportion_ci(method="wilson")
     assert found["agreement"] == pytest.approx(same / 40)
     assert found["lexical_only"] == pytest.approx(lexical / 40)
@@ -294,7 +282,7 @@ def test_agreement_of_the_two_gradings(results, grid_folder) -> None:
 
 def test_how_often_each_rule_decided(results, grid_folder) -> None:
     rows = rows_in(grid_folder, "alpha-1b", "made-up-trivia", "Base", "run0")
-    found = row_of(results, "deciding_rules", model="alpha-1b", dataset="made-up-trivia", measure="E-SC")
+    found = row_of(results, "deciding_rules", CELLS[0][:2], measure="E-SC")
     assert found["rules"] == dict(Counter(row["rule"]["E-SC"] for row in rows))
 
 
@@ -320,8 +308,7 @@ def literal_selective(p: list[float], c: list[bool], rate: float) -> float:
 
 @pytest.mark.parametrize("cell", CELLS[:2])
 def test_selective_accuracy_its_slope_and_its_gain(results, grid_folder, cell) -> None:
-    model, dataset, method, measure = cell
-    found = row_of(results, "selective", model=model, dataset=dataset, method=method, measure=measure)
+    found, measure = row_of(results, "selective", cell), cell[3]
     rates = found["rejection"]
     curves, gains = [], []
     for rows in runs_in(grid_folder, *cell):
@@ -338,18 +325,10 @@ def test_selective_accuracy_its_slope_and_its_gain(results, grid_folder, cell) -
 
 
 def test_numbers_of_draws_are_compared_on_the_runs_that_have_them(results, grid_folder) -> None:
-    candidate = candidate_of(grid_folder, "alpha-1b", "made-up-trivia", "TS", "L-SC")
+    candidate = candidate_of(grid_folder, *CELLS[1])
     for draws, name in ((5, "run0.n5"), (10, "run0"), (25, "run0.n25")):
         rows = rows_in(grid_folder, "alpha-1b", "made-up-trivia", candidate, name)
-        found = row_of(
-            results,
-            "generations",
-            model="alpha-1b",
-            dataset="made-up-trivia",
-            method="TS",
-            measure="L-SC",
-            draws=draws,
-        )
+        found = row_of(results, "generations", CELLS[1], draws=draws)
         assert found["ace"]["runs"] == pytest.approx([literal_ace(*pairs_of(rows, "L-SC"))])
         assert found["ace"]["se"] is None
 
@@ -358,22 +337,17 @@ def test_numbers_of_draws_are_compared_on_the_runs_that_have_them(results, grid_
 def test_losses_have_the_standard_deviation_over_runs(
     results, grid_folder, loss: str, candidate: str
 ) -> None:
-    where = {"model": "alpha-1b", "dataset": "made-up-trivia", "method": "TS", "measure": "E-SC"}
-    found = row_of(results, "losses", loss=loss, **where)
-    values = [
-        literal_ace(
-            *pairs_of(rows_in(grid_folder, "alpha-1b", "made-up-trivia", candidate, f"run{r}"), "E-SC")
-        )
-        for r in RUNS
-    ]
+    found = row_of(results, "losses", (*CELLS[1][:3], "E-SC"), loss=loss)
+    runs = [rows_in(grid_folder, *CELLS[1][:2], candidate, f"run{run}") for run in RUNS]
+    values = [literal_ace(*pairs_of(rows, "E-SC")) for rows in runs]
     assert found["candidate"] == candidate
     assert found["ace"] == pytest.approx({"mean": statistics.mean(values), "sd": statistics.stdev(values)})
 
 
 def test_distributions_count_confidences_of_all_runs(results, grid_folder) -> None:
-    cell = ("alpha-1b", "made-up-trivia", "TS", "E-SC")
+    cell = (*CELLS[1][:3], "E-SC")
     values = [p for rows in runs_in(grid_folder, *cell) for p in pairs_of(rows, "E-SC")[0]]
-    found = row_of(results, "distributions", **dict(zip(("model", "dataset", "method", "measure"), cell)))
+    found = row_of(results, "distributions", cell)
     edges = found["edges"]
     expected = [
         sum(low < p <= high or (low == 0 and p == 0) for p in values) / len(values)
@@ -385,13 +359,10 @@ def test_distributions_count_confidences_of_all_runs(results, grid_folder) -> No
 
 
 def test_correlations_are_pearsons_over_all_runs(results, grid_folder) -> None:
-    found = row_of(results, "correlations", model="alpha-1b", dataset="made-up-trivia", method="TS")
+    cell = CELLS[1][:3]
+    found = row_of(results, "correlations", cell)
     columns = {
-        measure: [
-            p
-            for rows in runs_in(grid_folder, "alpha-1b", "made-up-trivia", "TS", measure)
-            for p in pairs_of(rows, measure)[0]
-        ]
+        measure: [p for rows in runs_in(grid_folder, *cell, measure) for p in pairs_of(rows, measure)[0]]
         for measure in ("E-SC", "L-SC")
     }
     i, j = (found["measures"].index(name) for name in columns)
@@ -403,14 +374,11 @@ def test_correlations_are_pearsons_over_all_runs(results, grid_folder) -> None:
 
 @pytest.mark.parametrize("metric", ["ace", "auroc"])
 def test_paired_tests_are_those_of_the_two_methods_alone(results, grid_folder, metric: str) -> None:
-    where = {"model": "alpha-1b", "dataset": "made-up-reading", "measure": "E-SC"}
-    found = row_of(results, "paired", **where, quantity=metric, against="SE")
+    place = ("alpha-1b", "made-up-reading")
+    found = row_of(results, "paired", place, measure="E-SC", quantity=metric, against="SE")
     arrays: list[Any] = []
     for method in ("TS", "SE"):
-        runs = [
-            pairs_of(rows, "E-SC")
-            for rows in runs_in(grid_folder, "alpha-1b", "made-up-reading", method, "E-SC")
-        ]
+        runs = [pairs_of(rows, "E-SC") for rows in runs_in(grid_folder, *place, method, "E-SC")]
         arrays += [[p for p, _ in runs], [c for _, c in runs]]
     test = paired_test(*arrays, metric=metric, resamples=100, seed=np.random.default_rng((0, 1)))
     assert found["difference"] == pytest.approx(test.difference)
@@ -420,10 +388,7 @@ def test_paired_tests_are_those_of_the_two_methods_alone(results, grid_folder, m
 
 def test_transfer_measures_the_temperature_of_the_other_data_set(results, grid_folder) -> None:
     where = {"model": "beta/2b", "used_on": "made-up-reading", "measure": "G-SC"}
-    for source, candidate in (
-        ("made-up-trivia", "T of made-up-trivia"),
-        ("made-up-reading", "TS NLL"),
-    ):
+    for source, candidate in (("made-up-trivia", "T of made-up-trivia"), ("made-up-reading", "TS NLL")):
         found = row_of(results, "transfer", **where, fitted_on=source)
         values = [
             brier_score_loss(*reversed(pairs_of(rows, "G-SC")))
@@ -434,10 +399,8 @@ def test_transfer_measures_the_temperature_of_the_other_data_set(results, grid_f
 
 
 def test_what_the_draws_of_a_question_hold(results, grid_folder) -> None:
-    found = row_of(results, "answers", model="alpha-1b", dataset="made-up-trivia", candidate="TS NLL")
-    rows = [
-        row for r in RUNS for row in rows_in(grid_folder, "alpha-1b", "made-up-trivia", "TS NLL", f"run{r}")
-    ]
+    found = row_of(results, "answers", CELLS[0][:2], candidate="TS NLL")
+    rows = [row for r in RUNS for row in rows_in(grid_folder, *CELLS[0][:2], "TS NLL", f"run{r}")]
     assert found["distinct"] == pytest.approx(statistics.mean(len(set(row["samples"])) for row in rows))
     assert found["meanings"] == pytest.approx(statistics.mean(len(row["clusters"]) for row in rows))
     assert (found["methods"], found["refusals"]) == (["TS"], 0.0)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from made_up_grid import HEATS, Grid, write_grid
+from made_up_grid import HEATS, Grid, edited, write_grid
 
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses import contrasts
@@ -34,7 +32,7 @@ from semcal.experiment.analyses.grid_scores import (
     verdict,
 )
 from semcal.experiment.analyses.score_analyses import QUANTITIES
-from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Evaluation
 
 #: The model is four times sharper than its knowledge, and TS takes that back.
@@ -48,39 +46,28 @@ TS_IS_BETTER = [claim.text for quantity, _, claim in TS_CLAIMS if quantity != "a
 Rows = list[dict[str, Any]]
 
 
-class Scores:
-    """A run of one model on one data set with its scores, read when they are first asked for."""
-
-    def __init__(self, run: FinishedRun) -> None:
-        self.run = run
-
-    @cached_property
-    def pair(self) -> PairScores:
-        return CellScores(self.run, "m", "d").pair
-
-
-def scores_of(folder: Path, **world: Any) -> Scores:
+def scores_of(folder: Path, **world: Any) -> CellScores:
     small: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "counts": (), "runs": 2, "n": 150}
-    return Scores(read_finished(write_grid(folder, Grid(**small | world))))
+    return CellScores(read_finished(write_grid(folder, Grid(**small | world))), "m", "d")
 
 
-def rows_of(scores: Scores, pair: PairScores | None = None, by_draws: Any = ()) -> Rows:
+def rows_of(scores: CellScores, pair: PairScores | None = None, by_draws: Any = ()) -> Rows:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         return claim_contrasts(scores.run, {("m", "d"): pair or scores.pair}, by_draws)
 
 
-def verdicts(scores: Scores, claim: str) -> list[str]:
+def verdicts(scores: CellScores, claim: str) -> list[str]:
     return [row["verdict"] for row in rows_of(scores) if row["claim"] == claim]
 
 
 @pytest.fixture(scope="module")
-def sharp(tmp_path_factory: pytest.TempPathFactory) -> Scores:
+def sharp(tmp_path_factory: pytest.TempPathFactory) -> CellScores:
     return scores_of(tmp_path_factory.mktemp("sharp"), **SHARP)
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Scores:
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> CellScores:
     return scores_of(tmp_path_factory.mktemp("spoilt"), n=400, **SPOILT)
 
 
@@ -105,12 +92,12 @@ def test_a_verdict_says_where_the_interval_lies(low: float, high: float, interva
     assert Claim("", "", low=low, high=high, margin=margin).verdict(*interval) == expected
 
 
-def test_ts_is_better_where_it_takes_overconfidence_back(sharp: Scores) -> None:
+def test_ts_is_better_where_it_takes_overconfidence_back(sharp: CellScores) -> None:
     found = [row["verdict"] for row in rows_of(sharp) if row["claim"] in TS_IS_BETTER]
     assert found == [HOLDS] * 15
 
 
-def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: Scores) -> None:
+def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: CellScores) -> None:
     found = {row["verdict"] for row in rows_of(spoilt) if row["claim"] in TS_IS_BETTER}
     assert found == {FAILS}
 
@@ -164,7 +151,7 @@ def test_methods_that_are_alike_have_no_benefit_and_no_component(tmp_path: Path)
     assert set(verdicts(scores, contrasts.COMPONENTS.text)) == {FAILS}
 
 
-def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: Scores) -> None:
+def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: CellScores) -> None:
     assert verdicts(sharp, contrasts.COMPONENTS.text) == [HOLDS, HOLDS]
 
 
@@ -187,11 +174,12 @@ def test_components_are_those_of_the_analysis_of_variance() -> None:
 def test_the_answer_of_the_surest_meaning_against_a_greedy_one(tmp_path: Path, greedy_is_worse: bool) -> None:
     """Greedy answers whose correctness has nothing to do with the entropy; or entropy that knows it best."""
     scores = scores_of(tmp_path, n=80, methods=("Base",), overconfidence=2.0)
-    for path in scores.run.folder.glob("samples/*/*/*/*.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for k, row in enumerate(rows):
-            row["greedy_correct"] = k % 2 == 0 if greedy_is_worse else row["semantic_entropy"]["E-SC"] < 0.4
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def answered(k: int, row: dict[str, Any]) -> dict[str, Any]:
+        right = k % 2 == 0 if greedy_is_worse else row["semantic_entropy"]["E-SC"] < 0.4
+        return row | {"greedy_correct": right}
+
+    edited(scores.run.folder, answered)
     expected = HOLDS if greedy_is_worse else FAILS
     assert verdicts(scores, contrasts.VARIANTS_CLAIM.text) == [expected]
 
@@ -224,17 +212,17 @@ def test_gains_with_the_number_of_draws(tmp_path: Path, gaps, orders, expected: 
     assert [row["verdict"] for row in rows if row["source"] == contrasts.DRAWS.source] == expected
 
 
-def open_book_scores(folder: Path, **change: Any) -> Scores:
+def open_book_scores(folder: Path, **change: Any) -> CellScores:
     """TS answers as Base does; a confidence becomes what `change`, by method, makes of (p, correct)."""
     heats = {"TS NLL": 1.0, "TS SS 0.25": 1.0}
     scores = scores_of(folder, datasets={"d": True}, methods=("Base", "TS"), overconfidence=1.0, heats=heats)
     for method, changed in change.items():
-        for path in scores.run.folder.glob(f"samples/*/*/{method}*/*.jsonl"):
-            rows = [json.loads(line) for line in path.read_text().splitlines()]
-            for row in rows:
-                correct = row["correct"]
-                row["confidence"] = {name: changed(p, correct[name]) for name, p in row["confidence"].items()}
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+        def surer(_: int, row: dict[str, Any], changed: Any = changed) -> dict[str, Any]:
+            stated = {name: changed(p, row["correct"][name]) for name, p in row["confidence"].items()}
+            return row | {"confidence": stated}
+
+        edited(scores.run.folder, surer, f"samples/*/*/{method}*/*.jsonl")
     return scores
 
 
@@ -255,7 +243,7 @@ def test_gains_on_an_open_book_set(tmp_path: Path, monkeypatch, change: Any, exp
     assert verdicts(scores, OPEN_BOOK) == []
 
 
-def test_what_ts_costs_in_accuracy_stands_beside_its_benefits(sharp: Scores) -> None:
+def test_what_ts_costs_in_accuracy_stands_beside_its_benefits(sharp: CellScores) -> None:
     (row,) = (row for row in rows_of(sharp) if row["contrast"] == "accuracy of TS less that of Base")
     pair = sharp.pair
     differences = [

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import mill_grid as mills
 import pytest
 
-from semcal.experiment.cell import FIT, fit_label
-from semcal.experiment.grid import BlockProgress, Clock, Grid, costs
+from semcal.experiment.grid import FIT, BlockProgress, Clock, Grid, costs, fit_label
 from semcal.rows import Row
 from semcal.steps import Block, Stage, Step, WorkerState, run_stages
 from semcal.store import Store

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.experiment.fit_steps import order_changes, token_effects
+from semcal.experiment.grid_steps import order_changes, token_effects
 from semcal.models.features import inverse_temperatures
 from semcal.recalibration import ATS, SE, Base, BlockShape, FitFeatures, Platt
 

@@ -9,9 +9,9 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import InputError, ModelError, ServerError
-from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import settings_of
+from semcal.experiment.grid_steps import GridState
 
 
 def of_file(path: Path, *overrides: str):

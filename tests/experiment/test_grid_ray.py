@@ -14,8 +14,8 @@ import pytest
 
 from semcal.errors import StoreError
 from semcal.experiment import ray_executor
-from semcal.experiment.fit_steps import IdentifyStep
 from semcal.experiment.grid_settings import Model
+from semcal.experiment.grid_steps import IdentifyStep
 from semcal.experiment.ray_executor import RayExecutor
 from semcal.models.prompting import PromptConfig
 from semcal.steps import Stage, StageJob

@@ -15,7 +15,6 @@ from semcal.experiment.grid_settings import (
     claim_folder,
     read_settings,
     settings_of,
-    slug,
 )
 from semcal.models.load import parse_size
 from semcal.yaml_files import LONGEST, parse_yaml, yaml_text
@@ -99,11 +98,6 @@ def test_a_folder_with_other_settings_is_refused_and_the_difference_named(tmp_pa
 def test_runs_of_neighbouring_seeds_share_no_run() -> None:
     seeds = [seed for grid in range(50) for seed in settings_of(SMALL, [f"seed={grid}"]).seeds]
     assert len(set(seeds)) == 200
-
-
-def test_slugs_keep_plain_names() -> None:
-    names = {"TS SS 0.25": "TS_SS_0.25", "a/b:c": "a_b_c", "Llama-3.1_x": "Llama-3.1_x"}
-    assert {name: slug(name) for name in names} == names
 
 
 def test_a_name_that_is_too_long_for_the_names_of_files_is_refused() -> None:

@@ -10,26 +10,17 @@ import pytest
 from semcal.errors import StoreError
 from semcal.store import Store, digest, find_rows, keep_rows, read_block
 
-
-def rows(root: Path, stage: str, key: dict, compute) -> list[dict]:
-    return Store(root).rows(stage, key, compute)
-
-
 ROWS = [{"id": "1", "u": -float("inf")}, {"id": "2", "text": "è\n"}]
 
 
 def test_a_block_is_computed_once(tmp_path: Path) -> None:
-    calls = []
-    first = rows(tmp_path, "sample", {"seed": 0}, lambda: calls.append(1) or ROWS)
-    second = rows(tmp_path, "sample", {"seed": 0}, lambda: calls.append(1) or [])
+    store, calls = Store(tmp_path), []
+    first = store.rows("sample", {"seed": 0}, lambda: calls.append(1) or ROWS)
+    second = store.rows("sample", {"seed": 0}, lambda: calls.append(1) or [])
     assert first == second == [{"id": "1", "u": "-inf"}, {"id": "2", "text": "è\n"}]
     assert calls == [1]
-
-
-def test_other_settings_are_another_block(tmp_path: Path) -> None:
-    rows(tmp_path, "sample", {"seed": 0}, lambda: ROWS)
-    assert rows(tmp_path, "sample", {"seed": 1}, list) == []
-    assert rows(tmp_path, "cluster", {"seed": 0}, list) == []
+    assert store.rows("sample", {"seed": 1}, list) == []  # other settings are another block
+    assert store.rows("cluster", {"seed": 0}, list) == []
 
 
 def test_a_failure_while_computing_leaves_nothing(tmp_path: Path) -> None:
@@ -37,14 +28,14 @@ def test_a_failure_while_computing_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        rows(tmp_path, "sample", {}, compute)
+        Store(tmp_path).rows("sample", {}, compute)
     assert not list(tmp_path.rglob("*.jsonl"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "edit", "drop", "empty", "garble"])
 def test_a_damaged_block_is_named_and_refused(tmp_path: Path, damage: str) -> None:
     store = Store(tmp_path)
-    rows(tmp_path, "sample", {}, lambda: ROWS)
+    store.rows("sample", {}, lambda: ROWS)
     path = store.path("sample", {})
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(
@@ -57,19 +48,18 @@ def test_a_damaged_block_is_named_and_refused(tmp_path: Path, damage: str) -> No
         }[damage]
     )
     with pytest.raises(StoreError, match=path.name):
-        rows(tmp_path, "sample", {}, lambda: ROWS)
+        Store(tmp_path).rows("sample", {}, lambda: ROWS)
 
 
 def test_blocks_whose_contents_are_swapped_are_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     keys = ({"seed": 0}, {"seed": 1})
     for key in keys:
-        rows(tmp_path, "sample", key, lambda: ROWS)
+        store.rows("sample", key, lambda: ROWS)
     one, other = (store.path("sample", key) for key in keys)
-    (tmp_path / "kept").write_bytes(one.read_bytes())
-    one.write_bytes(other.read_bytes())
-    other.write_bytes((tmp_path / "kept").read_bytes())
-    for path in (one, other):
+    contents = one.read_bytes(), other.read_bytes()
+    for path, content in zip((other, one), contents):
+        path.write_bytes(content)
         with pytest.raises(StoreError, match=path.name):
             find_rows(path)
 
@@ -80,10 +70,10 @@ def test_a_block_of_another_user_is_named_with_a_remedy(
     def refuse(path: Path) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    rows(tmp_path, "sample", {}, lambda: ROWS)
+    Store(tmp_path).rows("sample", {}, lambda: ROWS)
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(StoreError, match=r"\.jsonl"):
-        rows(tmp_path, "sample", {}, lambda: ROWS)
+        Store(tmp_path).rows("sample", {}, lambda: ROWS)
 
 
 def test_no_change_of_a_single_byte_passes_for_a_block(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import made_up_grid as made_up
 import pytest
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.answer_steps import ApplyStep
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
+from semcal.experiment.grid_steps import ApplyStep
 from semcal.experiment.report.build import remake, sentences
 from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables

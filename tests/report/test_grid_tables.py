@@ -10,7 +10,6 @@ import pytest
 from matplotlib.figure import Figure
 from read_page import Page
 
-from semcal.errors import UsageError
 from semcal.experiment.finished import read_finished
 from semcal.experiment.report.build import build, page, page_figure, results_markdown
 from semcal.experiment.report.explorer import explorer_blocks
@@ -22,8 +21,7 @@ from semcal.experiment.report.report_tables import (
     Section,
     report_tables,
 )
-from semcal.experiment.report.tables import Field, Table, cell_of, in_order, mark, number
-from semcal.measures import MEASURES
+from semcal.experiment.report.tables import Field, Table, cell_of, mark, number
 
 CELL = ("made-up-trivia", "ATS")
 
@@ -31,36 +29,6 @@ CELL = ("made-up-trivia", "ATS")
 @pytest.fixture
 def tables(grid_results: dict[str, Any]) -> dict[str, Table]:
     return {table.name: table for table in report_tables(grid_results)}
-
-
-def value(results: dict[str, Any], analysis: str, metric: str, **where: str) -> dict[str, Any]:
-    (row,) = [
-        row for row in results["analyses"][analysis] if all(row[key] == name for key, name in where.items())
-    ]
-    return row[metric]
-
-
-@pytest.mark.parametrize(
-    ("name", "analysis", "metrics"),
-    [
-        ("03-main", "confidence", ("ace", "auroc")),
-        ("08-brier", "confidence", ("brier",)),
-        ("08c-gain", "confidence", ("gain",)),
-        ("09-ace-mcb", "confidence", ("ace", "mcb")),
-        ("10-ace-ece", "confidence", ("ace", "ece")),
-        ("05-entropy-conf", "entropy", ("SE_conf",)),
-        ("06-entropy-vanilla", "entropy", ("SE_vanilla",)),
-        ("selective", "selective", ("slope", "gain")),
-    ],
-)
-def test_cells_hold_the_numbers_of_the_analysis(tables, grid_results, name, analysis, metrics) -> None:
-    for row in tables[f"{name}-beta_2b"].rows:
-        where = {"model": "beta/2b", "dataset": row[0].text, "method": row[1].text}
-        for i, (metric, measure) in enumerate((x, y) for x in metrics for y in in_order(MEASURES, MEASURES)):
-            found = value(grid_results, analysis, metric, **where, measure=measure)
-            cell = row[2 + i]
-            assert (cell.value, cell.error) == (found["mean"], found["se"])
-            assert cell.interval == (tuple(found["interval"]) if found["interval"] else None)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +123,7 @@ def test_paired_tables_mark_what_is_better_and_bracket_what_is_worse(tables, gri
     assert worse > 0
 
 
-def test_a_run_of_one_method_without_runs_or_draws_still_has_its_tables(own_grid: Path) -> None:
+def test_a_run_of_one_method_without_runs_or_draws_still_has_its_tables() -> None:
     results = {
         "models": ["m"],
         "datasets": ["d"],
@@ -227,23 +195,3 @@ def test_a_table_and_a_figure_from_outside_are_written_and_on_the_page(
     build(analysed_grid, tmp_path)
     assert {path.suffix for path in (tmp_path / "tables").glob(f"{SPREAD.name}.*")} == {".md", ".csv", ".tex"}
     assert len(list((tmp_path / "figures").glob("figure-77-dots+*"))) == 2
-
-
-def test_two_tables_or_figures_have_no_name_in_common() -> None:
-    with pytest.raises(UsageError, match="'fits'"):
-        REPORT_TABLES.register(REPORT_TABLES["fits"])
-    with pytest.raises(UsageError, match="'3'"):
-        REPORT_FIGURES.register(REPORT_FIGURES["3"])
-
-
-def test_a_measure_that_no_list_knows_stands_behind_the_papers(made_up_results: dict[str, Any]) -> None:
-    assert set(in_order(MEASURES, MEASURES)) == set(MEASURES)
-    rows = made_up_results["analyses"]["confidence"]
-    own = [{**row, "measure": "my own"} for row in rows if row["measure"] == "E-SC"]
-    results = made_up_results | {"measures": [*MEASURES, "my own"]}
-    results["analyses"] = made_up_results["analyses"] | {"confidence": [*rows, *own]}
-    table = next(table for table in report_tables(results) if table.name.startswith("03-main"))
-    titles = [column.title for column in table.columns if column.group == "ACE"]
-    assert titles == [*in_order(MEASURES, MEASURES), "my own"]
-    places = [[column.title for column in table.columns].index(name) for name in ("E-SC", "my own")]
-    assert all(row[places[0]].text == row[places[1]].text for row in table.rows)

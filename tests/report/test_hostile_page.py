@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, driven, dump
-from made_up_grid import Grid, write_grid
+from made_up_grid import Grid, edited, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
@@ -95,14 +95,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     grid = Grid(models=(MODEL,), datasets=DATASETS, methods=("TS",), runs=1, n=len(HOSTILE), counts=())
     refused = [{"dataset": MODEL, "line": 3, "reason": text} for text in HOSTILE]
     folder = write_grid(tmp_path_factory.mktemp("hostile") / "run", grid, problems=refused)
-    for path in folder.glob("samples/*/*/*/*.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for row, text in zip(rows, HOSTILE):
-            row |= {"question": text, "greedy": text, "answers": [text[:5000], *row["answers"]]}
-            row |= {"context": text} if "context" in row else {}
-            row["samples"][0] = row["normal_forms"][0] = text
-            row["rule"] = dict.fromkeys(row["rule"], text[:100])
-        path.write_text("".join(dumps(row) + "\n" for row in rows))
+
+    def spoil(number: int, row: dict[str, Any]) -> None:
+        text = HOSTILE[number]
+        row |= {"question": text, "greedy": text, "answers": [text[:5000], *row["answers"]]}
+        row |= {"context": text} if "context" in row else {}
+        row["samples"][0] = row["normal_forms"][0] = text
+        row["rule"] = dict.fromkeys(row["rule"], text[:100])
+
+    edited(folder, spoil)
     for path in folder.glob("selection/*/*.json"):
         path.write_text(dumps(json.loads(path.read_text()) | {"prompt": "\n".join(SHORT)}))
     settings = parse_yaml((folder / "settings.yaml").read_text(), what="settings")

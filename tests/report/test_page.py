@@ -23,7 +23,6 @@ from semcal.experiment.report.build import MANIFEST, build, page_figure, renew_m
 from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.explorer import explorer_blocks, unpacked
 from semcal.experiment.report.report_figures import PlannedFigure, planned_figures
-from semcal.experiment.report.report_tables import report_tables
 from semcal.files import read_rows, write_rows
 from semcal.workers import Executor, ProcessExecutor
 
@@ -64,13 +63,6 @@ def test_the_page_needs_nothing_from_outside(text: str) -> None:
     assert "https:" not in text
     assert "default-src 'none'" in text
     assert {value for name, value in Page(text).attributes if name == "src"} == set()
-
-
-def test_every_table_stands_on_the_page_with_its_numbers(text: str, made_up_results: Results) -> None:
-    tables = Page(text).tables
-    for table in report_tables(made_up_results):
-        shown = " ".join(cell for row in tables[f"table-{table.name}"] for cell in row)
-        assert all(cell.text in shown for row in table.rows for cell in row)
 
 
 def test_the_explorer_holds_every_row_of_the_chosen_candidates(run: FinishedRun) -> None:

@@ -19,6 +19,7 @@ from semcal.experiment.report.report_tables import (
 )
 from semcal.yaml_files import parse_yaml, yaml_text
 
+MODELS = ("Llama", "Qwen", "Mistral")
 BY_METHOD = [name for name in PUBLISHED_TABLES if "metric" in published(name)["rows"][0]]
 
 
@@ -45,6 +46,10 @@ def plain(cell: str) -> str:
         "",
         cell,
     ).strip()
+
+
+def rows_of(paper: str, name: str) -> list[list[str]]:
+    return [[plain(cell) for cell in line.split("&")] for line in tabular(paper, published(name)["table"])]
 
 
 @pytest.mark.parametrize("name", BY_METHOD)
@@ -74,54 +79,39 @@ def test_every_number_of_a_table_of_methods(paper: str, name: str) -> None:
     "name", ["ace-mcb-qwen", "ace-ece-qwen", *(f"main-{m}" for m in ("llama", "qwen", "mistral"))]
 )
 def test_the_first_seven_numbers_of_a_row_are_of_the_first_metric(name: str) -> None:
-    metrics = [row["metric"] for row in published(name)["rows"][:14]]
-    assert metrics == [metrics[0]] * 7 + [metrics[7]] * 7
-    assert metrics[0] == "ace"
-    assert metrics[7] == {"ace-mcb-qwen": "mcb", "ace-ece-qwen": "ece"}.get(name, "auroc")
+    second = {"ace-mcb-qwen": "mcb", "ace-ece-qwen": "ece"}.get(name, "auroc")
+    assert [row["metric"] for row in published(name)["rows"][:14]] == ["ace"] * 7 + [second] * 7
 
 
-def test_every_temperature(paper: str) -> None:
-    table = published("temperatures")
-    expected = []
-    dataset = ""
-    for line in tabular(paper, table["table"]):
-        cells = [plain(cell) for cell in line.split("&")]
-        if len(cells) == 9 and cells[1] in ("Llama", "Qwen", "Mistral"):
+def test_every_temperature_accuracy_size_and_change_of_rank(paper: str) -> None:
+    dataset, temperatures = "", []
+    for cells in rows_of(paper, "temperatures"):
+        if len(cells) == 9 and cells[1] in MODELS:
             dataset = cells[0] or dataset
-            expected += [(dataset, cells[1], float(cell)) for cell in cells[2:]]
-    assert [(row["dataset"], row["model"], row["temperature"]) for row in table["rows"]] == expected
-    assert [row["measure"] for row in table["rows"][:7]] == [
-        "E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"
-    ]  # fmt: skip
-
-
-def test_every_accuracy(paper: str) -> None:
-    table = published("accuracies")
-    rows = [[plain(cell) for cell in line.split("&")] for line in tabular(paper, table["table"])]
-    expected = [
-        (row[0], dataset, float(cell))
-        for row in rows
-        if row[0] in ("Llama", "Qwen", "Mistral")
-        for dataset, cell in zip(("TriviaQA", "NQ", "SQuAD"), row[1:], strict=True)
+            temperatures += [(dataset, cells[1], float(cell)) for cell in cells[2:]]
+    rows = published("temperatures")["rows"]
+    assert [(row["dataset"], row["model"], row["temperature"]) for row in rows] == temperatures
+    in_paper = ["E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"]
+    assert [row["measure"] for row in rows[:7]] == in_paper
+    accuracies = [
+        (cells[0], dataset, float(cell))
+        for cells in rows_of(paper, "accuracies")
+        if cells[0] in MODELS
+        for dataset, cell in zip(("TriviaQA", "NQ", "SQuAD"), cells[1:], strict=True)
     ]
-    found = [(row["model"], row["dataset"], round(100 * row["beam"], 6)) for row in table["rows"]]
-    assert found == expected
-
-
-def test_every_size_of_a_part(paper: str) -> None:
-    table = published("splits")
-    rows = [[plain(cell) for cell in line.split("&")] for line in tabular(paper, table["table"])]
-    sizes = {row[1]: [int(cell) for cell in row[2:]] for row in rows if row[-1].isdigit()}
-    assert [row["calibration_train"] for row in table["rows"]] == sizes["Training"]
-    assert [row["validation"] for row in table["rows"]] == sizes["Validation"]
-    assert [row["test"] for row in table["rows"]] == sizes["Test"]
-
-
-def test_every_change_of_rank(paper: str) -> None:
-    table = published("volatility-qwen")
-    rows = [[plain(cell) for cell in line.split("&")] for line in tabular(paper, table["table"])]
-    expected = [(row[0], float(cell)) for row in rows if re.match(r"\d", row[-1]) for cell in row[1:]]
-    assert [(row["method"], row["volatility"]) for row in table["rows"]] == expected
+    rows = published("accuracies")["rows"]
+    assert [(row["model"], row["dataset"], round(100 * row["beam"], 6)) for row in rows] == accuracies
+    sizes = {cells[1]: list(map(int, cells[2:])) for cells in rows_of(paper, "splits") if cells[-1].isdigit()}
+    for key, part in (("calibration_train", "Training"), ("validation", "Validation"), ("test", "Test")):
+        assert [row[key] for row in published("splits")["rows"]] == sizes[part]
+    changes = [
+        (cells[0], float(cell))
+        for cells in rows_of(paper, "volatility-qwen")
+        if re.match(r"\d", cells[-1])
+        for cell in cells[1:]
+    ]
+    rows = published("volatility-qwen")["rows"]
+    assert [(row["method"], row["volatility"]) for row in rows] == changes
 
 
 def test_the_audits_are_stated_in_the_text(paper: str) -> None:

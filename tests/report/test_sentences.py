@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_grid import Grid, write_grid
+from made_up_grid import Grid, edited, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.grid_scores import above_floor
@@ -23,20 +21,13 @@ from semcal.experiment.report.tables import compared_methods, mark, number
 SMALL: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "runs": 1, "n": 20, "counts": ()}
 
 
-def all_right(row: dict[str, Any]) -> None:
+def all_right(_: int, row: dict[str, Any]) -> None:
     row["correct"] = dict.fromkeys(row["correct"], True)
     row |= {"greedy_correct": True, "answers": row["samples"]}
 
 
-def analysed(
-    folder: Path, edit: Callable[[dict[str, Any]], None] | None = None, **grid: Any
-) -> tuple[Path, dict[str, Any]]:
-    write_grid(folder, Grid(**SMALL | grid))
-    for path in folder.glob("samples/*/*/*/*.jsonl") if edit else ():
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for row in rows:
-            edit(row)  # type: ignore[misc]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def analysed(folder: Path, edit: Any = lambda *_: None, **grid: Any) -> tuple[Path, dict[str, Any]]:
+    edited(write_grid(folder, Grid(**SMALL | grid)), edit)
     return folder, analyse(folder)
 
 
@@ -44,8 +35,8 @@ def test_contrasts_are_of_methods_that_were_run_and_of_what_is_defined(tmp_path:
     base, both, right = (
         " ".join(row["contrast"] for row in analysed(tmp_path / name, edit, methods=methods)[1]["contrasts"])
         for name, edit, methods in (
-            ("base", None, ("Base",)),
-            ("both", None, ("Base", "TS")),
+            ("base", lambda *_: None, ("Base",)),
+            ("both", lambda *_: None, ("Base", "TS")),
             ("right", all_right, ("Base", "TS")),
         )
     )
@@ -62,16 +53,14 @@ def test_a_handful_of_questions_decides_nothing_about_scores(tmp_path: Path) -> 
 
 def test_one_correct_answer_of_thirty_makes_nothing_better_nor_bold(tmp_path: Path) -> None:
     """The method that is right once has the best ACE and AUROC of all."""
-    folder = write_grid(tmp_path, Grid(**SMALL | {"n": 30, "methods": ("Base", "SE", "TS")}))
-    for path in folder.glob("samples/*/*/*/*.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for i, row in enumerate(rows):
-            row["correct"] = dict.fromkeys(row["correct"], i % 2 == 0)
-            if "TS" in path.parent.name:
-                row["correct"] = dict.fromkeys(row["correct"], i == 0)
-                row["confidence"] = dict.fromkeys(row["confidence"], 0.4 if i == 0 else 0.0)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    results = analyse(folder)
+
+    def once_right(i: int, row: dict[str, Any]) -> None:
+        row["correct"] = dict.fromkeys(row["correct"], i % 2 == 0)
+        if "TS" in row["candidate"]:
+            row["correct"] = dict.fromkeys(row["correct"], i == 0)
+            row["confidence"] = dict.fromkeys(row["confidence"], 0.4 if i == 0 else 0.0)
+
+    _, results = analysed(tmp_path, once_right, n=30, methods=("Base", "SE", "TS"))
     of_ts = [row for row in results["analyses"]["confidence"] if row["method"] == "TS"]
     assert {round(30 * row["accuracy"]["mean"]) for row in of_ts} == {1}
     assert {row["auroc"]["mean"] for row in of_ts} == {1.0}

@@ -17,9 +17,9 @@ from semcal.calibration.calibration import Calibration
 from semcal.errors import ServerError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
-from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import GridSettings, Model, claim_folder
+from semcal.experiment.grid_steps import GridState
 from semcal.experiment.report import build
 from semcal.experiment.report.build import write_tables
 from semcal.experiment.report.explorer import explorer_blocks

@@ -8,7 +8,7 @@ import pytest
 
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError
-from semcal.experiment.fit_steps import CheckStep
+from semcal.experiment.grid_steps import CheckStep
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration.fit_data import FitData

@@ -23,10 +23,10 @@ from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
     from semcal.cli.demo import DemoOptions
-    from semcal.experiment.fit_steps import GridState
     from semcal.experiment.grid import Grid
     from semcal.experiment.grid_plan import Problem
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.grid_steps import GridState
     from semcal.workers import Executor
 
 #: Modules that processes for a report import before they fork.
@@ -128,7 +128,7 @@ def _state_loader(
     settings: GridSettings, options: RunOptions | DemoOptions, folder: Path
 ) -> Callable[[], GridState]:
     """Return the picklable function that loads the state of a worker."""
-    from semcal.experiment.fit_steps import open_grid_state
+    from semcal.experiment.grid_steps import open_grid_state
 
     return partial(
         open_grid_state,

@@ -29,7 +29,7 @@ from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate
 from semcal.rows import Json, Row, failures_of
 
 if TYPE_CHECKING:
-    from semcal.experiment.fit_steps import GridState
+    from semcal.experiment.grid_steps import GridState
 
 #: Maximum length of a question with its passage, so that no example makes all prompts too long.
 LONGEST = 1_000_000
