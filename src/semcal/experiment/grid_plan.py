@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -114,7 +115,7 @@ class Parts:
 
 def load_parts(dataset: DataSet) -> Parts:
     """Read a data set and cut it into parts; InputError if it cannot be read or is too small."""
-    if dataset.source in ATLAS.names():
+    if dataset.source in ATLAS:
         return _built_in(dataset)
     problems: list[Problem] = []
     source, test_source = _sources(dataset)
@@ -169,7 +170,7 @@ def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Pro
 
 
 def _built_in(dataset: DataSet) -> Parts:
-    embedded = ATLAS.load(dataset.source)(dataset.source)
+    embedded = resolve_name("semcal.demo.questions:load_set")(dataset.source)
     few_shot = embedded.few_shot if dataset.few_shot is None else embedded.few_shot[: dataset.few_shot]
     cut = []
     for part in PARTS:
@@ -407,7 +408,7 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
 
 def _parts_here(dataset: DataSet) -> Parts | None:
     """Return the questions of a data set that needs no download, None for others."""
-    built_in = dataset.source in ATLAS.names()
+    built_in = dataset.source in ATLAS
     return load_parts(dataset) if built_in or all(map(os.path.exists, _sources(dataset))) else None
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -33,14 +34,13 @@ from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.load import parse_size
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
-from semcal.registry import Registry, check_name
+from semcal.registry import check_name
 from semcal.rows import Json
 from semcal.servers.settings import PREFIX, Endpoint, ServerSettings
 from semcal.yaml_files import DEEPEST, parse_yaml, read_yaml, yaml_text
 
 FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
-_SIZES = Registry("data set", dict.fromkeys(ATLAS.names(), "semcal.demo.questions:SIZES"))
 
 #: Maximum length of a name: file names contain a model and a data set, and have at most 255 bytes.
 LONGEST_NAME = 80
@@ -598,7 +598,7 @@ def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSetting
 
 def sizes_of_built_in(source: str) -> Mapping[str, int] | None:
     """Return the sizes of the parts of a built-in set, None for other sources."""
-    return dict(_SIZES.load(source)) if source in _SIZES.names() else None
+    return dict(resolve_name("semcal.demo.questions:SIZES")) if source in ATLAS else None
 
 
 def settings_text(settings: GridSettings) -> str:
