@@ -119,44 +119,32 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
     read, total = counted(options.file, read_to_sample(options, schema))
     if options.show_prompt:
-        language_model = models.open_model()
-        return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
+        model = models.open_model()
+        return show_first_prompt(model, opt.open_recalibrator(model, options)[1], read)
     if options.dry_run:
         return _plan_sampling(islice(read, options.limit), models, options)
     block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * options.m)))
     questions, n_blocks = opt.peek_blocks(read, block_size, options.limit)
     with opt.open_workers("sample", models, options.workers, n_blocks) as (executor, load):
-        language_model = load().model
+        model = load().model
         from semcal.models.sample import SampleStep, check_question
 
-        options = opt.structured_options(options, language_model, schema)
-        method, asking = opt.open_recalibrator(language_model, options)
-        sampling = Sampling(
-            (method,), asking, opt.sampling_config(options), schema=None if schema is None else schema.json
-        )
-        kind = as_answer_kind(options.answer or "modal")
-        step = SampleStep(sampling, full=True, answer=kind)
-        made_by = {
-            "model": language_model.revision,
-            "prompt": asking.hash(language_model),
-            "dtype": options.dtype,
-        }
-        work = (
-            None
-            if options.out is None
-            else open_unfinished(options.out, {**step.key(), **made_by}, fresh=options.fresh)
-        )
-        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {method}")
+        options = opt.structured_options(options, model, schema)
+        method, asking = opt.open_recalibrator(model, options)
+        json_schema = None if schema is None else schema.json
+        sampling = Sampling((method,), asking, opt.sampling_config(options), schema=json_schema)
+        step = SampleStep(sampling, full=True, answer=as_answer_kind(options.answer or "modal"))
+        made_by = {"model": model.revision, "prompt": asking.hash(model), "dtype": options.dtype}
+        work = None
+        if options.out is not None:
+            work = open_unfinished(options.out, {**step.key(), **made_by}, fresh=options.fresh)
+        debug(f"sample: {model.name} {model.revision[:12]}, {method}")
         ends = Counter[int]()
-        fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
+        fitting = checked(questions, lambda row: check_question(model, row.to_question(), sampling))
+        cut = partial(question_blocks, model, sampling=sampling)
         with RowResults("sample", options.out, limit=options.limit, total=total) as results:
             for block in results.blocks(
-                fitting,
-                step,
-                workers=executor,
-                cut=partial(question_blocks, language_model, sampling=sampling),
-                revisions=made_by,
-                store=work,
+                fitting, step, workers=executor, cut=cut, revisions=made_by, store=work
             ):
                 results.write(block)
                 ends.update(dict(enumerate(count_ends(block.rows))))
