@@ -377,9 +377,7 @@ def measure(options: MeasureCommandOptions) -> int:
         compatibility.check_answer_kind(
             calibration, None if options.answer is None else as_answer_kind(options.answer)
         )
-        check = _with_notes_on_origins(
-            partial(compatibility.check_calibratable, calibration=calibration), calibration
-        )
+        check = partial(compatibility.check_calibratable, calibration=calibration)
         fields = (*MEASURED, "samples")
         judge = None
         if calibration.score is None and calibration.answer_kind != "modal":
@@ -402,29 +400,13 @@ def measure(options: MeasureCommandOptions) -> int:
     return code
 
 
-def _with_notes_on_origins(check: Callable[[Row], None], calibration: Calibration) -> Callable[[Row], None]:
-    """Return the check of rows that also prints each note on unknown origins once."""
-    from semcal.calibration.compatibility import what_cannot_be_checked
-
-    told: set[tuple[bool, bool]] = set()
-
-    def check_once(row: Row) -> None:
-        check(row)
-        origins = bool(row.get("sampled_by")), bool(row.get("clustered_by"))
-        if calibration.score is None and origins not in told:
-            told.add(origins)
-            if text := what_cannot_be_checked(calibration, sampled_by=origins[0], clustered_by=origins[1]):
-                info(f"measure: {text}")
-
-    return check_once
-
-
 class _MeasureNotes:
     """The ids of measured rows that need a note, and probabilities that a calibration gave."""
 
     def __init__(self, calibration: Calibration | None) -> None:
         self.calibration = calibration
         self.probabilities: list[float | None] = []
+        self.origins: dict[tuple[bool, bool], None] = {}  # whether samples and clusters name their origin
         self.without_likelihoods: list[str] = []
         self.at_several_temperatures: list[str] = []
         self.without_answer: list[str] = []
@@ -439,6 +421,7 @@ class _MeasureNotes:
             if self.calibration.score is not None:
                 return
         for row in flat:
+            self.origins[bool(row.get("sampled_by")), bool(row.get("clustered_by"))] = None
             top = row.clusters[row.measured.top_cluster["E-SC"] or 0]
             if len(row.measured.confidence) == 1:
                 self.without_likelihoods.append(shown(row["id"]))
@@ -448,11 +431,16 @@ class _MeasureNotes:
                 self.without_answer.append(shown(row["id"]))
 
     def show(self) -> None:
+        from semcal.calibration.compatibility import what_cannot_be_checked
         from semcal.calibration.watch import find_shift
 
         calibration = self.calibration
-        if calibration is not None and (shift := find_shift(calibration, self.probabilities)):
-            info(f"measure: {shift}")
+        if calibration is not None:
+            texts = [
+                what_cannot_be_checked(calibration, sampled_by=a, clustered_by=b) for a, b in self.origins
+            ]
+            for text in filter(None, (*texts, find_shift(calibration, self.probabilities))):
+                info(f"measure: {text}")
         if ids := self.without_likelihoods:
             rows_have = "row has" if len(ids) == 1 else "rows have"
             without = f"{len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)})"
