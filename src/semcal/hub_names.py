@@ -128,7 +128,7 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     if not _in_cache(name, kind, revision):
         raise kind.error(
             f"{kind.what} {name!r}: found neither as a directory nor in the cache of the hub's client, "
-            f"and {reason}; {_hint(path, kind)}give the path of a directory, or fetch it on a machine with a "
+            f"and {reason}; {hint}give the path of a directory, or fetch it on a machine with a "
             f"network (hf download {name})"
         )
     return Location(name, name, on_hub=True, cached=True)
