@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +74,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("my-nli", "NLI_DIR", "DIR_OR_ID", "path/to/nli-model"):
         link(tmp_path / name, nli_model_dir())
     atlas = load_set("atlas-rare")
-    for name, questions in (
-        ("labelled.jsonl", atlas.calibration_train[:40]),
-        ("held-out.jsonl", atlas.validation[:20]),
-        ("examples.jsonl", atlas.few_shot),
-        ("questions.jsonl", atlas.validation[:6]),
-        ("train.jsonl", atlas.calibration_train[:1000]),
-        ("dev.jsonl", atlas.test[:500]),
-        ("test.jsonl", atlas.test[:6]),
-    ):
-        rows = ({"id": q.id, "question": q.question, "answers": q.answers} for q in questions)
-        write_rows(tmp_path / name, rows)
+    questions = {
+        "labelled": atlas.calibration_train[:40],
+        "held-out": atlas.validation[:20],
+        "examples": atlas.few_shot,
+        "questions": atlas.validation[:6],
+        "train": atlas.calibration_train[:1000],
+        "dev": atlas.test[:500],
+        "test": atlas.test[:6],
+    }
+    files: dict[str, Iterable[dict[str, Any]]] = {
+        name: ({"id": q.id, "question": q.question, "answers": q.answers} for q in part)
+        for name, part in questions.items()
+    }
     samples = [
         {
             "id": str(n),
@@ -100,36 +102,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"id": str(n), "question": f"Ticket {n}: what is it about?", "answers": [labels[n % 3]]}
         for n in range(36)
     ]
-    for name, part in (
-        ("tickets", tickets[:30]),
-        ("few-tickets", tickets[30:33]),
-        ("new-tickets", tickets[33:]),
-    ):
-        write_rows(tmp_path / f"{name}.jsonl", part)
-    for name in ("samples.jsonl", "theirs.jsonl", "rows.jsonl"):
-        write_rows(tmp_path / name, samples)
-    write_rows(tmp_path / "samples_mine.jsonl", map(as_lm_eval_logs, samples))
-    judged = (
+    files |= {"tickets": tickets[:30], "few-tickets": tickets[30:33], "new-tickets": tickets[33:]}
+    files |= dict.fromkeys(("samples", "theirs", "rows"), samples)
+    files["samples_mine"] = map(as_lm_eval_logs, samples)
+    files["judged"] = (
         {**row, "answer": row["samples"][0], "human_correct": n % 3 > 0} for n, row in enumerate(samples)
     )
-    write_rows(tmp_path / "judged.jsonl", judged)
     checked = [
         {"question": q.question, "answer": q.answers[0] if n % 3 else "Nobody", "correct": n % 3 > 0}
         for n, q in enumerate(atlas.calibration_train[:30])
     ]
-    write_rows(tmp_path / "checked.jsonl", checked)
-    write_rows(tmp_path / "unchecked.jsonl", checked[:2])
+    files |= {"checked": checked, "unchecked": checked[:2]}
     for name, n in (("scores", 400), ("new-scores", 3)):
         rng = np.random.default_rng(n == 3)
         margin = rng.normal(size=n)
         cells = zip(margin, rng.random(n) < 1 / (1 + np.exp(-2 * margin)))
         lines = [f"{score:.3f},{right:d}"[: None if n > 3 else -2] for score, right in cells]
         (tmp_path / f"{name}.csv").write_text("\n".join(["margin,correct"[: None if n > 3 else -8], *lines]))
-    replies = [
+    files["replies"] = (
         {"id": str(n), "confidence": 0.5 + n % 5 / 10, "abstained": n % 5 == 0, "correct": n % 10 < 7}
         for n in range(60)
-    ]
-    write_rows(tmp_path / "replies.jsonl", replies)
+    )
+    for name, rows in files.items():
+        write_rows(tmp_path / f"{name}.jsonl", rows)
     write_own_prompts(tmp_path)
     (tmp_path / "grid.yaml").write_text(
         "models: [{name: atlas, path: atlas}]\n"

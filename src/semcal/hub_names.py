@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from urllib.parse import urlsplit
 
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
-from semcal.registry import Registry
 
 #: Seconds to wait for a connection to the hub; the hub's client would wait for half a minute.
 TIMEOUT = 3.0
@@ -27,7 +27,7 @@ class NamedKind:
 
     what: str  # for messages: "language model"
     file: str  # file that identifies such a directory
-    embedded: Registry  # names in the package
+    embedded: Mapping[str, str]  # name in the package → address of the function that returns its directory
     advice: str  # remedy in messages
     error: type[SemcalError] = ModelError
     further_names: tuple[str, ...] = ()  # further values of the same option
@@ -38,33 +38,24 @@ _CHECKPOINT = "give a checkpoint's directory or a hub id such as owner/model"
 LANGUAGE_MODEL = NamedKind(
     "language model",
     "config.json",
-    Registry(
-        "language model",
-        {
-            "atlas": "semcal.demo.paths:language_model_dir",
-            "atlas-qwen2": "semcal.demo.paths:qwen2_model_dir",
-            "atlas-mistral": "semcal.demo.paths:mistral_model_dir",
-        },
-    ),
+    {
+        "atlas": "semcal.demo.paths:language_model_dir",
+        "atlas-qwen2": "semcal.demo.paths:qwen2_model_dir",
+        "atlas-mistral": "semcal.demo.paths:mistral_model_dir",
+    },
     _CHECKPOINT,
 )
 NLI_MODEL = NamedKind(
     "NLI model",
     "config.json",
-    Registry(
-        "NLI model",
-        {
-            "default": "semcal.demo.paths:equivalence_model_dir",
-            "atlas": "semcal.demo.paths:nli_model_dir",
-        },
-    ),
+    {"default": "semcal.demo.paths:equivalence_model_dir", "atlas": "semcal.demo.paths:nli_model_dir"},
     _CHECKPOINT,
     further_names=("exact",),
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
     "recalibrator.json",
-    Registry("recalibrator", {"atlas": "semcal.demo.paths:recalibrator_dir"}),
+    {"atlas": "semcal.demo.paths:recalibrator_dir"},
     "give the directory that `semcal fit` wrote or a hub id such as owner/name",
     error=UsageError,
     made_by="fit",
@@ -72,7 +63,7 @@ RECALIBRATOR = NamedKind(
 CALIBRATION = NamedKind(
     "calibration",
     "calibration.json",
-    Registry("calibration", {"atlas": "semcal.demo.paths:calibration_dir"}),
+    {"atlas": "semcal.demo.paths:calibration_dir"},
     "give the directory that `semcal calibrate` wrote or a hub id such as owner/name",
     error=UsageError,
     made_by="calibrate",
@@ -80,7 +71,7 @@ CALIBRATION = NamedKind(
 FIELD_CALIBRATION = NamedKind(
     "field-calibration",
     "field-calibration.json",
-    Registry("field-calibration", {}),
+    {},
     "give the directory that `semcal calibrate --schema` wrote",
     error=UsageError,
     made_by="calibrate",
@@ -115,8 +106,8 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     """
     if not isinstance(name, str | Path):
         raise kind.error(f"the {kind.what} is {shown(name)}; {kind.advice}")
-    if isinstance(name, str) and name in kind.embedded.names():
-        return _directory(kind.embedded.load(name)(), kind)
+    if isinstance(name, str) and name in kind.embedded:
+        return _directory(resolve_name(kind.embedded[name])(), kind)
     path = Path(name).expanduser()
     if path.is_dir():
         return _directory(path, kind)
@@ -137,7 +128,7 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     if not _in_cache(name, kind, revision):
         raise kind.error(
             f"{kind.what} {name!r}: found neither as a directory nor in the cache of the hub's client, "
-            f"and {reason}; {_hint(path, kind)}give the path of a directory, or fetch it on a machine with a "
+            f"and {reason}; {hint}give the path of a directory, or fetch it on a machine with a "
             f"network (hf download {name})"
         )
     return Location(name, name, on_hub=True, cached=True)
@@ -183,7 +174,7 @@ def _in_cache(name: str, kind: NamedKind, revision: str | None) -> bool:
 def _hint(path: Path, kind: NamedKind) -> str:
     """Suggest the nearest existing name."""
     siblings = (folder.name for folder in _beside(path, kind))
-    names = {*kind.embedded.names(), *kind.further_names, *siblings} - {path.name}
+    names = {*kind.embedded, *kind.further_names, *siblings} - {path.name}
     match = difflib.get_close_matches(path.name, sorted(names), n=1)
     if not match:
         inside = sorted(folder.name for folder in _beside(path / "_", kind))

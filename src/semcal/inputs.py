@@ -233,16 +233,6 @@ def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:
         )
 
 
-def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
-    """Warn that n of the rows of samples have no reference answers."""
-    if 0 < n < n_rows:
-        warnings.warn(
-            f"{n} of {n_rows} rows of samples have no reference answers and are left out",
-            SemcalWarning,
-            stacklevel=3,
-        )
-
-
 def as_sample_rows(
     samples: object,
     name: str = "samples",

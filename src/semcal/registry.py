@@ -51,24 +51,6 @@ def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Registry:
-    """Objects by name, with "module:object" addresses that are imported on use; `what` is for messages."""
-
-    def __init__(self, what: str, addresses: Mapping[str, str]) -> None:
-        self.what = what
-        self._addresses = dict(addresses)
-
-    def names(self) -> tuple[str, ...]:
-        """Return all names in the order of registration."""
-        return tuple(self._addresses)
-
-    def load(self, name: str) -> Any:
-        """Import and return the object with this name; UsageError if the name is unknown."""
-        address = self._addresses[check_name(name, self._addresses, what=self.what)]
-        module, _, attribute = address.partition(":")
-        return getattr(import_module(module), attribute)
-
-
 #: The arguments of `load_plugins`, for processes that start later.
 PLUGINS: list[str] = []
 #: The entry points of installed packages with registrations.

@@ -18,6 +18,7 @@ from semcal.errors import (
     InputError,
     MissingExtraError,
     QuestionError,
+    SemcalWarning,
     UndefinedWarning,
     UsageError,
     naming_extra,
@@ -620,7 +621,10 @@ class Results(Sequence[Answer]):
             )
         first = next(iter(self.rows_at.values()))
         places = [place for place, row in enumerate(first) if row.has_label(self._kind)]
-        inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
+        if 0 < (lacking := len(self) - len(places)) < len(self):
+            counts = f"{lacking} of {len(self)} rows of samples"
+            text = f"{counts} have no reference answers and are left out"
+            warnings.warn(text, SemcalWarning, stacklevel=2)
         graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)

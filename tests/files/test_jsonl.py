@@ -1,4 +1,4 @@
-"""JSON Lines: bad lines are reported, numbers survive, files are whole or absent."""
+"""JSON Lines: bad lines are reported, numbers survive; what JSON may hold is one rule for all readers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal import files as jsonl
-from semcal.errors import InputError
-from semcal.files import JsonLine, canonical, dumps, parse_float, read_rows, write_rows
+from semcal.data import read_questions
+from semcal.data.sources import FORMATS
+from semcal.errors import InputError, RowError, StoreError
+from semcal.files import (
+    DEEPEST,
+    JsonLine,
+    canonical,
+    dumps,
+    fault,
+    parse,
+    parse_float,
+    read_object,
+    read_rows,
+    write_rows,
+)
+from tests.cli.invoking import semcal
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -126,3 +141,153 @@ def test_an_indent_gives_the_text_of_the_standard_library() -> None:
     plain = {"a": [1, 2.5, None, "x\n"], "b": [], "c": {}, "d": [[1], [{"e": [True]}]]}
     assert dumps(plain, indent=2) == json.dumps(plain, indent=2)
     assert dumps([[math.nan, -math.inf]], indent=1) == json.dumps([[None, "-inf"]], indent=1)
+
+
+# ---- What JSON may hold: no NaN, no key twice, no depth or size without end
+
+
+GOOD = '{"id": "good", "question": "Who?", "wide": [' + "[1], " * 300 + '"\\ud83d\\ude00"]}'
+#: What follows the id and the question of a row, and the key or the fault that its error names.
+BAD = {
+    "NaN": ('"log_likelihoods": [-1, NaN]', "'log_likelihoods' holds NaN"),
+    "a key twice": ('"question": "When?"', "'question' occurs twice"),
+    "a key twice inside": ('"x": [{"k": 1, "k": 1}]', "'k' occurs twice"),
+    "5000 digits": ('"x": ' + "7" * 5000, "'x'"),
+    "half a character": ('"x": "\\ud83d\\ude00", "y": "\\ud800"', "'y'"),
+    "too deep": ('"x": ' + "[" * 300 + "1" + "]" * 300, "nested"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("form", ["jsonl", "json", "squad"])
+def test_what_json_should_not_hold_spoils_its_own_row_in_every_reader(name, form, tmp_path: Path) -> None:
+    more, reason = BAD[name]
+    text = '{"id": "b", "question": "Who?", ' + more + "}"
+    path = tmp_path / f"rows.{form.replace('squad', 'json')}"
+    whole = {
+        "jsonl": f"{text}\n{GOOD}\n",
+        "json": f"[{text},\n {GOOD}]",
+        "squad": '{"data": [{"paragraphs": [{"context": "C.", "qas": [' + f"{text}, {GOOD}" + "]}]}]}",
+    }
+    path.write_text(whole[form])
+    bad, good = read_questions(path)
+    assert str(bad).startswith("line 1 (id 'b'): ")
+    assert reason in str(bad)
+    assert (good.id, good.question) == ("good", "Who?")
+
+
+def test_nesting_is_counted_alike_for_lists_and_objects() -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        for depth, expected in ((DEEPEST, None), (DEEPEST + 1, "nested more than 100 deep")):
+            data, odd = parse(opening * depth + "1" + closing * depth)
+            found = fault(data)
+            assert (found is None) == (expected is None)
+            assert odd or found is None
+    with pytest.raises(InputError, match="nested more than 100 deep"):
+        parse("[" * 100_000)
+
+
+def test_an_infinity_is_a_number_and_what_is_asked_of_it_decides() -> None:
+    assert parse('{"log_likelihoods": [-Infinity, -1]}') == ({"log_likelihoods": [float("-inf"), -1]}, False)
+
+
+def test_a_line_that_unpacks_to_more_than_can_be_held_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(path, "wb") as handle:
+        handle.write(f"{GOOD}\n".encode())
+        for _ in range(101):
+            handle.write(b" " * 1_000_000)
+        handle.write(f"\n{GOOD}\n".encode())
+    assert path.stat().st_size < 200_000
+    first, bad, last = read_rows(path)
+    assert (first, last) == (JsonLine(1, json.loads(GOOD)), JsonLine(3, json.loads(GOOD)))
+    assert str(bad).startswith("line 2: longer than 100000000 bytes")
+
+
+def test_a_line_without_end_is_an_error(small_limits) -> None:
+    with pytest.raises(InputError, match="/dev/zero: line 1 "):
+        list(read_rows("/dev/zero"))
+    assert "line 1 does not end" in semcal("monitor", "/dev/zero")[2]
+
+
+@pytest.fixture
+def small_limits(monkeypatch):
+    monkeypatch.setattr(jsonl, "LONGEST", 1000)
+    monkeypatch.setattr("semcal.data.sources.LARGEST", 1000)
+
+
+def test_a_cell_or_a_file_in_one_piece_has_a_limit_too(tmp_path: Path, small_limits) -> None:
+    (tmp_path / "q.csv").write_text(
+        'id,question\n1,Who?\n2,"' + "long\n" * 300 + '"\n3,' + "x" * 2000 + "\n4,When?\n"
+    )
+    found = list(read_questions(tmp_path / "q.csv"))
+    errors = [item for item in found if isinstance(item, RowError)]
+    assert (errors[0].line, "1,000 characters" in errors[0].reason) == (3, True)
+    assert errors[0].last is not None
+    assert (found[0].id, found[-1].id) == ("1", "4")
+    (tmp_path / "q.json").write_text(json.dumps([{"question": "x" * 900}] * 2))
+    with pytest.raises(InputError, match="1,000 characters"):
+        list(read_questions(tmp_path / "q.json"))
+
+
+def test_a_large_file_is_read_as_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl.gz"
+    row = json.dumps({"id": "x", "note": "n" * 100_000}).encode() + b"\n"
+    with gzip.open(path, "wb", compresslevel=1) as handle:
+        for _ in range(300):
+            handle.write(row)
+    tracemalloc.start()
+    count = sum(isinstance(item, JsonLine) for item in read_rows(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 300
+    assert peak < 5_000_000  # of 30 MB
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("q.xlsx", b"PK", r"spreadsheet.*read_excel\('q.xlsx'\)"),
+        ("q.ods", b"PK", "spreadsheet"),
+        ("q.numbers", b"PK", "Numbers"),
+        ("q.jsonl.zip", b"PK", "archive"),
+        ("q.7z", b"7z", "archive"),
+        ("q.pkl", b"\x80", r"pickle.*read_pickle\('q.pkl'\)"),
+        ("q.jsonl", gzip.compress(b"{}", mtime=0), "gzip"),
+        ("q.csv", b"PK\x03\x04rest", "archive"),
+        ("q.json", b"PAR1", r"q\.json\.parquet"),
+        ("q.tsv", b"\xff\xfeq\x00", "UTF-16"),
+        ("q.csv", "question,id".encode("utf-16-le"), "UTF-16"),
+        ("q.jsonl", '{"id": 1}'.encode("utf-16-be"), "UTF-16"),
+    ],
+)
+def test_a_file_of_another_kind_gets_advice(name, content, kind, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=kind):
+        list(read_questions(tmp_path / name))
+
+
+def test_no_ending_that_is_read_gets_such_advice(tmp_path: Path) -> None:
+    for ending in (ending for endings in FORMATS.values() for ending in endings if ending != ".parquet"):
+        (tmp_path / f"empty{ending}").write_bytes(b"")
+        assert ending == ".json" or list(read_questions(tmp_path / f"empty{ending}")) == []
+
+
+def test_broken_json_is_one_error_and_not_one_for_each_of_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text('[\n {"question": "Who?"},\n {"question": \n]\n')
+    with pytest.raises(InputError, match=r"q.json: not JSON \(Expecting value: line 4"):
+        list(read_questions(tmp_path / "q.json"))
+
+
+def test_an_object_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": [1, null]}')
+    assert read_object(path, remedy="make it again") == {"a": [1, None]}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"a"', b"null", b'{"a": "\xff"}', b"[" * 100_000])
+def test_anything_else_is_an_error_with_the_file_and_the_remedy(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"a\.json .*make it again$"):
+        read_object(path, remedy="make it again")

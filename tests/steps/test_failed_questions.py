@@ -1,8 +1,9 @@
-"""Questions to which a server gave no answers: the others are answered, and these are named."""
+"""Questions that a server did not answer or a model cannot encode are named; the others are answered."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 
 import semcal
 from semcal.calibration.calibrator import CalibrationRecord, Calibrator, calibrate
-from semcal.data.question import Question
-from semcal.errors import FitError, QuestionError, SemcalWarning
+from semcal.data.question import Question, Turn
+from semcal.errors import FitError, InputError, QuestionError, SemcalWarning
+from semcal.experiment.grid_steps import CheckStep
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
+from semcal.models.prompting import PromptConfig
 from semcal.models.sample import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration import Base
+from semcal.recalibration.fit_data import FitData
 from semcal.rows import FAILED, Row
 from semcal.steps import WorkerState
 from semcal.store import Store
@@ -123,3 +127,55 @@ def test_temperatures_are_compared_on_the_questions_that_were_answered() -> None
     assert [[row["id"] for row in of_one] for of_one in rows.values()] == [
         [question.id for question in QUESTIONS if question.id != "q3"]
     ] * 2
+
+
+# ---- Questions that a model cannot encode
+
+
+class Picky(FakeLanguageModel):
+    """Refuses texts with "<s>", as a tokenizer that is not of the tokenizers library does."""
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        if "<s>" in chat[-1].content:
+            raise InputError("the text spells <s>")
+        return super().encode(chat)
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
+        if "<s>" in answer:
+            raise InputError("the answer spells <s>")
+        return super().encode_answer(chat, answer)
+
+
+MARKED = [
+    *(Question(str(n), f"Which mill is number {n}?", ("a",)) for n in range(6)),
+    Question("marked", "What is <s>?", ("a mark",)),
+    Question("answered", "Which mark is it?", ("<s>",)),
+]
+
+
+@pytest.fixture
+def model() -> Picky:
+    return Picky({question.question: {question.answers[0]: 1.0} for question in MARKED})
+
+
+def test_a_fit_leaves_them_out(model: Picky) -> None:
+    told: list[QuestionError] = []
+    found = FitData.of(model, MARKED, asking=PromptConfig(), on_bad_question=told.append)
+    assert [question.id for question in found.questions] == [str(n) for n in range(6)]
+    assert len(found.prompts) == len(found.answers) == 6
+    assert [(error.question_id, error.reason) for error in told] == [
+        ("marked", "the text spells <s>"),
+        ("answered", "the answer spells <s>"),
+    ]
+    with pytest.raises(QuestionError, match="question 'marked': the text spells <s>"):
+        FitData.of(model, MARKED, asking=PromptConfig())
+
+
+def test_a_grid_leaves_them_out(model: Picky) -> None:
+    parts = {"validation": MARKED, "test": MARKED[:1]}
+    rows = [Row.of(question).set(part=part) for part, of_part in parts.items() for question in of_part]
+    _, *bad = CheckStep(PromptConfig(), max_new_tokens=4)(rows, WorkerState(model), lambda _: None)
+    assert bad == [
+        {"part": "validation", "id": "marked", "reason": "the text spells <s>"},
+        {"part": "validation", "id": "answered", "reason": "the answer spells <s>"},
+    ]

@@ -18,7 +18,8 @@ from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.features import row_counts
 from semcal.models.protocols import Prompt
-from semcal.recalibration import FitFeatures, feature_store
+from semcal.recalibration import SE, FitFeatures, exact_solver, feature_store
+from semcal.recalibration.exact_solver import mean_loss_of
 from semcal.recalibration.feature_store import Manifest, stored_features
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
@@ -209,3 +210,20 @@ def test_prompts_that_share_less_than_a_passage_are_stored_whole(tmp_path: Path)
     wanted = Manifest.of(Numbering(), prompts, answers, data_hash="d", prompt_hash="p", whole=True)
     assert wanted.rows == 2 + sum(len(prompt.token_ids) - 2 for prompt in prompts)
     assert stored_features(tmp_path, wanted, Numbering(), prompts, answers).passage is None
+
+
+def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, plain = MODEL.features(PROMPTS, ANSWERS), MODEL.logits
+    held: list[int] = []
+
+    def watched(states):
+        held.append((found := plain(states)).numel())
+        return found
+
+    monkeypatch.setattr(MODEL, "logits", watched)
+    whole = mean_loss_of(MODEL, features, SE())
+    most, vocabulary = max(held), MODEL.width
+    held.clear()
+    monkeypatch.setattr(exact_solver, "LOGITS", 4 * vocabulary)
+    assert mean_loss_of(MODEL, features, SE()) == pytest.approx(whole, rel=1e-12)
+    assert max(held) == 4 * vocabulary < most

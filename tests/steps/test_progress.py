@@ -1,12 +1,15 @@
-"""What a user sees of long work: numbers that rise by one, and a time left that whole blocks tell."""
+"""What a user sees of long work: numbers that rise by one, the time left, and one bar at a time."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semcal
+from semcal.cli import console
 from semcal.data.question import Question
 from semcal.errors import QuestionError
 from semcal.models.distribution import Temperature
@@ -265,3 +269,53 @@ def test_a_plan_over_a_server_that_charges_nothing_is_timed() -> None:
     assert [plan[0] for plan in plans] == ["requests: 280"] * 2
     assert plans[0][-1].startswith("time: one question took ")
     assert plans[1][-1].startswith("time: unknown: ")
+
+
+# ---- Progress of commands: one bar on a terminal, lines in a pipe
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What bars are told on a terminal, as (label, done); -1 where a bar ends."""
+    told: list[tuple[str, int]] = []
+
+    @contextmanager
+    def bar(label: str, total: int | None, note: object) -> Iterator[Callable[[int], None]]:
+        yield lambda done: told.append((label, done))
+        told.append((label, -1))
+
+    monkeypatch.setattr(console, "bar", bar)
+    monkeypatch.setattr(console, "_quiet", False)
+    terminal = SimpleNamespace(isatty=lambda: True)
+    streams = SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(), stderr=terminal)
+    monkeypatch.setattr(console, "sys", streams)
+    return told
+
+
+def test_stages_end_one_bar_before_the_next(bars: list[tuple[str, int]]) -> None:
+    with console.successive_progress() as begin:
+        begin("features", 3)(3)
+        begin("fit", 2)(1)
+    assert bars == [("features", 3), ("features", -1), ("fit", 1), ("fit", -1)]
+
+
+@pytest.mark.parametrize("side", ["stdin", "stdout"])
+def test_commands_of_a_pipe_draw_no_bars(
+    side: str, bars: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read) as stdin, os.fdopen(write, "w") as stdout:
+        monkeypatch.setattr(console.sys, side, stdin if side == "stdin" else stdout)
+        with console.progress("measure", 4) as update:
+            update(4)
+    assert bars == []
+
+
+def test_lines_carry_the_name_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "INTERVAL", 0.0)
+    monkeypatch.setattr(console, "_quiet", False)
+    with console.progress("measure", 4) as update:
+        update(3)
+    assert capsys.readouterr().err.startswith("measure: 3 of 4 (")

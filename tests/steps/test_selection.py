@@ -1,18 +1,37 @@
-"""Selection on validation: the highest gain for each measure, ties to the simpler, all scores kept."""
+"""Selection on validation and TS-grid: the highest gain for each measure, ties to the simpler."""
 
 from __future__ import annotations
 
+import math
 import random
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from semcal import metrics
-from semcal.errors import FitError, InputError, UsageError
+from semcal.data.question import Question
+from semcal.errors import FitError, InputError, SemcalWarning, UsageError
+from semcal.experiment.grid_plan import grid_temperatures
+from semcal.files import dumps
 from semcal.grading.rules import Grade, RuleGrader
 from semcal.measures import MEASURES
-from semcal.recalibration.select import Candidate
-from tests.json_rows import grade_row, measure_rows
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.models.protocols import Capabilities
+from semcal.recalibration import Temperature
+from semcal.recalibration.select import GRID, Candidate
+from semcal.store import Store
+from tests.json_rows import (
+    choose_temperatures,
+    cluster_rows,
+    fields_of,
+    fit_grid,
+    grade_row,
+    measure_rows,
+    rows_at_temperatures,
+    sample_questions,
+)
 from tests.json_rows import select_candidates as select
 
 BASE = Candidate("Base")
@@ -188,3 +207,244 @@ def test_with_the_same_answers_gain_and_brier_score_choose_alike() -> None:
 def test_an_unknown_rule_of_choice_is_refused() -> None:
     with pytest.raises(UsageError, match=r"unknown rule of choice 'ace'\. Known: gain, brier"):
         select({BASE: ALIKE}, by="ace")
+
+
+# ---- TS-grid: the temperature of the highest gain for each measure, from samples alone
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
+SAME = FakeEquivalence([{"ana", "dr ana"}])
+
+
+def world(n: int, *, over: float = 2.0, seed: int = 0) -> tuple[FakeLanguageModel, list[Question]]:
+    """A model of two answers whose logits are `over` times what the truth calls for."""
+    rng = random.Random(seed)
+    table, questions = {}, []
+    for number in range(n):
+        truth = rng.uniform(-3, 3)
+        said = 1 / (1 + math.exp(-over * truth))
+        text = f"Who built mill {number}?"
+        table[text] = {"Ana.": said, "Bo.": 1 - said}
+        right = "Ana" if rng.random() < 1 / (1 + math.exp(-truth)) else "Bo"
+        questions.append(Question(f"q{number}", text, (right,)))
+    return FakeLanguageModel(table), questions
+
+
+def row(name: str, p: float | None, right: bool | None, measure: str = "E-SC") -> dict:
+    return {"id": name, "confidence": {measure: p}, "correct": {measure: right}}
+
+
+def five(*rows: dict) -> list[dict]:
+    """Each row for five questions, as a choice needs five."""
+    return [{**one, "id": f"{one['id']}.{copy}"} for copy in range(5) for one in rows]
+
+
+class CountingModel:
+    """A model that can be sampled and nothing else."""
+
+    capabilities = Capabilities(states=False)
+
+    def __init__(self, model: FakeLanguageModel) -> None:
+        self._model, self.passes = model, 0
+        self.encode, self.special_tokens_in = model.encode, model.special_tokens_in
+
+    def sample(self, *args):
+        self.passes += 1
+        return self._model.sample(*args)
+
+
+def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:
+    assert np.diff(np.log(GRID)) == pytest.approx([math.log(2) / 4] * 16)
+    assert {0.25, 0.5, 1.0, 2.0, 4.0} <= set(GRID)
+
+
+def test_a_grid_of_models_tries_the_temperatures_that_a_fit_tries() -> None:
+    assert tuple(grid_temperatures().values()) == GRID
+    assert (min(GRID), max(GRID)) == (0.25, 4.0)
+
+
+@pytest.mark.parametrize(("by", "chosen"), [("brier", 2), ("gain", 1)])
+def test_a_model_twice_too_sure_gets_2_by_brier_score_and_stays_where_it_is_right_more_often_by_gain(
+    by, chosen
+) -> None:
+    model, questions = world(200)
+    found = fit_grid(
+        model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), m=10, measures=("E-SC",), by=by
+    )
+    assert found.temperatures == {"E-SC": chosen}
+    assert found.recalibrator("E-SC").loss.lower() == by
+    assert found.at_edge == ()
+    right = {row["temperature"]: row["accuracy"] for row in found.table()}
+    assert right[1] > right[2]  # of ten answers drawn at 2, fewer are the likeliest one
+
+
+def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:
+    model, questions = world(25)
+    found = fit_grid(model, questions, equivalence=SAME, temperatures=(0.7, 1.0, 1.9), m=5, seed=3)
+    assert [(r["measure"], r["temperature"]) for r in found.table()] == [
+        (m, t) for m in MEASURES for t in (0.7, 1.0, 1.9)
+    ]
+    for temperature in (0.7, 1.9):
+        (sampled,) = sample_questions(model, questions, recalibrators=[Temperature(temperature)], m=5, seed=3)
+        rows, _ = cluster_rows(
+            [{**q.row(), **fields_of(s)} for q, s in zip(questions, sampled)], equivalence=SAME
+        )
+        rows = [grade_row(r, grader=RuleGrader()) for r in measure_rows(rows)]
+        for measure in MEASURES:
+            p, c = ([r[key][measure] for r in rows] for key in ("confidence", "correct"))
+            (entry,) = [
+                r for r in found.table() if (r["measure"], r["temperature"]) == (measure, temperature)
+            ]
+            assert entry["gain"] == pytest.approx(np.mean(c) - metrics.brier(p, c), abs=1e-12)
+            assert entry["brier"] == pytest.approx(metrics.brier(p, c), abs=1e-12)
+            assert entry["ace"] == pytest.approx(metrics.ace(p, c), abs=1e-12)
+            assert (entry["n"], entry["accuracy"]) == (25, pytest.approx(np.mean(c)))
+
+
+def test_all_temperatures_share_one_pass_and_only_sampling_is_needed() -> None:
+    model, questions = world(10)
+    counting, told = CountingModel(model), []
+    fit_grid(counting, questions, equivalence=SAME, m=3, progress=told.append)
+    assert counting.passes == 1
+    assert told[-1] == 10
+
+
+def test_verdicts_are_asked_for_once_for_all_temperatures() -> None:
+    equivalence = FakeEquivalence()
+    model, questions = world(20)
+    fit_grid(model, questions, equivalence=equivalence, m=10)
+    assert len(equivalence.asked) == len(set(equivalence.asked))
+    assert 0 < len(equivalence.asked) <= 2 * len(questions)
+
+
+def test_passages_and_their_absence_keep_the_order_of_the_questions() -> None:
+    model, questions = world(6)
+    mixed = [
+        Question(q.id, q.question, q.answers, "A passage." if i % 2 else None)
+        for i, q in enumerate(questions)
+    ]
+    rows = rows_at_temperatures(model, mixed, (1.0, 2.0), equivalence=SAME, m=2)
+    assert [[r["id"] for r in rows[t]] for t in (1.0, 2.0)] == [[q.id for q in mixed]] * 2
+
+
+@pytest.mark.parametrize(
+    ("briers", "chosen"),
+    [
+        ({0.5: 0.2, 1.0: 0.2, 2.0: 0.2}, 1.0),
+        ({0.5: 0.2, 2.0: 0.2}, 2.0),
+        ({0.25: 0.2, 2.0: 0.2}, 2.0),
+        ({4.0: 0.2, 0.5: 0.2}, 0.5),
+    ],
+)
+def test_ties_go_to_the_temperature_nearest_to_one_and_of_equals_to_the_larger(briers, chosen) -> None:
+    rows = {t: five(row("1", 1 - math.sqrt(b), True)) for t, b in briers.items()}
+    assert choose_temperatures(rows, measures=("E-SC",)).temperatures == {"E-SC": chosen}
+
+
+def test_a_lower_brier_score_wins_over_nearness_to_one() -> None:
+    rows = {t: five(row("1", p, True), row("2", p, False)) for t, p in {1.0: 0.7, 4.0: 0.6}.items()}
+    assert choose_temperatures(rows).temperatures == {"E-SC": 4.0}
+    assert choose_temperatures(rows).at_edge == ("E-SC",)
+
+
+def test_measures_may_differ_in_temperature() -> None:
+    right = {"E-SC": True, "L-SC": True}
+    rows = {
+        1.0: five({"id": "1", "confidence": {"E-SC": 0.9, "L-SC": 0.5}, "correct": right}),
+        2.0: five({"id": "1", "confidence": {"E-SC": 0.8, "L-SC": 0.6}, "correct": right}),
+    }
+    found = choose_temperatures(rows)
+    assert found.temperatures == {"E-SC": 1.0, "L-SC": 2.0}
+    recalibrator = found.recalibrator("L-SC")
+    assert (recalibrator.temperature, recalibrator.method) == (2.0, "TS-grid")
+    with pytest.raises(UsageError, match="unknown measure"):
+        found.recalibrator("B-SC")
+
+
+def test_a_temperature_gains_nothing_by_having_no_opinion() -> None:
+    rows = {
+        1.0: five(row("1", 0.9, True), row("2", 0.6, False)),
+        2.0: five(row("1", 0.8, True), row("2", None, None)),  # without the common ground: .04 against .185
+    }
+    found = choose_temperatures(rows)
+    assert found.temperatures == {"E-SC": 1.0}
+    assert {entry["n"] for entry in found.table()} == {5}
+
+
+def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path: Path) -> None:
+    model, questions = world(7)
+    file = tmp_path / "q.jsonl"
+    file.write_text("".join(dumps(question.row()) + "\n" for question in questions))
+    found = fit_grid(model, str(file), equivalence="exact", temperatures=(1, 2), m=3, measures=("E-SC",))
+    again = fit_grid(model, questions, equivalence=SAME, temperatures=(1, 2), m=3, measures=("E-SC",))
+    assert found.temperatures == again.temperatures
+    assert repr(found) == f"TemperatureGrid(temperatures={found.temperatures})"
+    with pytest.raises(UsageError, match=r"^model: .* type object.* semcal\.load_model"):
+        fit_grid(object(), questions)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_chosen_from_is_refused() -> None:
+    model, questions = world(6)
+    for grid, message in [
+        ((), "^temperatures: "),
+        ((1, 1), "^temperatures: "),
+        ((0,), "positive"),
+        ((math.nan,), "positive"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            fit_grid(model, questions, equivalence=SAME, temperatures=grid)
+    with pytest.raises(FitError, match=r"^questions: got 0 "):
+        fit_grid(model, [], equivalence=SAME)
+    with pytest.raises(InputError, match="'q0'"):
+        fit_grid(model, [questions[0]] * 5, equivalence=SAME)
+    with pytest.raises(InputError, match="answers"):
+        fit_grid(model, [Question("q", questions[0].question), *questions], equivalence=SAME)
+    with pytest.raises(FitError, match=r"^questions: got 4 "):
+        fit_grid(model, questions[:4], equivalence=SAME)
+    with pytest.raises(FitError, match=r"^measures: "):
+        choose_temperatures({1.0: five(row("1", None, None))})
+    rows = five(row("1", 0.5, True))
+    with pytest.raises(InputError, match="'2'"):
+        choose_temperatures({1.0: rows, 2.0: [*rows, row("2", 0.5, True)]})
+    with pytest.raises(InputError, match=r"'1\.0' occurs twice"):
+        choose_temperatures({1.0: rows + rows})
+    with pytest.raises(FitError, match=r"^questions: .*at least 5"):
+        choose_temperatures({1.0: rows[:4]})
+
+
+def test_few_questions_are_warned_of() -> None:
+    with pytest.warns(SemcalWarning, match=r"^questions: got only 10 "):
+        choose_temperatures({1.0: five(row("1", 0.5, True), row("2", 0.5, True))})
+
+
+class Stopping(FakeLanguageModel):
+    """A model that is killed after so many calls of `sample`, and counts them."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__({f"Who built mill {i}?": {"Ana.": 0.5, "Bo.": 0.5} for i in range(90)})
+        self.limit, self.calls = calls, 0
+
+    def sample(self, *args: Any) -> Any:
+        if self.calls == self.limit:
+            raise KeyboardInterrupt
+        self.calls += 1
+        return super().sample(*args)
+
+
+def test_finished_blocks_are_not_sampled_again(tmp_path: Path) -> None:
+    _, questions = world(90)
+
+    def rows_of(model: Stopping, *temperatures: float, keep: bool = True) -> Any:
+        store = Store(tmp_path) if keep else None
+        return rows_at_temperatures(model, questions, temperatures, equivalence=SAME, m=3, keep=store)
+
+    with pytest.raises(KeyboardInterrupt):
+        rows_of(Stopping(1), 1.0, 2.0)
+    after = Stopping(99)
+    rows = rows_of(after, 1.0, 2.0)
+    assert after.calls == 1
+    assert rows == rows_of(Stopping(99), 1.0, 2.0, keep=False)
+    assert [row["id"] for row in rows[2.0]] == [question.id for question in questions]
+    other = Stopping(99)
+    rows_of(other, 1.0, 3.0)
+    assert other.calls == 2

@@ -89,7 +89,7 @@ def equivalence_of(
     Directories are compared by their last part. UsageError if the names differ, or if nothing is given and
     the directory does not exist.
     """
-    name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
+    name, embedded = calibration.equivalence, NLI_MODEL.embedded
     if equivalence is not None:
         address = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
         if not is_same_equivalence(address, name):

@@ -344,33 +344,21 @@ def _page(record: Json, *, titled: bool = False) -> str:
     raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
     calibrated = record["measure"] == "Calibrated" and not raw
     confidence = "undefined" if (p := record["confidence"]) is None else f"{p:.2f}"
-    stated = (
-        {"probability": f"{confidence} that the answer is right"}
-        if calibrated
-        else {"confidence": f"{confidence}, the share of samples (no learned map was better)"}
-        if raw
-        else {"confidence": f"{confidence}, the share of samples ({record['measure']}, not calibrated)"}
-    )
-    decision = decision_of(record)
-    lines = {
-        "answer": _named(record["answer"]),
-        **({} if record["answer"] is None else stated),
-        **({} if decision is None else {"decision": decision}),
-        "why": f"{record['explanation']}.",
-    }
+    lines = {"answer": _named(record["answer"])}
+    if record["answer"] is not None and calibrated:
+        lines["probability"] = f"{confidence} that the answer is right"
+    elif record["answer"] is not None:
+        reason = "no learned map was better" if raw else f"{record['measure']}, not calibrated"
+        lines["confidence"] = f"{confidence}, the share of samples ({reason})"
+    if (decision := decision_of(record)) is not None:
+        lines["decision"] = decision
+    lines["why"] = f"{record['explanation']}."
     wide = max(map(len, lines)) + 2
     kind = "probability" if calibrated else "share"
-    meanings = [
-        ["meaning", "samples", kind],
-        *(
-            [
-                _named(meaning["text"])[:LONGEST],
-                str(len(meaning["samples"])),
-                "–" if meaning[kind] is None else f"{meaning[kind]:.2f}",
-            ]
-            for meaning in record["meanings"]
-        ),
-    ]
+    meanings = [["meaning", "samples", kind]]
+    for meaning in record["meanings"]:
+        share = "–" if meaning[kind] is None else f"{meaning[kind]:.2f}"
+        meanings.append([_named(meaning["text"])[:LONGEST], str(len(meaning["samples"])), share])
     method = "" if record["method"] == "T" else f", {record['method']}"
     method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
     method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
@@ -410,13 +398,10 @@ def decision_of(record: Mapping[str, Any]) -> str | None:
     line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
     if (p < threshold) != record["abstained"]:  # a feature is compared, and p only shown
         line = f"its score {verdict[1]} the threshold of scores, which decides; its probability is {p:.2f}"
-    if record.get("decision") == "review":
-        return f"to be reviewed: {line}, but not {_strictest(record)}"
-    return f"{verdict[0]}: {line}"
-
-
-def _strictest(record: Mapping[str, Any]) -> str:
-    band = record["thresholds"][0]
-    if band["threshold"] is None:
-        return f"a threshold for risk {band['risk']:g}, which has none"
-    return f"the threshold {band['threshold']:.2f} for risk {band['risk']:g}"
+    if record.get("decision") != "review":
+        return f"{verdict[0]}: {line}"
+    strict, risk = record["thresholds"][0]["threshold"], f"for risk {record['thresholds'][0]['risk']:g}"
+    lacking = (
+        f"a threshold {risk}, which has none" if strict is None else f"the threshold {strict:.2f} {risk}"
+    )
+    return f"to be reviewed: {line}, but not {lacking}"

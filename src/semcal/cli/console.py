@@ -410,38 +410,20 @@ def slice_lines(figures: Json, column: str) -> list[str]:
 
     Slices are the values of a column. "?" marks slices with too few questions to say.
     """
-    parts = figures["by"]
-    calibrated = [
-        [
-            part["value"],
-            *map(number, (part["n"], part["mean_confidence"], part["accuracy"])),
-            number(part["excess"], sign=True),
-            interval(part["excess_interval"]),
-            VERDICTS[part["calibrated"]],
-        ]
-        for part in parts
-    ]
-    answered = [
-        [
-            part["value"],
-            *map(number, (part["answered"], part["risk"], part["risk_interval"])),
-            VERDICTS[part["kept"]],
-        ]
-        for part in parts
-        if part["answered"] is not None
-    ]
     between = "95% interval"
-    heads = [column, "questions", "confidence", "accuracy", "difference", between, "calibrated"]
-    lines = aligned(_shown([heads, *calibrated]))
-    if answered:
-        heads = [column, "answered", "share wrong", between, "promise holds"]
-        lines += ["", *aligned(_shown([heads, *answered]))]
-    unsure = any(row[-1] == "?" for row in (*calibrated, *answered))
-    return [*lines, '"?": too few questions for a verdict'] if unsure else lines
-
-
-def _shown(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [list(map(as_shown, row)) for row in rows]
+    calibrated = [[column, "questions", "confidence", "accuracy", "difference", between, "calibrated"]]
+    answered = [[column, "answered", "share wrong", between, "promise holds"]]
+    for part in figures["by"]:
+        means = map(number, (part["n"], part["mean_confidence"], part["accuracy"]))
+        excess = number(part["excess"], sign=True), interval(part["excess_interval"])
+        calibrated.append([part["value"], *means, *excess, VERDICTS[part["calibrated"]]])
+        if part["answered"] is not None:
+            shares = map(number, (part["answered"], part["risk"], part["risk_interval"]))
+            answered.append([part["value"], *shares, VERDICTS[part["kept"]]])
+    tables = [calibrated, answered] if len(answered) > 1 else [calibrated]
+    lines = [line for table in tables for line in ("", *aligned([list(map(as_shown, row)) for row in table]))]
+    unsure = any(row[-1] == "?" for table in tables for row in table)
+    return [*lines[1:], *(['"?": too few questions for a verdict'] if unsure else [])]
 
 
 def number(value: Any, *, sign: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -111,7 +111,12 @@ def run(options: RunOptions) -> int:
         forget_from(folder, options.start)
     with open_grid(settings, folder, options, ray=options.ray) as opened:
         problems = opened.run()
-    _print_outcome(problems, folder, as_json=options.json)
+    if options.json:
+        show(dumps({"run": str(folder), "complete": True, "problems": len(problems)}))
+    else:
+        show(f"{folder}: all done\n{folder / 'results.md'}\n{folder / 'report.html'}")
+    if problems:
+        warn(f"{len(problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
     return 1 if problems else 0
 
 
@@ -255,17 +260,6 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
     warn_of_less_accurate(folder)
-
-
-def _print_outcome(problems: Sequence[Problem], folder: Path, *, as_json: bool) -> None:
-    if as_json:
-        show(dumps({"run": str(folder), "complete": True, "problems": len(problems)}))
-    else:
-        show(f"{folder}: all done")
-        for name in ("results.md", "report.html"):
-            show(folder / name)
-    if problems:
-        warn(f"{len(problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
 
 
 def status(

@@ -559,11 +559,9 @@ def open_calibration(name: str) -> Calibration:
 
 def open_any_calibration(name: str) -> Calibration | FieldCalibration:
     """Load a calibration of answers or of fields."""
-    if not holds_field_calibration(name):
-        return open_calibration(name)
-    from semcal.calibration.fields import FieldCalibration
+    from semcal.calibration.fields import as_field_calibration
 
-    return FieldCalibration.from_pretrained(name)
+    return as_field_calibration(name) or open_calibration(name)
 
 
 def holds_field_calibration(name: str) -> bool:

@@ -119,44 +119,32 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
     read, total = counted(options.file, read_to_sample(options, schema))
     if options.show_prompt:
-        language_model = models.open_model()
-        return show_first_prompt(language_model, opt.open_recalibrator(language_model, options)[1], read)
+        model = models.open_model()
+        return show_first_prompt(model, opt.open_recalibrator(model, options)[1], read)
     if options.dry_run:
         return _plan_sampling(islice(read, options.limit), models, options)
     block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * options.m)))
     questions, n_blocks = opt.peek_blocks(read, block_size, options.limit)
     with opt.open_workers("sample", models, options.workers, n_blocks) as (executor, load):
-        language_model = load().model
+        model = load().model
         from semcal.models.sample import SampleStep, check_question
 
-        options = opt.structured_options(options, language_model, schema)
-        method, asking = opt.open_recalibrator(language_model, options)
-        sampling = Sampling(
-            (method,), asking, opt.sampling_config(options), schema=None if schema is None else schema.json
-        )
-        kind = as_answer_kind(options.answer or "modal")
-        step = SampleStep(sampling, full=True, answer=kind)
-        made_by = {
-            "model": language_model.revision,
-            "prompt": asking.hash(language_model),
-            "dtype": options.dtype,
-        }
-        work = (
-            None
-            if options.out is None
-            else open_unfinished(options.out, {**step.key(), **made_by}, fresh=options.fresh)
-        )
-        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {method}")
+        options = opt.structured_options(options, model, schema)
+        method, asking = opt.open_recalibrator(model, options)
+        json_schema = None if schema is None else schema.json
+        sampling = Sampling((method,), asking, opt.sampling_config(options), schema=json_schema)
+        step = SampleStep(sampling, full=True, answer=as_answer_kind(options.answer or "modal"))
+        made_by = {"model": model.revision, "prompt": asking.hash(model), "dtype": options.dtype}
+        work = None
+        if options.out is not None:
+            work = open_unfinished(options.out, {**step.key(), **made_by}, fresh=options.fresh)
+        debug(f"sample: {model.name} {model.revision[:12]}, {method}")
         ends = Counter[int]()
-        fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
+        fitting = checked(questions, lambda row: check_question(model, row.to_question(), sampling))
+        cut = partial(question_blocks, model, sampling=sampling)
         with RowResults("sample", options.out, limit=options.limit, total=total) as results:
             for block in results.blocks(
-                fitting,
-                step,
-                workers=executor,
-                cut=partial(question_blocks, language_model, sampling=sampling),
-                revisions=made_by,
-                store=work,
+                fitting, step, workers=executor, cut=cut, revisions=made_by, store=work
             ):
                 results.write(block)
                 ends.update(dict(enumerate(count_ends(block.rows))))
@@ -388,9 +376,7 @@ def measure(options: MeasureCommandOptions) -> int:
         compatibility.check_answer_kind(
             calibration, None if options.answer is None else as_answer_kind(options.answer)
         )
-        check = _with_notes_on_origins(
-            partial(compatibility.check_calibratable, calibration=calibration), calibration
-        )
+        check = partial(compatibility.check_calibratable, calibration=calibration)
         fields = (*MEASURED, "samples")
         judge = None
         if calibration.score is None and calibration.answer_kind != "modal":
@@ -413,29 +399,13 @@ def measure(options: MeasureCommandOptions) -> int:
     return code
 
 
-def _with_notes_on_origins(check: Callable[[Row], None], calibration: Calibration) -> Callable[[Row], None]:
-    """Return the check of rows that also prints each note on unknown origins once."""
-    from semcal.calibration.compatibility import what_cannot_be_checked
-
-    told: set[tuple[bool, bool]] = set()
-
-    def check_once(row: Row) -> None:
-        check(row)
-        origins = bool(row.get("sampled_by")), bool(row.get("clustered_by"))
-        if calibration.score is None and origins not in told:
-            told.add(origins)
-            if text := what_cannot_be_checked(calibration, sampled_by=origins[0], clustered_by=origins[1]):
-                info(f"measure: {text}")
-
-    return check_once
-
-
 class _MeasureNotes:
     """The ids of measured rows that need a note, and probabilities that a calibration gave."""
 
     def __init__(self, calibration: Calibration | None) -> None:
         self.calibration = calibration
         self.probabilities: list[float | None] = []
+        self.origins: dict[tuple[bool, bool], None] = {}  # whether samples and clusters name their origin
         self.without_likelihoods: list[str] = []
         self.at_several_temperatures: list[str] = []
         self.without_answer: list[str] = []
@@ -450,6 +420,7 @@ class _MeasureNotes:
             if self.calibration.score is not None:
                 return
         for row in flat:
+            self.origins[bool(row.get("sampled_by")), bool(row.get("clustered_by"))] = None
             top = row.clusters[row.measured.top_cluster["E-SC"] or 0]
             if len(row.measured.confidence) == 1:
                 self.without_likelihoods.append(shown(row["id"]))
@@ -459,11 +430,16 @@ class _MeasureNotes:
                 self.without_answer.append(shown(row["id"]))
 
     def show(self) -> None:
+        from semcal.calibration.compatibility import what_cannot_be_checked
         from semcal.calibration.watch import find_shift
 
         calibration = self.calibration
-        if calibration is not None and (shift := find_shift(calibration, self.probabilities)):
-            info(f"measure: {shift}")
+        if calibration is not None:
+            texts = [
+                what_cannot_be_checked(calibration, sampled_by=a, clustered_by=b) for a, b in self.origins
+            ]
+            for text in filter(None, (*texts, find_shift(calibration, self.probabilities))):
+                info(f"measure: {text}")
         if ids := self.without_likelihoods:
             rows_have = "row has" if len(ids) == 1 else "rows have"
             without = f"{len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)})"

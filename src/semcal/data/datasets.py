@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -244,11 +245,11 @@ def read_questions(
     names |= {"answer"} if answers_needed or labelled else set()
     source = find_source(source)
     name = _plain_name(source)
-    if name in ATLAS.names() and not Path(source).exists():
+    if name in ATLAS and not Path(source).exists():
         if format or subset or columns:
             raise UsageError(f"{source} is part of the package: no format, subset or columns apply")
         part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
-        return iter(getattr(ATLAS.load(name)(name), part))
+        return iter(getattr(resolve_name("semcal.demo.questions:load_set")(name), part))
     dataset = _hub_dataset(str(source), subset)
     if dataset is None:
         if split is not None or subset is not None:
@@ -272,7 +273,7 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    known = [*BUILT_IN, *ATLAS.names(), *EXAMPLES.names()]
+    known = [*BUILT_IN, *ATLAS, *EXAMPLES]
     dataset = BUILT_IN[check_name(_plain_name(source), known, what="file or data set")]
     return dataset if subset is None else replace(dataset, subset=subset)
 

@@ -20,11 +20,12 @@ from decimal import Decimal
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TextIO
 
 from semcal.errors import InputError, MissingExtraError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import LONGEST, JsonLine, check_ending, check_start, parse, read_rows, row_of
-from semcal.registry import Registry, check_name
+from semcal.registry import check_name
 
 Notify = Callable[[str], None]
 """Function that shows the user a note about a file."""
@@ -61,19 +62,16 @@ BUILT_IN = {
 """The paper's data sets by name."""
 
 #: The question sets of the package.
-ATLAS = Registry(
-    "data set",
-    dict.fromkeys(("atlas-trivia", "atlas-rare", "atlas-reading"), "semcal.demo.questions:load_set"),
-)
+ATLAS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 
-#: Questions with stored samples that come with the package; an address is that of the path of their file.
-EXAMPLES = Registry("example set", {"real": "semcal.demo.real:PATH"})
+#: Questions with stored samples that come with the package: the address of the path of their file.
+EXAMPLES = {"real": "semcal.demo.real:PATH"}
 
 
 def find_source(source: str | Path) -> str | Path:
     """Return the file of an example set for its name, unless a file of that name exists; else the source."""
-    is_example = str(source) in EXAMPLES.names() and not Path(source).exists()
-    return EXAMPLES.load(str(source)) if is_example else source
+    is_example = str(source) in EXAMPLES and not Path(source).exists()
+    return resolve_name(EXAMPLES[str(source)]) if is_example else source
 
 
 def find_format(path: Path) -> str:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -118,7 +119,7 @@ class Parts:
 
 def load_parts(dataset: DataSet) -> Parts:
     """Read a data set and cut it into parts; InputError if it cannot be read or is too small."""
-    if dataset.source in ATLAS.names():
+    if dataset.source in ATLAS:
         return _built_in(dataset)
     problems: list[Problem] = []
     source, test_source = _sources(dataset)
@@ -173,7 +174,7 @@ def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Pro
 
 
 def _built_in(dataset: DataSet) -> Parts:
-    embedded = ATLAS.load(dataset.source)(dataset.source)
+    embedded = resolve_name("semcal.demo.questions:load_set")(dataset.source)
     few_shot = embedded.few_shot if dataset.few_shot is None else embedded.few_shot[: dataset.few_shot]
     cut = []
     for part in PARTS:
@@ -395,7 +396,7 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
     """
     parts = [
         load_parts(dataset)
-        if dataset.source in ATLAS.names() or all(map(os.path.exists, _sources(dataset)))
+        if dataset.source in ATLAS or all(map(os.path.exists, _sources(dataset)))
         else None
         for dataset in settings.datasets
     ]

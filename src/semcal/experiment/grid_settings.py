@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -33,14 +34,13 @@ from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.load import parse_size
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
-from semcal.registry import Registry, check_name
+from semcal.registry import check_name
 from semcal.rows import Json
 from semcal.servers.settings import PREFIX, Endpoint, ServerSettings
 from semcal.yaml_files import DEEPEST, parse_yaml, read_yaml, yaml_text
 
 FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
-_SIZES = Registry("data set", dict.fromkeys(ATLAS.names(), "semcal.demo.questions:SIZES"))
 
 #: Maximum length of a name: file names contain a model and a data set, and have at most 255 bytes.
 LONGEST_NAME = 80
@@ -560,8 +560,10 @@ def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSetting
     """Return the settings with the sizes of all data sets, at most `limit`."""
     datasets = []
     for dataset in settings.datasets:
-        is_built_in = dataset.source in _SIZES.names()
-        sizes = _SIZES.load(dataset.source) if is_built_in else {"validation": 2000, "test": 2000}
+        is_built_in = dataset.source in ATLAS
+        sizes = (
+            resolve_name("semcal.demo.questions:SIZES") if is_built_in else {"validation": 2000, "test": 2000}
+        )
         given = {part: getattr(dataset, part) for part in PARTS if getattr(dataset, part) is not None}
         sizes = {**sizes, **given}
         limited = sizes if limit is None else {part: min(sizes.get(part, limit), limit) for part in PARTS}

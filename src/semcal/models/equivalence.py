@@ -219,7 +219,7 @@ def address_of(equivalence: Equivalence) -> str:
 
 def is_same_equivalence(one: str, other: str) -> bool:
     """Return whether two addresses name the same equivalence; directories are compared by the last part."""
-    named = any(needs_no_model(name) or name in NLI_MODEL.embedded.names() for name in (one, other))
+    named = any(needs_no_model(name) or name in NLI_MODEL.embedded for name in (one, other))
     return one == other or (not named and Path(one).name == Path(other).name)
 
 
