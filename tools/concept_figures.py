@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from semcal.plotting import INK, METHOD_COLOURS, QUIET, RULE, STYLE
+from semcal.plotting import INK, QUIET, RULE, STYLE, method_colour
 
 FOLDER = Path(__file__).parents[1] / "docs"
 #: Ten answers to one question, by meaning: number of samples and wordings.
@@ -87,7 +87,7 @@ def probability() -> Figure:
         is_right = np.zeros(100, bool)
         is_right[np.random.default_rng(1).permutation(100)[:right]] = True
         at = np.arange(100)
-        colours = np.where(is_right, METHOD_COLOURS["Calibrated"], "#e3e6e9")
+        colours = np.where(is_right, method_colour("Calibrated"), "#e3e6e9")
         axes.scatter(at % 25, at // 25, s=34, c=colours.tolist(), edgecolors=QUIET, linewidths=0.4)
         axes.set_title(
             f"{title}: of 100 answers given with 0.70,\n{right} are right", fontsize=9.5, color=INK
