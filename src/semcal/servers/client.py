@@ -15,7 +15,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,24 +36,39 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 
-class TooLarge(Exception):
-    """A reply that exceeds the limit; its message is for users."""
+class BodyError(Exception):
+    """A body that cannot be read; `passing` if a retry may help (not for a large or unsupported body)."""
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
-async def read_body(reply: httpx.Response, limit: int) -> bytes:
-    """Return the unpacked body of a reply; TooLarge if it has more than `limit` bytes, sent or unpacked.
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
+    """Join and unpack the raw chunks of a body of at most `limit` bytes, packed and unpacked.
 
-    A piece has at most 64 kB as sent, of which gzip can make 66 MB.
+    httpx would unpack whole chunks, and some megabytes of gzip may unpack to gigabytes. BodyError if the body
+    is larger, damaged, or has another encoding than gzip.
     """
-    pieces, size = list[bytes](), 0
-    async for piece in reply.aiter_bytes():
-        pieces.append(piece)
-        size += len(piece)
-        if max(size, reply.num_bytes_downloaded) > limit:
-            raise TooLarge(
+    packed = encoding.strip().lower() not in ("", "identity")
+    if packed and encoding.strip().lower() != "gzip":
+        raise BodyError(f"the reply has the encoding {encoding:.60}; requests accept only gzip")
+    unpacking, pieces, read, size = zlib.decompressobj(zlib.MAX_WBITS | 16), list[bytes](), 0, 0
+    async for chunk in chunks:
+        try:
+            pieces.append(unpacking.decompress(chunk, limit + 1 - size) if packed else chunk)
+        except zlib.error as error:
+            raise BodyError(f"the reply is damaged: {error}", passing=True) from None
+        read, size = read + len(chunk), size + len(pieces[-1])
+        if max(read, size) > limit:
+            raise BodyError(
                 f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not requested again. "
                 "To accept it, pass max_reply_bytes=N to semcal.load_server"
             )
+        if packed:
+            await asyncio.sleep(0)  # lets a time-out interrupt the unpacking
+    if packed and size and (unpacking.unused_data or not unpacking.eof):
+        raise BodyError("the reply is damaged: its gzip data is incomplete or too long", passing=True)
     return b"".join(pieces)
 
 
@@ -88,10 +104,8 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     """Return the fault for an error of httpx, or for a time-out of `timeout` seconds."""
     import httpx
 
-    if isinstance(error, TooLarge):
-        return Fault(str(error), passing=False, lost=True)
-    if isinstance(error, httpx.DecodingError):
-        return Fault(f"the reply is damaged: {str(error)[:200]}", lost=True)
+    if isinstance(error, BodyError):
+        return Fault(str(error), passing=error.passing, lost=True)
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
@@ -656,9 +670,11 @@ class ServerClient:
         try:
             sending = http.stream(method, url, content=body, headers=_JSON)
             async with asyncio.timeout(limit), sending as reply:
-                content = await read_body(reply, self.settings.max_reply_bytes)
-        except (httpx.HTTPError, OSError, TooLarge) as error:
-            if isinstance(error, TooLarge | httpx.DecodingError):
+                encoding = reply.headers.get("content-encoding", "")
+                assert isinstance(reply.stream, httpx.AsyncByteStream)
+                content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
+        except (httpx.HTTPError, OSError, BodyError) as error:
+            if isinstance(error, BodyError):
                 self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
         self._heard = max(self._heard, start)
