@@ -216,6 +216,11 @@ def test_fields_are_correct_and_documents_complete(properties, document, referen
         (invoice(address={"any_of": [{"city": "Rome"}]}), "/address"),
         (invoice(lines={"any_of": [[]]}), "/lines"),
         ({"any_of": [invoice()]}, "/"),
+        # misspelled keys
+        (invoice(Total=2), "/Total"),
+        (invoice(totl=2), "/totl"),
+        (invoice(lines=[{"name": "x"}, {"name": "y", "pric": 2}]), "/lines/1/pric"),
+        (invoice(address={"City": "Rome"}), "/address/City"),
     ],
 )
 def test_an_invalid_reference_is_refused_with_its_place(reference, place):
