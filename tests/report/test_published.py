@@ -12,8 +12,6 @@ from made_up_grid import Grid, write_grid
 from semcal.experiment.analyses import analyse
 from semcal.experiment.report.report_tables import (
     PUBLISHED_TABLES,
-    dataset_in_paper,
-    model_in_paper,
     published,
     report_tables,
 )
@@ -152,9 +150,12 @@ def test_a_run_on_the_papers_model_and_data_stands_beside_it(tmp_path: Path) -> 
     assert [cell.text for cell in temperature[-3:]] == ["2.41", "2.00", "−0.41"]
 
 
-def test_other_models_and_data_have_no_published_numbers(tmp_path: Path) -> None:
-    tables = report_tables(published_run(tmp_path, "atlas", "atlas-trivia"))
-    assert not any(table.name.startswith("paper-") for table in tables)
-    assert model_in_paper("/models/Ministral-8B-Instruct-2410/") == "Mistral"
-    assert model_in_paper("Qwen2.5-0.5B-Instruct") is None
-    assert dataset_in_paper("triviaqa.jsonl") is None
+def test_models_and_data_are_known_by_the_last_part_of_their_path_and_others_are_not(tmp_path: Path) -> None:
+    results = published_run(tmp_path, "/models/Ministral-8B-Instruct-2410/", "TriviaQA")
+    names = {table.name for table in report_tables(results) if table.name.startswith("paper-")}
+    assert {"paper-main-mistral", "paper-splits"} <= names
+    for model, source in (("Qwen2.5-0.5B-Instruct", "triviaqa"), ("atlas", "triviaqa.jsonl")):
+        results["sources"] = {"models": {"m": model}, "datasets": {"d": source}}
+        names = {table.name for table in report_tables(results) if table.name.startswith("paper-")}
+        assert "paper-main-qwen" not in names
+        assert ("paper-splits" in names) == (source == "triviaqa")

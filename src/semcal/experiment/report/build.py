@@ -37,6 +37,7 @@ from semcal.experiment.finished import (
     read_results,
     run_of_results,
 )
+from semcal.experiment.grid_settings import FILE
 from semcal.experiment.report.explorer import Explorer, explorer_blocks, script_json
 from semcal.experiment.report.report_figures import REPORT_FIGURES, SUBJECTS, PlannedFigure, planned_figures
 from semcal.experiment.report.report_tables import (
@@ -279,7 +280,7 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
         runs=run.runs,
         explorer=explorer,
         problems=_problem_table(run),
-        settings=(run.folder / "settings.yaml").read_text(encoding="utf-8"),
+        settings=(run.folder / FILE).read_text(encoding="utf-8"),
         environment=environment,
         glossary=terms,
         codes={code: meaning for of_heading in terms.values() for code, meaning in of_heading.items()},
@@ -294,7 +295,6 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
 
 
 def _problem_table(run: FinishedRun) -> Table | None:
-    """Return the rejected rows of the data, the first of them by name; None if there are none."""
     rows = run.refused()
     if not rows:
         return None
@@ -509,7 +509,6 @@ def _number_classes(table: Table) -> list[Markup]:
 
 
 def _row_groups(table: Table, above: int) -> Iterator[tuple[str, Iterator[tuple[TableCell, ...]]]]:
-    """Return the rows grouped by the texts of their first cells."""
     return groupby(table.rows, key=lambda row: " · ".join(cell.text for cell in row[:above]))
 
 

@@ -528,24 +528,19 @@ def published(name: str) -> Record:
     return table
 
 
-def model_in_paper(path: str) -> str | None:
-    """Return the paper's name of a model, by the last part of its directory or hub id; None for others."""
-    return PUBLISHED_MODELS.get(path.rstrip("/").rpartition("/")[2].lower())
-
-
-def dataset_in_paper(source: str) -> str | None:
-    """Return the paper's name of a data set, by its source; None for others."""
-    return PUBLISHED_DATASETS.get(source.lower())
-
-
 def comparisons(name: str, results: RunResults, _: Records) -> Records:
     """Return each published number of a table with our number, if the run has it, and their names.
 
     The `sources` of results.json identify models and data sets.
     """
-    sources = results["sources"]
-    models = {model_in_paper(path): model for model, path in sources["models"].items()}
-    datasets = {dataset_in_paper(source): dataset for dataset, source in sources["datasets"].items()}
+    models = {
+        PUBLISHED_MODELS.get(path.rstrip("/").rpartition("/")[2].lower()): model
+        for model, path in results["sources"]["models"].items()
+    }
+    datasets = {
+        PUBLISHED_DATASETS.get(source.lower()): dataset
+        for dataset, source in results["sources"]["datasets"].items()
+    }
     table = published(name)
     rows: list[Record] = []
     for row in table["rows"]:
@@ -553,14 +548,18 @@ def comparisons(name: str, results: RunResults, _: Records) -> Records:
         if dataset not in datasets or (model is not None and model not in models):
             continue
         place = {"dataset": datasets[dataset]} | ({} if model is None else {"model": models[model]})
-        for metric, paper, analysis, where, path in _counterparts(row):
+        for metric, value, analysis, where, path in _counterparts(row):
             counterpart = next(iter(select(results["analyses"][analysis], {**place, **where})), None)
-            ours = value_at(counterpart, path)
-            if ours is None and (counterpart is None or analysis != "volatility"):
+            digits = 2 if metric in TWO_DIGITS else 3
+            paper = replace(number(value, digits), error=row.get("se"))
+            ours = cell_of(value_at(counterpart, path), digits)
+            if ours.value is None and (counterpart is None or analysis != "volatility"):
                 continue  # the table of ranks also has rows of methods that were not run
             names = {"model": model or "", "dataset": dataset, "metric": metric}
             names |= {key: row.get(key, "") for key in ("method", "measure")}
-            cells = _beside(paper, row.get("se"), ours, digits=2 if metric in TWO_DIGITS else 3)
+            difference = None if ours.value is None else ours.value - value
+            digits = 0 if isinstance(value, int) else digits
+            cells = {"paper": paper, "ours": ours, "difference": number(difference, digits, sign="+")}
             rows.append({**names, **cells})
     return rows
 
@@ -588,13 +587,6 @@ def _counterparts(row: Record) -> list[tuple[str, float, str, Record, tuple[str,
     if row["key"] == "agreement":
         return [("agreement of gradings", row["value"], "agreement", {"measure": "E-SC"}, ("agreement",))]
     return []
-
-
-def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, TableCell]:
-    """Return the published number, our number (over runs, or a single one), and the difference."""
-    cells = {"paper": replace(number(paper, digits), error=paper_se), "ours": cell_of(ours, digits)}
-    value, digits = cells["ours"].value, 0 if isinstance(paper, int) else digits
-    return cells | {"difference": number(None if value is None else value - paper, digits, sign="+")}
 
 
 # ---- The tables --------------------------------------------------------------------------------------------
