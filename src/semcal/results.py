@@ -871,11 +871,13 @@ def score(
     >>> results[3]
     Answer('Wellington', confidence=0.9)
     """
-    from semcal.calibration import compatibility
-    from semcal.calibration.calibration import as_calibration
-    from semcal.calibration.fields import as_field_calibration
+    fields = None
+    if calibration is not None:  # its modules load pydantic, which scores alone do not need
+        from semcal.calibration import compatibility
+        from semcal.calibration.calibration import as_calibration
+        from semcal.calibration.fields import as_field_calibration
 
-    fields = as_field_calibration(calibration)
+        fields = as_field_calibration(calibration)
     if fields is not None or schema is not None:
         return _score_documents(
             samples, fields, schema, equivalence, answer, {"measure": measure, "grader": grader, **options}
