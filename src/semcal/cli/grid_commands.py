@@ -22,10 +22,10 @@ from semcal.errors import UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
-    from semcal.experiment.grid_steps import GridState
     from semcal.experiment.grid import Grid
     from semcal.experiment.grid_plan import Problem
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.grid_steps import GridState
     from semcal.workers import Executor
 
 #: Modules that processes for a report import before they fork.
