@@ -12,6 +12,7 @@ from semcal.calibration import calibration as calibrations
 from semcal.calibration import compatibility, features, learning
 from semcal.calibration import samples as stored
 from semcal.grading import grade
+from semcal.grading.rules import RuleGrader
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
 from semcal.models import sample
@@ -191,6 +192,17 @@ def sample_candidates(
     made = sampling_of((), asking, m, seed, max_new_tokens)
     cluster = ClusterConfig(equivalence, linkage)
     return as_json(select.sample_candidates(model, questions, recalibrators, made, cluster, **options))
+
+
+def select_candidates(candidates: Mapping[Any, Any], **options: Any) -> select.Selection:
+    """`select`, from clustered rows of each candidate that the rules grade."""
+    alphas = options.get("measure_alphas", select.MEASURE_ALPHAS)
+    graded = {}
+    for candidate, of_candidate in as_rows(candidates).items():
+        grades = (grade.grade_clusters(row, grader=RuleGrader()).values() for row in of_candidate)
+        verdicts = [[one.correct for one in of_row] for of_row in grades]
+        graded[candidate] = select.under_alphas(of_candidate, verdicts, alphas)
+    return select.select(graded, **options)
 
 
 def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:

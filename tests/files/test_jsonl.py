@@ -213,6 +213,7 @@ def test_a_line_without_end_is_an_error(small_limits) -> None:
 @pytest.fixture
 def small_limits(monkeypatch):
     monkeypatch.setattr(jsonl, "LONGEST", 1000)
+    monkeypatch.setattr("semcal.data.sources.LONGEST", 1000)
     monkeypatch.setattr("semcal.data.sources.LARGEST", 1000)
 
 

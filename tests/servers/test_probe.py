@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.errors import SemcalWarning, ServerError
@@ -20,7 +19,7 @@ from semcal.servers.client import ServerClient
 from semcal.servers.probing import probe, stored_profile
 from semcal.servers.protocol import NEUTRAL, ServerProfile
 from semcal.servers.settings import Endpoint, ServerSettings
-from tests.cli.invoking import semcal
+from tests.cli.invoking import Terminal, semcal
 from tests.golden.servers import FAULTS
 from tests.servers import fake_model
 from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json, Refused
@@ -304,11 +303,10 @@ def test_the_command_prints_the_profile_and_what_follows_and_asks_again_only_wha
 def test_people_get_a_table_of_what_a_server_does_and_what_helps(
     quirks: dict[str, Any], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semcal.cli.server_commands._for_people", lambda _: True)
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
     with FakeServer(**quirks) as server:
-        result = CliRunner().invoke(app, ["probe", server.url])
-    assert result.exit_code == 0, result.output
-    shown = {line[:30].rstrip(): line[30:] for line in result.stdout.splitlines()}
+        assert app(["probe", server.url], standalone_mode=False) == 0
+    shown = {line[:30].rstrip(): line[30:] for line in terminal.getvalue().splitlines()}
     for name, begins in expected.items():
         assert shown[name].startswith(begins)
 

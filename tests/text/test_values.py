@@ -129,6 +129,6 @@ LETTERS = st.lists(st.sampled_from(["pp", "qq", "rr", "ss", "tt", "uu"]), min_si
 
 @given(LETTERS, LETTERS)
 def test_f1_accepts_what_squads_f1_puts_above_one_half(prediction, reference):
-    grader = RuleGrader(rules=["F1"], normal_form=str, thresholds=Thresholds(numerals=False))
+    grader = RuleGrader(rules=["F1"], thresholds=Thresholds(numerals=False))
     accepted = grader.grade("", [" ".join(prediction)], [" ".join(reference)]).correct
     assert accepted == (squad_f1(Counter(prediction), Counter(reference)) > Thresholds.f1)
