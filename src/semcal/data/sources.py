@@ -219,6 +219,8 @@ def _records(reader: Any) -> Iterator[tuple[int, list[str]] | RowError]:
             cells = next(reader, None)
         except csv.Error as error:
             reason = f'not CSV ({error}): cells with quotes are written "like ""this"""'
+            if "field limit" in str(error):
+                reason = f"a cell is longer than {LONGEST:,} characters; shorten it, or close its quote"
             yield _bad(line, reason, reader.line_num)
             continue
         finally:
