@@ -21,7 +21,7 @@ def error(confidence: list[float], correct: list[bool]) -> float:
     return float(metrics.ace(confidence, correct)) - floor.mean
 
 
-def asked(questions: list[str], path: str) -> list[tuple[str, float | None]]:
+def asked(questions: list[str], path: str) -> list[tuple[str | None, float | None]]:
     """Answers with the probability that they are right."""
     try:
         calibration: semcal.Calibration = semcal.calibrate(
