@@ -604,16 +604,20 @@ class Results(Sequence[Answer]):
         """Learn the probability that an answer is correct from the graded rows of stored samples.
 
         Parameters and errors are those of `semcal.calibrate`: `m_curve`, the `seed` of the folds, and the
-        fields of `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised if
-        the answers come from a model, because the calibration has to know that model.
+        fields of `semcal.CalibrationConfig` (`risk`, `delta`, `features`, `signals`). UsageError is raised
+        for `answer`, `grader` and `score`, which `semcal.score` and `semcal.calibrate` take, and if the
+        answers come from a model, because the calibration has to know that model.
         """
         from semcal.calibration.calibration import calibration_config
         from semcal.calibration.learning import LearningOptions, calibrate_rows
         from semcal.calibration.samples import origin_of
 
         as_option(seed, "seed", "a whole number of 0 or more", low=-1, whole=True)
+        for name, remedy in {"answer": "score", "grader": "score", "score": "calibrate"}.items():
+            if name in options:
+                raise UsageError(f"{name}: these answers are graded already. Pass it to semcal.{remedy}")
         config = calibration_config(None, dict(options), of="calibrate")
-        config = replace(config, grader=self._grader, answer=self._kind, score=None)
+        config = replace(config, grader=self._grader, answer=self._kind)
         if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which the calibration has to know. Use "

@@ -225,6 +225,12 @@ def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_i
     assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
 
 
+@pytest.mark.parametrize("options", [{"answer": "given"}, {"grader": "exact"}, {"score": "p"}])
+def test_graded_answers_take_no_option_of_their_grades(samples, options: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"^{next(iter(options))}: "):
+        semcal.score(samples).calibrate(**options)
+
+
 def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:
     with pytest.raises(UsageError, match=r"semcal\.calibrate"):
         asked.calibrate()
