@@ -231,6 +231,18 @@ def test_a_cell_or_a_file_in_one_piece_has_a_limit_too(tmp_path: Path, small_lim
         list(read_questions(tmp_path / "q.json"))
 
 
+@pytest.mark.parametrize("columns", ["question", "id,question"])
+def test_a_line_of_csv_that_is_too_long_is_one_bad_row_and_no_row_is_cut(
+    columns: str, tmp_path: Path, small_limits
+) -> None:
+    cells = ["Who?", "x" * 2500, "When?"]
+    lines = [columns, *(f"{n},{cell}" if "id" in columns else cell for n, cell in enumerate(cells))]
+    (tmp_path / "q.csv").write_text("\n".join(lines) + "\n")
+    first, error, last = read_questions(tmp_path / "q.csv")
+    assert (first.question, last.question) == ("Who?", "When?")
+    assert (error.line, "1,000 characters" in error.reason) == (3, True)
+
+
 def test_a_large_file_is_read_as_a_stream(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl.gz"
     row = json.dumps({"id": "x", "note": "n" * 100_000}).encode() + b"\n"

@@ -147,6 +147,30 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bar
 WIDEST = 100_000
 
 
+class _Lines:
+    """Counted lines of a file for csv.reader; a record that grows too long is an error."""
+
+    def __init__(self, handle: TextIO) -> None:
+        self._handle = handle
+        self.number = 0
+        self.size = 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._handle.readline(LONGEST + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self.size += len(line)
+        if self.size > LONGEST:
+            while line and not line.endswith("\n"):
+                line = self._handle.readline(LONGEST)
+            raise csv.Error(f"longer than {LONGEST:,} characters")
+        return line
+
+
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
     """Return the delimiter with the most known `names` (lower case) in a header line, then the most cells.
 
@@ -176,9 +200,8 @@ def _delimited(
     if delimiter != usual and notify:
         notify(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
     handle.seek(0)
-    lines = iter(partial(handle.readline, LONGEST + 1), "")  # parts of a line that is too long are bad rows
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    records = _records(reader)
+    lines = _Lines(handle)
+    records = _records(lines, delimiter)
     header = next(records, None)
     if header is None:
         return
@@ -197,7 +220,7 @@ def _delimited(
         bad = next((name for name, cell in row.data.items() if encoding_fault(cell)), None)
         if len(cells) != len(columns):
             reason = f"expected {len(columns)} cells ({', '.join(columns)[:200]}), got {len(cells)}"
-            yield _bad(line, reason, reader.line_num)
+            yield _bad(line, reason, lines.number)
         elif bad is not None:
             yield row.error(f"{shown(bad)} is {encoding_fault(row.data[bad])}")
         else:
@@ -210,18 +233,17 @@ def encoding_fault(text: str) -> str:
     return f"not UTF-8 (byte 0x{ord(half[0]) - 0xDC00:x}): save the file as UTF-8" if half else ""
 
 
-def _records(reader: Any) -> Iterator[tuple[int, list[str]] | RowError]:
+def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | RowError]:
     """Yield the cells of every record that is not blank, with its first line."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        line = reader.line_num + 1
-        limit = csv.field_size_limit(LONGEST)  # a cell may hold a whole book
+        line, lines.size = lines.number + 1, 0
+        limit = csv.field_size_limit(2**31 - 1)  # a cell may hold a whole book
         try:
             cells = next(reader, None)
         except csv.Error as error:
             reason = f'not CSV ({error}): cells with quotes are written "like ""this"""'
-            if "field limit" in str(error):
-                reason = f"a cell is longer than {LONGEST:,} characters; shorten it, or close its quote"
-            yield _bad(line, reason, reader.line_num)
+            yield _bad(line, reason, lines.number)
             continue
         finally:
             csv.field_size_limit(limit)
