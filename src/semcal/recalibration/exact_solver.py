@@ -328,6 +328,11 @@ class LogPartitionTable:
     high: float
     error: float  # largest error of L, in nats, on a sample of positions
 
+    def covers(self, beta: Tensor) -> bool:
+        """Return whether all inverse temperatures are in the range, up to rounding."""
+        slack = 1e-6
+        return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
+
     def terms(self, *, loss: str, alpha: float | None) -> tuple[Tensor, Tensor]:
         """Return w and c (N,) of each token's loss w (L(β) − β c); InputError if a loss is infinite."""
         weight, centre = weight_and_centre(
