@@ -8,7 +8,6 @@ import re
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -141,17 +140,6 @@ def _is_silent(client: ServerClient) -> bool:
     return False
 
 
-def _settle(written: Sequence[tuple[asyncio.Future[None], Exception | None]]) -> None:
-    """Let requests continue whose replies are logged."""
-    for future, error in written:
-        if future.done():  # the request ended before
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-
 @dataclass(frozen=True)
 class Waiting:
     """A request in progress: a function that returns when its client is gone, its time limit, its start."""
@@ -207,7 +195,6 @@ class Service:
         self.n_given_up = 0  # number of requests without an answer after an immediate stop
         self.log_fault: str | None = None
         self._unobserved = list[float]()  # probabilities of replies that the watch has not seen
-        self._unwritten = deque[tuple[Reply, asyncio.Future[None]]]()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
 
     def _check_fallback(self, fallback: Tier) -> None:
@@ -508,30 +495,13 @@ class Service:
 
     async def _log(self, reply: Reply, waiting: Waiting) -> None:
         """Log a reply, within the time of its request or a little more."""
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unwritten.append((reply, written))
-        if len(self._unwritten) == 1:  # otherwise the writer takes this reply with the others
-            self._writer.submit(self._write_waiting, written.get_loop())
-        done, _ = await asyncio.wait({written}, timeout=max(LEAST_FOR_LOG, waiting.left))
+        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
+        done, _ = await asyncio.wait({writing}, timeout=max(LEAST_FOR_LOG, waiting.left))
         if done:
-            written.result()
+            writing.result()
         else:
-            written.cancel()
+            writing.cancel()
             self._note_unlogged("writing to the log takes too long; check its disk")
-
-    def _write_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Log all waiting replies, in the thread of the log, and then let their requests continue."""
-        written = list[tuple[asyncio.Future[None], Exception | None]]()
-        while self._unwritten:
-            reply, future = self._unwritten.popleft()
-            try:
-                if not future.cancelled():
-                    self._write(reply)
-            except Exception as error:  # noqa: BLE001 - it is raised where the reply is wanted
-                written.append((future, error))
-            else:
-                written.append((future, None))
-        loop.call_soon_threadsafe(_settle, written)
 
     def _write(self, reply: Reply) -> None:
         """Log a reply. A failure is counted and noted, and replies continue."""
