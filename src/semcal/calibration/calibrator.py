@@ -280,7 +280,7 @@ class Calibrator:
             measured = measure_samples(
                 rows, cluster, m=m, temperatures=temperatures, answer=config.answer, progress=update
             )
-        stored = rows_at_temperatures(rows, temperatures)
+        stored = rows_at_temperatures(rows, temperatures) if self.m_curve else None
         options = LearningOptions(seed, origin=origin, m_curve=self.m_curve, stored=stored)
         return calibrate_rows(measured, cluster, config, options)
 

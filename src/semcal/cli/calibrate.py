@@ -559,7 +559,7 @@ def _from_samples(
             progress=progress,
             read_by=old,
         )
-        stored = rows_at_temperatures(rows, options.temperatures)
+        stored = rows_at_temperatures(rows, options.temperatures) if curve else None
         learning = LearningOptions(seed, old is not None, origin, labels, curve, stored)
         return calibrate_rows(measured, cluster, options.configuration(grader), learning)
 
