@@ -20,7 +20,7 @@ import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, features_of
 from semcal.calibration.watch import PromiseWatch
-from semcal.errors import StoreError, UsageError
+from semcal.errors import StoreError
 from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
@@ -312,10 +312,26 @@ class FullLog(ReplyLog):
         super().add(reply)
 
 
-def test_a_calibration_that_reads_columns_cannot_be_served() -> None:
-    uq = uq_of(columns=(ColumnFeature("distance"),))
-    with pytest.raises(UsageError, match="distance"), running(uq):
-        pass
+def test_a_request_brings_the_columns_that_a_calibration_reads(tmp_path: Path) -> None:
+    read = MapCandidate("logistic", ("E-SC", "distance"))
+    learned = ProbabilityMap(read, {"slopes": (1.0, -1.0), "intercept": (0.0,)}, (0.5, 0.5))
+    uq = uq_of(map=learned, columns=(ColumnFeature("distance", falling=True),), limit=None)
+    rows = [{"id": WROTE, "question": WROTE, "distance": value} for value in (0.25, 3, None)]
+    expected = [uq.ask_many([row])[0].confidence for row in rows]
+    assert len({*expected}) == 3
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(uq, log=log) as server:
+        replies = [server.chat(WROTE, semcal={"columns": {"distance": row["distance"]}}) for row in rows]
+        assert [reply.json()["semcal"]["confidence"] for reply in replies] == pytest.approx(expected)
+        assert log.reply(replies[1].json()["id"]).features["distance"] == 3
+        assert server.service.state.columns == ["distance"]
+        for columns in (None, {}, {"distance": "far"}, {"distance": 1.0, "distanz": 1.0}):
+            error = server.chat(WROTE, semcal={"columns": columns}).json()["error"]
+            assert "distance" in error["message"]
+            assert error["type"] == "invalid_request_error"
+    with running(fallback=uq) as server:  # the model that may have to answer needs them too
+        assert server.chat(WROTE).json()["error"]["param"] == "semcal.columns"
+        assert server.chat(WROTE, semcal={"columns": {"distance": 1.0}}).status_code == 200
 
 
 def test_several_risks_give_a_decision_and_one_of_them_can_be_chosen() -> None:

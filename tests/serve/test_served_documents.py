@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from semcal.calibration.fields import FieldStep
+from semcal.calibration.fields import FieldStep, Promises
 from semcal.calibration.watch import PromiseWatch
 from semcal.errors import UsageError
 from semcal.models.clustering import ClusterConfig
@@ -227,10 +227,26 @@ def test_a_calibration_of_single_answers_has_no_fields(tmp_path: Path) -> None:
         assert (check.status_code, check.json()["error"]["param"]) == (400, "answer")
     with pytest.raises(UsageError, match="--fallback"), running(source(), fallback=uq_of()):
         pass
-    by_vendor = source()
-    by_vendor.calibration = replace(by_vendor.calibration, by="vendor")
-    with pytest.raises(UsageError, match="vendor"), running(by_vendor):
-        pass
+
+
+def test_thresholds_by_the_value_of_a_column_hold_for_the_column_of_a_request() -> None:
+    by_vendor, learned = source(), calibration()
+    known = Promises(learned.thresholds, learned.document_thresholds)
+    by_vendor.calibration = replace(
+        learned, by="vendor", by_value={"Vela": known}, thresholds=(), document_thresholds=()
+    )
+    with running(by_vendor) as server:
+
+        def reply(**options: Any) -> Any:
+            return server.chat(SURE, response_format=RESPONSE_FORMAT, semcal=options).json()
+
+        vela, other = (reply(columns={"vendor": name})["semcal"] for name in ("Vela", "Orion"))
+        assert reply()["error"]["param"] == "semcal.columns"
+        assert server.service.state.columns == ["vendor"]
+    assert vela["review"] == ["/note"]  # as without a column
+    assert vela["document"]["accepted"] is True
+    assert other["review"] == ["/note", "/n", "/name"]
+    assert other["document"]["accepted"] is False
 
 
 # ---- Abstention and alarm

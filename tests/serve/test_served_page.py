@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from semcal.calibration.calibration import LabeledAnswers
+from semcal.calibration.features import ColumnFeature
 from semcal.calibration.report import LikeAnswers
 from semcal.calibration.watch import PromiseWatch
 from semcal.cli import serve_command
@@ -245,3 +246,16 @@ def test_the_page_checks_a_given_document_and_asks_for_the_text_where_a_calibrat
         browser.do("document.querySelector('#passage-text').value = '<b>A form</b> {question}'")
         assert "fields to review" in asked(browser, forms.SURE)
     assert browser.problems == []
+
+
+def test_the_page_asks_for_the_columns_that_a_calibration_reads(browser: Page) -> None:
+    uq = uq_of(columns=(ColumnFeature("distance"),))
+    with running(uq) as server:
+        opened(browser, server)
+        assert read(browser, "#columns label") == "distance"
+        browser.do("document.querySelector('#columns input').value = 'far'")
+        assert "'distance' must be a finite number" in asked(browser, WROTE)
+        browser.do("document.querySelector('#columns input').value = '2.5'")
+        assert "Ana" in asked(browser, WROTE)
+        assert all(fits(browser, width) for width in (1280, 320))
+    assert [one for one in browser.problems if "400" not in one] == []

@@ -22,7 +22,7 @@ from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import scored_row
 from semcal.data.question import Question
 from semcal.data.template import Template
-from semcal.errors import InputError, QuestionError, ServerError, UsageError
+from semcal.errors import InputError, QuestionError, ServerError
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import (
     EmbeddedEquivalence,
@@ -358,22 +358,10 @@ class Engine:
 
 
 class Tier:
-    """A model with its calibration and engine.
-
-    UsageError if the calibration needs more than samples.
-    """
+    """A model with its calibration and engine."""
 
     def __init__(self, uq: AnswerSource, route: str, *, queue: int, n_open: Callable[[], int]) -> None:
         assert uq.calibration is not None
-        if isinstance(uq.calibration, Calibration):
-            option, columns = "--feature", [column.name for column in uq.calibration.columns]
-        else:
-            option, columns = "--by", [uq.calibration.by] if uq.calibration.by else []
-        if columns and uq.calibration.score is None:
-            raise UsageError(
-                f"the calibration needs the columns {', '.join(columns)}, which requests do not have. "
-                f"Calibrate without {option}."
-            )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
         self.coverage = Coverage(uq.calibration, uq.sampling)
         self.engine = Engine(make_askers(uq), most=queue, n_open=n_open)

@@ -369,6 +369,7 @@ class ServiceState(_Content):
     on_alarm: str
     examples: list[str]
     documents: dict[str, Any] | None = None  # if answers are documents: their JSON Schema
+    columns: list[str] = []
     form: str | None = None  # of a user's turn with a passage, with {question} and {context}
 
 

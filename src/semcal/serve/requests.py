@@ -77,6 +77,7 @@ class Options(_Body):
     meanings: int | None = Field(default=None, ge=1)  # number of listed meanings
     samples: bool = False  # whether samples are listed
     fields: Literal["accepted"] | None = None  # null for fields of a document that are not accepted
+    columns: dict[str, str | float | bool | None] | None = None  # values that the calibration reads
 
 
 class StreamOptions(_Body):
@@ -342,6 +343,24 @@ class Coverage:
                 kind = "single answers" if is_flat else "documents"
                 reason = f"semcal.{name} does not apply, because the calibration is of {kind}; omit it"
                 raise ApiError(400, reason, param=f"semcal.{name}")
+        for name in self.columns:
+            if name not in (options.columns or {}):
+                reason = f"semcal.columns: {name!r} is missing, which the calibration reads; send it, or null"
+                raise ApiError(400, reason, param="semcal.columns")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a request must bring; none for a score, which comes in a row with its columns."""
+        learned = self.calibration
+        if isinstance(learned, FieldCalibration):
+            return () if learned.by is None else (learned.by,)
+        return tuple(column.name for column in learned.columns) if learned.score is None else ()
+
+    def with_columns(self, query: Query, options: Options) -> Query:
+        """Return a query whose question has the columns of the calibration."""
+        values = options.columns or {}
+        extra = {**query.question.extra, **{name: values[name] for name in self.columns}}
+        return replace(query, question=replace(query.question, extra=extra))
 
     def threshold_for(self, risk: float | None) -> Threshold | None:
         """Return the threshold for a risk of a request; ApiError for a risk without a threshold."""

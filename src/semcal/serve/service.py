@@ -32,6 +32,7 @@ from semcal.errors import (
     ServerError,
     StoreError,
     UsageError,
+    shown,
 )
 from semcal.fields.schema import Schema
 from semcal.files import dumps
@@ -214,9 +215,8 @@ class Service:
 
     def close(self, *, at_once: bool = False) -> None:
         """Answer the waiting questions, or none with `at_once`, and close the log."""
-        for tier in (self.primary, self.fallback):
-            if tier is not None:
-                tier.engine.close(at_once=at_once)
+        for tier in self._tiers:
+            tier.engine.close(at_once=at_once)
         self.labels.close(at_once=at_once)
         self.servers.close()
         self._writer.shutdown()
@@ -238,7 +238,7 @@ class Service:
         """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""
         waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
         self.check_model(request.model)
-        self.primary.coverage.check_options(options)
+        self._check_options(options)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
             reason = "the calibration is for given answers; send the answer to /v1/semcal/check"
@@ -269,7 +269,7 @@ class Service:
         waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
         coverage = self.primary.coverage
         self.check_model(request.model or self.models[0])
-        coverage.check_options(options)
+        self._check_options(options)
         if self.calibration.score is not None or request.row is not None:
             return await self._check_row(request, options, waiting)
         if self.calibration.answer_kind != "given":
@@ -317,6 +317,24 @@ class Service:
         except UsageError as error:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
+    @property
+    def _tiers(self) -> list[Tier]:
+        """The models that may answer a request."""
+        return [self.primary] if self.fallback is None else [self.primary, self.fallback]
+
+    @property
+    def _columns(self) -> set[str]:
+        """The columns that a request must bring."""
+        return {name for tier in self._tiers for name in tier.coverage.columns}
+
+    def _check_options(self, options: Options) -> None:
+        for tier in self._tiers:
+            tier.coverage.check_options(options)
+        if unknown := sorted({*(options.columns or ())} - self._columns):
+            names = ", ".join(sorted(self._columns)) or "none"
+            reason = f"semcal.columns: the calibration reads {names}, not {shown(unknown[0])}; omit it"
+            raise ApiError(400, reason, param="semcal.columns")
+
     def _check_size(self, messages: Sequence[Message], *further: str, param: str = "messages") -> None:
         limit, most = self.settings.max_characters, self.settings.max_messages
         if len(messages) > most:
@@ -350,7 +368,7 @@ class Service:
         after: AnswerOutcome | None = None,
     ) -> Answered:
         """Answer a question, with the verdict; `after` is the outcome of a model that abstained."""
-        band = tier.coverage.threshold_for(options.risk)
+        band, query = tier.coverage.threshold_for(options.risk), tier.coverage.with_columns(query, options)
         outcome = await self._outcome(
             tier, AnswerJob(query.question, tier.calibration.answer_kind, samples), waiting
         )
@@ -559,6 +577,7 @@ class Service:
             watch=None if watch is None else {"alarm": watch.alarm, "tests": watch.courses},
             on_alarm=self.settings.on_alarm,
             examples=[*self.examples],
+            columns=sorted(self._columns),
             documents=None if self.schema is None else dict(self.schema.json),
             form=(form or user_turn(passage).content) if asking.open_book else None,
         )

@@ -77,6 +77,13 @@ function showKey(said) {
   $("key-text").focus();
 }
 
+/** The value of a column: null if empty, a number if the calibration is not of documents. */
+function columnValue(name) {
+  const text = $(`column-${name}`).value.trim();
+  if (!text) return null;
+  return state.documents || Number.isNaN(Number(text)) ? text : Number(text);
+}
+
 async function ask() {
   const question = $("question").value.trim(), isGiven = state.answer_kind === "given";
   if (!question) return;
@@ -90,7 +97,8 @@ async function ask() {
     const what = isGiven
       ? { ...texts, answer: $("given-text").value }
       : { messages: [{ role: "user", content }], ...(schema && { response_format: { type: "json_schema", json_schema: schema } }) };
-    const body = { model: state.models[1], ...what, semcal: { samples: true } };
+    const columns = state.columns.length ? { columns: Object.fromEntries(state.columns.map((name) => [name, columnValue(name)])) } : {};
+    const body = { model: state.models[1], ...what, semcal: { samples: true, ...columns } };
     const path = isGiven ? "/v1/semcal/check" : "/v1/chat/completions";
     const { semcal } = await requested(path, body, mine.signal);
     const entry = { question, semcal };
@@ -399,6 +407,12 @@ async function start() {
   $("passage-text").required = Boolean(state.form);
   $("given").hidden = $("given-text").disabled = state.answer_kind !== "given";
   $("given-text").required = state.answer_kind === "given";
+  $("columns").replaceChildren(
+    ...state.columns.flatMap((name) => {
+      const id = `column-${name}`;
+      return [el("label", { htmlFor: id }, name), el("input", { id, type: "text", autocomplete: "off" })];
+    }),
+  );
   $("examples").hidden = !state.examples.length || Boolean(state.form) || state.answer_kind === "given";
   document.querySelector("#examples ul").replaceChildren(
     ...state.examples.map((example) => {
