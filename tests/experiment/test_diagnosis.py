@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.experiment.grid_steps import order_changes, token_effects
-from semcal.models.features import inverse_temperatures
 from semcal.recalibration import ATS, SE, Base, BlockShape, FitFeatures, Platt
+from semcal.recalibration.exact_solver import inverse_temperatures
 
 V, D = 17, 8
 SHAPE = BlockShape(hidden_size=D, intermediate_size=12, heads=2, key_value_heads=1, head_dim=4)

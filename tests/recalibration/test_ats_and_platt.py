@@ -16,9 +16,9 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 import semcal
 from semcal.errors import FitError, UsageError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.features import inverse_temperatures
 from semcal.models.load import load_model
 from semcal.recalibration import ATS, BlockShape, Platt, TemperatureScaling
+from semcal.recalibration.exact_solver import inverse_temperatures
 
 SHAPE = BlockShape(16, 40, 4, 2, 6, rope_theta=500.0, rms_eps=1e-6)
 

@@ -10,9 +10,8 @@ import torch
 from calibration_sets import made
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.models.features import inverse_temperatures
 from semcal.recalibration import ATS, BlockShape, Platt
-from semcal.recalibration.exact_solver import mean_loss, tabulate
+from semcal.recalibration.exact_solver import inverse_temperatures, mean_loss, tabulate
 from semcal.recalibration.methods import paper_schedule
 from semcal.recalibration.records import Schedule, learning_rates
 from semcal.recalibration.sgd_solver import drawn_answers, fit_ats, fit_platt, fit_ts

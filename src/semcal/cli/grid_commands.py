@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typer import Argument, Option
 
@@ -22,7 +22,6 @@ from semcal.errors import UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
-    from semcal.cli.demo import DemoOptions
     from semcal.experiment.grid import Grid
     from semcal.experiment.grid_plan import Problem
     from semcal.experiment.grid_settings import GridSettings
@@ -33,6 +32,17 @@ if TYPE_CHECKING:
 REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
 #: The files of a report of semcal run.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
+
+
+class MachineOptions(Protocol):
+    """The options of a grid's models and processes, which `run` and `demo` share."""
+
+    @property
+    def device(self) -> str | None: ...
+    @property
+    def nli_device(self) -> str | None: ...
+    @property
+    def workers(self) -> int | None: ...
 
 
 def require_experiment() -> None:
@@ -129,9 +139,7 @@ def _run_folder(out: Path | None, grid: Path) -> Path:
     return out or Path("runs") / grid.stem
 
 
-def _state_loader(
-    settings: GridSettings, options: RunOptions | DemoOptions, folder: Path
-) -> Callable[[], GridState]:
+def _state_loader(settings: GridSettings, options: MachineOptions, folder: Path) -> Callable[[], GridState]:
     """Return the picklable function that loads the state of a worker."""
     from semcal.experiment.grid_steps import open_grid_state
 
@@ -163,7 +171,7 @@ def _plan(settings: GridSettings, open_state: Callable[[], GridState], folder: P
 
 @contextmanager
 def _executor(
-    settings: GridSettings, folder: Path, options: RunOptions | DemoOptions, ray: str | None
+    settings: GridSettings, folder: Path, options: MachineOptions, ray: str | None
 ) -> Iterator[tuple[Executor[GridState], GridState | None]]:
     """Return the executor, and the state of this process; None if it only distributes work."""
     if ray is not None:
@@ -191,7 +199,7 @@ def _executor(
 
 @contextmanager
 def open_grid(
-    settings: GridSettings, folder: Path, options: RunOptions | DemoOptions, ray: str | None = None
+    settings: GridSettings, folder: Path, options: MachineOptions, ray: str | None = None
 ) -> Iterator[Grid]:
     """Yield a grid to run in a folder; the report is written at the end of the block."""
     from semcal.experiment.grid import Clock, Grid

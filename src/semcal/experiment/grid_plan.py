@@ -30,7 +30,7 @@ from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate
 from semcal.rows import Json, Row, failures_of
 
 if TYPE_CHECKING:
-    from semcal.experiment.grid_steps import GridState
+    from semcal.steps import WorkerState
 
 #: Maximum length of a question with its passage, so that no example makes all prompts too long.
 LONGEST = 1_000_000
@@ -387,7 +387,7 @@ class Forecast:
         yield f"time: {self.timing}"
 
 
-def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None = None) -> Forecast:
+def forecast(settings: GridSettings, open_state: Callable[[], WorkerState] | None = None) -> Forecast:
     """Count the work of a grid, and time the first test question of its first cell.
 
     The questions of data sets on this machine are counted; for others, a calibration-train part without a
@@ -452,7 +452,7 @@ def _time_first_question(
     settings: GridSettings,
     cell: CellForecast,
     parts: Parts | None,
-    open_state: Callable[[], GridState] | None,
+    open_state: Callable[[], WorkerState] | None,
 ) -> tuple[float | None, str]:
     """Return the seconds for Base's answers to the first cell's first test question, and a description."""
     from semcal.models.sample import SampleStep, Sampling, SamplingConfig

@@ -474,7 +474,7 @@ def token_effects(
     """
     import torch
 
-    from semcal.models.features import inverse_temperatures
+    from semcal.recalibration.exact_solver import inverse_temperatures
 
     rows, weights = features.predicting_rows(), features.token_weights().numpy()
     parts: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in recalibrators}

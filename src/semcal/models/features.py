@@ -15,12 +15,9 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, UsageError
-from semcal.models.protocols import StateReader
 
 Head = Callable[[Tensor], Tensor]
 """The head of the model: states (n, d) → logits (n, V), float32."""
-#: Answers per computation of inverse temperatures.
-ANSWERS = 16
 #: Minimum rows per pass over the weights of the head, for any size of vocabulary.
 FEWEST_ROWS = 64
 
@@ -207,30 +204,3 @@ def row_counts(
 
 def _own(answer: Sequence[int]) -> int:
     return max(len(answer) - 1, 0)
-
-
-def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:
-    """Return 1/T (n,) at the n predicting positions of a batch, in the order of answers.
-
-    The batch is on the device of `reader`; `prefix` (P, d) are the states of the shared prefix.
-    """
-    shared = None
-    if len(prefix):
-        positions = torch.arange(len(prefix), device=batch.states.device)
-        shared = reader.keys_values(prefix.to(batch.states.device)[None], positions[None])
-    keys, values = reader.keys_values(batch.states, batch.positions)
-    row = torch.arange(len(batch.at), device=batch.at.device)[:, None]
-    states, positions = batch.states[row, batch.at], batch.positions[row, batch.at]
-    beta = reader.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
-    return beta[batch.predicts]
-
-
-@torch.no_grad()
-def inverse_temperatures(reader: StateReader, features: FitFeatures) -> Tensor:
-    """Return 1/T (N,) float32 of every token of features, in the order of their targets."""
-    device = reader.device
-    parts = [
-        batch_inverse_temperatures(reader, features.sequences(answers, device=device), features.prefix).cpu()
-        for answers in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
-    ]
-    return torch.cat(parts)

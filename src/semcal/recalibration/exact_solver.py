@@ -25,7 +25,7 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
-from semcal.models.features import FEWEST_ROWS, FitFeatures, Head, inverse_temperatures
+from semcal.models.features import FEWEST_ROWS, FitFeatures, Head, SequenceBatch
 from semcal.models.protocols import AnyRecalibrator, LanguageModel, StateReader
 from semcal.recalibration.records import (
     PAPER_LOSSES,
@@ -40,6 +40,8 @@ from semcal.recalibration.records import (
     check_loss,
 )
 
+#: Answers per computation of inverse temperatures.
+ANSWERS = 16
 #: Replacement of a logit of −inf: its exponential is 0 at every temperature, also in float32.
 SMALLEST = -1e5
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
@@ -843,6 +845,33 @@ def _plotted(loss: LossOfT, table: LogPartitionTable, count: int = 121) -> LossC
 
 #: Maximum answer positions, and logits, in memory at once.
 POSITIONS, LOGITS = 2048, 2**26
+
+
+def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:
+    """Return 1/T (n,) at the n predicting positions of a batch, in the order of answers.
+
+    The batch is on the device of `reader`; `prefix` (P, d) are the states of the shared prefix.
+    """
+    shared = None
+    if len(prefix):
+        positions = torch.arange(len(prefix), device=batch.states.device)
+        shared = reader.keys_values(prefix.to(batch.states.device)[None], positions[None])
+    keys, values = reader.keys_values(batch.states, batch.positions)
+    row = torch.arange(len(batch.at), device=batch.at.device)[:, None]
+    states, positions = batch.states[row, batch.at], batch.positions[row, batch.at]
+    beta = reader.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
+    return beta[batch.predicts]
+
+
+@torch.no_grad()
+def inverse_temperatures(reader: StateReader, features: FitFeatures) -> Tensor:
+    """Return 1/T (N,) float32 of every token of features, in the order of their targets."""
+    device = reader.device
+    parts = [
+        batch_inverse_temperatures(reader, features.sequences(answers, device=device), features.prefix).cpu()
+        for answers in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
+    ]
+    return torch.cat(parts)
 
 
 @torch.no_grad()

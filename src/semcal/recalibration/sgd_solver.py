@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.models.features import BlockShape, FitFeatures, Head, batch_inverse_temperatures
+from semcal.models.features import BlockShape, FitFeatures, Head
 from semcal.recalibration.exact_solver import (
     LogPartitionTable,
+    batch_inverse_temperatures,
     mean_loss,
     tabulate,
     tabulated_loss,
