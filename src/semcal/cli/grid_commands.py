@@ -216,6 +216,11 @@ def open_grid(
         problems.flush()  # after the data are read, before the work
         return progress(label, total)
 
+    def import_report() -> None:
+        """Import the modules of the report while this process waits, which saves 2 s at the end."""
+        with clock.stage("start"):
+            import semcal.experiment.report.build  # noqa: F401
+
     with _executor(settings, folder, options, ray) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(
@@ -225,7 +230,7 @@ def open_grid(
             show_progress,
             on_problem=report_problem,
             clock=clock,
-            while_starting=_import_report,
+            while_starting=import_report,
         )
         try:
             yield grid
@@ -255,11 +260,6 @@ def _record(grid: Grid) -> None:
     in_process = sum(grid.executor.seconds.values()) if grid.executor.works_here else 0.0
     grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - in_process})
     grid.write_costs()
-
-
-def _import_report() -> None:
-    """Import the modules of the report while this process waits, which saves 2 s at the end."""
-    import semcal.experiment.report.build  # noqa: F401
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
