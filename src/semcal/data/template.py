@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,15 +105,21 @@ class Template:
         """
         forms = [self.user] if self.user else [user_turn(_OPEN).content, user_turn(_CLOSED).content]
         for form in forms:
-            literal, *rest = re.split(r"\{(question|context)\}", form)
-            pattern, names = re.escape(literal), set[str]()
-            for name, literal in zip(rest[::2], rest[1::2]):
-                pattern += f"(?P={name})" if name in names else f"(?P<{name}>.+)"
-                pattern += re.escape(literal)
-                names.add(name)
-            if (match := re.fullmatch(pattern, content, re.DOTALL)) is not None:
+            if (match := _pattern(form).fullmatch(content)) is not None:
                 return match.groupdict()
         return None
+
+
+@lru_cache(64)
+def _pattern(form: str) -> re.Pattern[str]:
+    """Return the pattern of user turns with a form."""
+    literal, *rest = re.split(r"\{(question|context)\}", form)
+    pattern, names = re.escape(literal), set[str]()
+    for name, literal in zip(rest[::2], rest[1::2]):
+        pattern += f"(?P={name})" if name in names else f"(?P<{name}>.+)"
+        pattern += re.escape(literal)
+        names.add(name)
+    return re.compile(pattern, re.DOTALL)
 
 
 _OPEN, _CLOSED = Question("", "{question}", context="{context}"), Question("", "{question}")

@@ -149,8 +149,10 @@ class ChatRequest(Drawing, Form):
     def others(self, kind: type[_Body], read: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
         """Return the fields of a kind with values that are not supported, except those that are `read`."""
         for name, entry in kind.model_fields.items():
+            if name not in self.model_fields_set or name in read:
+                continue
             value = getattr(self, name)
-            if name not in read and value not in cast("Any", entry.json_schema_extra)["enum"]:
+            if value not in cast("Any", entry.json_schema_extra)["enum"]:
                 yield name, value
 
     @property
@@ -358,6 +360,8 @@ class Coverage:
 
     def with_columns(self, query: Query, options: Options) -> Query:
         """Return a query whose question has the columns of the calibration."""
+        if not self.columns:
+            return query
         values = options.columns or {}
         extra = {**query.question.extra, **{name: values[name] for name in self.columns}}
         return replace(query, question=replace(query.question, extra=extra))
