@@ -57,6 +57,33 @@ def test_numbers_within_the_tolerance_are_equal():
     assert grade_fields(done)["fields"]["/n"]["correct"] is True
 
 
+def test_the_share_of_a_number_counts_all_samples_within_the_tolerance_of_it():
+    line = {"properties": {"name": {"type": "string"}, "n": {"type": "number", "x-tolerance": 0.1}}}
+    schema = {"properties": {"n": line["properties"]["n"], "lines": {"type": "array", "items": line}}}
+    pairs = ((1.0, 1.08), (1.1, 1.16))
+    first, second = ({"n": n, "lines": [{"name": "a", "n": 1}, {"name": "b", "n": m}]} for n, m in pairs)
+    (done,) = add_fields([row(first, second, schema=schema, answer={**first, "n": 1.05})], kind="given")
+    assert {block["share"] for block in done["fields"].values()} == {1}
+
+
+def test_an_equivalence_compares_a_stated_document_with_the_samples():
+    same = ClusterConfig(FakeEquivalence([("Rome", "Roma")]))
+    documents = [{"city": "Roma"}, {"city": "Roma"}, {"city": "Lima"}]
+    for city, share in (("Rome", 2 / 3), ("Oslo", 0)):
+        (done,) = add_fields([row(*documents, answer={"city": city})], same, kind="given")
+        assert done["fields"]["/city"]["share"] == pytest.approx(share)
+    (done,) = add_fields([row(*documents[:2], greedy='{"city": "Rome"}')], same, kind="greedy")
+    assert done["fields"]["/city"]["share"] == 1
+
+
+def test_an_empty_object_has_the_objects_of_other_samples_as_one_alternative():
+    schema = {"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}
+    some = [{"a": {"b": "y"}}, {"a": {"b": "x"}}, {"a": {"b": "x"}}, {"a": {"b": ""}}]
+    (done,) = add_fields([row(*[{}] * 6, *some, schema=schema)])
+    assert done["fields"]["/a"]["share"] == 0.7
+    assert done["fields"]["/a"]["alternatives"] == [{"value": {"b": "x"}, "share": 0.3}]
+
+
 @pytest.mark.parametrize(("kind", "key"), [("given", "answer"), ("greedy", "greedy")])
 def test_a_document_that_is_already_there_is_judged(kind, key):
     stated = row({"city": "Rome"}, {"city": "Lima"}, {"city": "Lima"}, **{key: '{"city": "Rome"}'})

@@ -195,6 +195,9 @@ def test_invalid_values_name_their_place(rules, value):
         schema(value=rules).root.read({"value": value})
 
 
+MOMENTS = ("2024-01-01T12:00:00+02:00", "2024-01-01T10:00:00Z")
+
+
 @pytest.mark.parametrize(
     ("rules", "first", "second", "equal"),
     [
@@ -202,18 +205,16 @@ def test_invalid_values_name_their_place(rules, value):
         ({"type": "string", "pattern": "."}, "ab12", "AB12", False),
         ({"type": "string", "format": "email"}, "a@b.c", "A@b.c", False),
         ({"type": "string", "format": "date"}, "1989-11-09", "9 Nov 1989", True),
-        (
-            {"type": "string", "format": "date-time"},
-            "2024-01-01T12:00:00+02:00",
-            "2024-01-01T10:00:00Z",
-            True,
-        ),
+        ({"type": "string", "format": "date-time"}, *MOMENTS, True),
         ({"type": "number"}, 1, 1.0, True),
         ({}, True, 1, False),
         ({}, None, False, False),
         ({"type": "array", "x-set": True}, ["a", "b"], ["b", "a"], True),
         ({}, ["a", "b"], ["b", "a"], False),
         ({}, {"a": 1, "b": None}, {"a": 1.0}, True),
+        ({"anyOf": [{"enum": ["A", "a"]}, {"type": "number"}]}, "A", "a", False),
+        ({"anyOf": [{"type": "string", "format": "uri"}, {"format": "email"}]}, "a@b.c", "A@b.c", False),
+        ({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "boolean"}]}, *MOMENTS, True),
     ],
 )
 def test_values_are_equal_by_their_type(rules, first, second, equal):

@@ -21,6 +21,7 @@ from semcal.fields.documents import (
     Keys,
     LeafScores,
     agreed_document,
+    are_equal,
     commonest_wording,
     grade_document,
     items_of,
@@ -33,7 +34,7 @@ from semcal.fields.documents import (
 )
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped, parse_schema
 from semcal.files import dumps
-from semcal.models.clustering import ClusterConfig, cluster_missing
+from semcal.models.clustering import ClusterConfig, cluster_missing, match_answers
 from semcal.models.equivalence import needs_no_model
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import AnyRecalibrator, Sampler
@@ -126,6 +127,8 @@ def add_fields(
     their normal forms are equal.
     """
     read = [_Documents.of(row, schema_of(row, schema)) for row in rows]
+    is_stated = [kind != "modal" and bool(one.documents) for one in read]
+    stated = [_stated(row, one.schema, kind) if on else None for row, one, on in zip(rows, read, is_stated)]
     joined: list[dict[FieldKey, Any]] = [{} for _ in rows]
     to_compare: list[tuple[int, Node, Row]] = []
     for number, one in enumerate(read):
@@ -133,33 +136,44 @@ def add_fields(
         for document in one.documents:
             for node, value in leaves_of(one.schema.root, document):
                 by_field.setdefault(node.path, (node, {}))[1].setdefault(node.key(value), value)
+        own = {
+            node.path: {"answer": value}
+            for node, value in leaves_of(one.schema.root, stated[number])
+            if isinstance(value, str) and node.key(value) not in by_field.get(node.path, (node, {}))[1]
+        }
         for node, values in by_field.values():
             if node.tolerance:
                 join_numbers(node, values.values(), joined[number])
             texts = [value for value in values.values() if isinstance(value, str)]
-            short = all(len(text.split()) <= MOST_WORDS for text in texts)
-            in_list = "/*" in node.path
-            if len(texts) > 1 and short and not (in_list or node.to_the_letter or node.is_date):
-                pseudo = Row({"id": node.path, "question": node.question, "samples": texts})
+            answer = own.get(node.path, {})
+            short = all(len(text.split()) <= MOST_WORDS for text in (*texts, *answer.values()))
+            in_list, are_several = "/*" in node.path, texts and len(texts) + len(answer) > 1
+            if are_several and short and not (in_list or node.to_the_letter or node.is_date):
+                pseudo = Row({"id": node.path, "question": node.question, "samples": texts, **answer})
                 to_compare.append((number, node, pseudo))
     if cluster is not None and to_compare and not needs_no_model(cluster.address):
         clustered = cluster_missing([row for _, _, row in to_compare], cluster)
+        matched = iter(match_answers([row for row in clustered if row.has("answer")], "given", cluster.judge))
         for (number, node, _), row in zip(to_compare, clustered):
-            for members in row.clusters:
-                first = node.key(row.samples[members[0]])
+            firsts = [node.key(row.samples[members[0]]) for members in row.clusters]
+            for first, members in zip(firsts, row.clusters):
                 joined[number] |= {(node.path, node.key(row.samples[i])): first for i in members}
-    return [_with_fields(row, one, Keys(equal), kind) for row, one, equal in zip(rows, read, joined)]
+            place = next(matched).stated_answer("given").cluster if row.has("answer") else None
+            if place is not None:
+                joined[number][node.path, node.key(row["answer"])] = firsts[place]
+    return [
+        _with_fields(row, one, Keys(equal), kind, answer)
+        for row, one, equal, answer in zip(rows, read, joined, stated)
+    ]
 
 
-def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind) -> Row:
+def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind, answer: JsonValue) -> Row:
     counts = {INVALID: len(sampled.reasons)}
     row = row.without(FIELDS, DOCUMENT, REVIEW, "reason")
     if not sampled.documents:
         return row.set(answer=None, fields={}, reason=f"no sample is valid: {sampled.reasons[0]}", **counts)
     if kind == "modal":
         answer = agreed_document(sampled.schema, sampled.documents, keys)
-    else:
-        answer = _stated(row, sampled.schema, kind)
     if answer is None:
         return row.set(answer=None, fields={}, reason="the greedy answer is not valid", **counts)
     scores: dict[FieldKey, list[TokenScores]] = {}
@@ -191,13 +205,14 @@ def _described(
     The token scores are means over the samples that state the value.
     """
     by_key: dict[Any, list[JsonValue]] = {}
-    for value in item.values:
-        if value is not ABSENT:
-            by_key.setdefault(keys.of(item.node, value), []).append(value)
-    own = keys.of(item.node, item.value)
-    share = len(by_key.pop(own, ())) / m
+    stated = [value for value in item.values if value is not ABSENT]
+    different = [value for value in stated if not are_equal(item.node, item.value, value, keys)]
+    for value in different:  # that there is an object is one value, if the answer has none
+        key = keys.of(item.node, value) if item.node.kind == "leaf" else "object"
+        by_key.setdefault(key, []).append(value)
+    share = (len(stated) - len(different)) / m
     others = sorted(by_key.values(), key=len, reverse=True)
-    of_value = scores.get((item.node.path, own))
+    of_value = scores.get((item.node.path, keys.of(item.node, item.value)))
     return {
         "value": item.value,
         "probability": None,

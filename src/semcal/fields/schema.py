@@ -114,8 +114,9 @@ class Node:
 
     @property
     def tolerance(self) -> float:
-        """The difference up to which two numbers are equal."""
-        return float(self.rules.get("x-tolerance", 0.0))
+        """The difference up to which two numbers are equal; of alternative types the largest."""
+        of_options = max((option.tolerance for option in self.options), default=0.0)
+        return float(self.rules.get("x-tolerance", of_options))
 
     def is_near(self, first: float, second: float) -> bool:
         """Return whether two numbers differ by at most the tolerance; they may be rounded."""
@@ -131,7 +132,8 @@ class Node:
     @property
     def to_the_letter(self) -> bool:
         """True if strings are compared to the letter: identifiers, e-mail addresses and codes."""
-        return bool({"pattern", "format", "enum", "const"} & self.rules.keys()) and not self.is_date
+        is_code = {"pattern", "format", "enum", "const"} & self.rules.keys() and not self.is_date
+        return bool(is_code) or any(option.to_the_letter for option in self.options)
 
     @property
     def is_date(self) -> bool:
@@ -247,12 +249,17 @@ class Node:
         """Return what equal values of the field have in common.
 
         Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
-        form, and the elements of an `x-set` without their order. A blank string equals null.
+        form, and the elements of an `x-set` without their order. A blank string and an empty list equal
+        null.
         """
         if value is None or isinstance(value, bool):
             return value is not None, value
-        if isinstance(value, str) and not value.strip():
+        if value == [] or (isinstance(value, str) and not value.strip()):
             return EMPTY
+        for option in self.options:
+            with suppress(InvalidDocument):
+                option.read(value)
+                return option.key(value)
         if isinstance(value, str):
             return self._text_key(value)
         if isinstance(value, int | float):
@@ -359,7 +366,9 @@ class _Parser:
     document: Mapping[str, Any]
     n_nodes: int = 0
 
-    def node(self, json: JsonValue, path: str, place: str, trail: tuple[str, ...]) -> Node:
+    def node(
+        self, json: JsonValue, path: str, place: str, trail: tuple[str, ...], *, in_list: bool = False
+    ) -> Node:
         """Return the node of a schema at a `place`; `trail` holds the references that lead there."""
         self.n_nodes += 1
         if self.n_nodes > 20 * MOST_LEAVES:  # references to references may multiply
@@ -378,7 +387,7 @@ class _Parser:
             raise InputError(f"'schema' {place}: {refused!r} is not supported. Remove the keyword")
         for combined in ("anyOf", "oneOf"):
             if combined in json:
-                return self._union(json, combined, path, place, trail)
+                return self._union(json, combined, path, place, trail, in_list=in_list)
         declared = json.get("type")
         types = [declared] if isinstance(declared, str) else list(declared or ())
         nullable = "null" in types or json.get("nullable") is True  # as in OpenAPI 3.0
@@ -391,9 +400,10 @@ class _Parser:
             return self._object(json, path, place, trail, common)
         if kinds == ["array"]:
             items = json.get("items", True)
-            element = self.node({} if items is True else items, f"{path}/*", f"{place}/items", trail)
-            whole = bool(json.get("x-set")) or path.endswith("/*")
-            ordered = bool(json.get("x-ordered")) or (path.endswith("/*") and not json.get("x-set"))
+            items = {} if items is True else items
+            element = self.node(items, f"{path}/*", f"{place}/items", trail, in_list=True)
+            whole = bool(json.get("x-set")) or in_list
+            ordered = bool(json.get("x-ordered")) or (in_list and not json.get("x-set"))
             return Node(
                 path, "leaf" if whole else "list", rules=json, items=element, ordered=ordered, **common
             )
@@ -468,7 +478,14 @@ class _Parser:
         return Node(path, "object", properties=properties, required=required, additional=additional, **common)
 
     def _union(
-        self, json: dict[str, Any], combined: str, path: str, place: str, trail: tuple[str, ...]
+        self,
+        json: dict[str, Any],
+        combined: str,
+        path: str,
+        place: str,
+        trail: tuple[str, ...],
+        *,
+        in_list: bool,
     ) -> Node:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
@@ -486,7 +503,8 @@ class _Parser:
         others = [branch for branch in branches if branch[1].get("type") != "null"]
         nullable = len(others) < len(branches)
         nodes = [
-            self.node(part, path, f"{place}/{combined}/{number}", of_part) for number, part, of_part in others
+            self.node(part, path, f"{place}/{combined}/{number}", of_part, in_list=in_list)
+            for number, part, of_part in others
         ]
         nullable = nullable or any(node.nullable for node in nodes)
         description = _description(json)
