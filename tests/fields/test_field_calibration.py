@@ -189,6 +189,30 @@ def test_a_document_without_a_valid_sample_has_no_probability(calibration):
     assert applied["fields"] == {}
 
 
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_documents_without_a_valid_sample_do_not_change_the_map_of_documents():
+    read = rows(120)
+    unread = [{**row, "id": f"n{row['id']}", "context": "", "samples": ["-"] * 6} for row in read[:80]]
+    without, beside = (calibrate_fields(made, EXACT, SCHEMA) for made in (read, [*read, *unread]))
+    assert beside.document_map == without.document_map
+    assert (beside.report["without_valid_sample"], beside.report["document"]["n"]) == (80, 120)
+    tested = calibrate_fields([*read, *unread], EXACT, SCHEMA, document_risks=[0.3]).report
+    assert tested["held_out_documents"] + tested["document"]["n"] + 80 == tested["documents"] == 200
+
+
+def test_documents_without_fields_test_the_threshold_of_documents():
+    """Half of the empty lists are wrong, so that a risk of 0.1 cannot be promised."""
+    schema = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}}
+    made = [
+        {"id": str(n), "samples": [sample] * 2, "answers": {"items": [] if n % 4 == 1 else ["a"]}}
+        for n, sample in enumerate(['{"items": ["a"]}', '{"items": []}'] * 150)
+    ]
+    learned = calibrate_fields(made, EXACT, schema, document_risks=[0.1])
+    assert learned.report["held_out_documents"] == 120
+    assert learned.document_thresholds[0].threshold is None
+    assert [row["document"]["accepted"] for row in learned.predict(made[:2])] == [False, False]
+
+
 def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
     made = list(map(Row, rows(10)))
     schema = parse_schema(SCHEMA)
