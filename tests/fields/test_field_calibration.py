@@ -10,7 +10,7 @@ import pytest
 from invoices import SCHEMA, rows
 from pydantic import BaseModel, Field
 
-from semcal.calibration.fields import FieldCalibration, calibrate_fields
+from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.fields.rows import add_fields, grade_fields
 from semcal.fields.schema import parse_schema
@@ -198,6 +198,15 @@ def test_documents_without_a_valid_sample_do_not_change_the_map_of_documents():
     assert (beside.report["without_valid_sample"], beside.report["document"]["n"]) == (80, 120)
     tested = calibrate_fields([*read, *unread], EXACT, SCHEMA, document_risks=[0.3]).report
     assert tested["held_out_documents"] + tested["document"]["n"] + 80 == tested["documents"] == 200
+
+
+def test_rows_are_compared_as_the_calibration_was_learned(calibration):
+    (raw,) = add_fields([Row(rows(1)[0])], None, parse_schema(SCHEMA))
+    stored = raw.set(fields={path: {**block, "share": 0.5} for path, block in raw["fields"].items()})
+    assert calibration.predict([stored])[0]["fields"] == calibration.predict([raw])[0]["fields"]
+    other = rows(1)[0] | {"schema": {"properties": {"vendor": {"type": "string"}}}}
+    with pytest.raises(InputError, match="'schema'"):
+        FieldStep(calibration, EXACT)([Row(other)])
 
 
 def test_documents_without_fields_test_the_threshold_of_documents():

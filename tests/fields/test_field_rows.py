@@ -8,7 +8,14 @@ import pytest
 from invoices import SCHEMA, rows
 
 from semcal.errors import InputError
-from semcal.fields.rows import add_fields, check_structured, features_of_field, grade_fields, item_rows
+from semcal.fields.rows import (
+    add_fields,
+    check_has_fields,
+    check_structured,
+    features_of_field,
+    grade_fields,
+    item_rows,
+)
 from semcal.fields.schema import parse_schema
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import FakeEquivalence
@@ -156,3 +163,32 @@ def test_variants_with_another_kind_of_value_under_one_name_are_not_compared():
             both = {first["one"]["kind"], reference["one"]["kind"]}
             correct = [block["correct"] for block in graded["fields"].values()]
             assert correct == [len(both) == 1, len(both) == 1 or both == {"c", "d"}]
+
+
+KNOWN = {"value": "Rome", "share": 1.0, "alternatives": []}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"/city": 3}, "/city"),
+        ({"/city": {}}, "/city"),
+        ({"/city": {**KNOWN, "share": 7}}, "/city"),
+        ({"/city": {**KNOWN, "share": "1"}}, "/city"),
+        ({"/city": {**KNOWN, "alternatives": None}}, "/city"),
+        ({"/city": {**KNOWN, "alternatives": [{"value": "Oslo"}]}}, "/city"),
+        ({"city": KNOWN}, "city"),
+    ],
+)
+def test_damaged_fields_are_named(fields, path):
+    with pytest.raises(InputError, match=f"'fields' {path}"):
+        check_has_fields(row({"city": "Rome"}, answer={"city": "Rome"}, fields=fields))
+
+
+@pytest.mark.parametrize("path", ["/mayor", "/city/0", "/n"])
+def test_fields_that_the_schema_of_grades_does_not_have_are_named(path):
+    fields = {"/city": KNOWN, path: KNOWN}
+    small = {"properties": {"city": {"type": "string"}}}
+    made = row({"city": "Rome"}, schema=small, answer={"city": "Rome"}, fields=fields, answers={})
+    with pytest.raises(InputError, match=f"'fields'.* {path}"):
+        grade_fields(made)

@@ -242,6 +242,11 @@ class FieldCalibration:
                 f"question {row.id!r}: 'sampled_by' has another {other} than the samples of the "
                 "calibration. Sample with its model and prompt, or calibrate again"
             )
+        if schema_of(row, self.parsed).hash != self.parsed.hash:
+            raise InputError(
+                f"question {row.id!r}: 'schema' is not the schema of the calibration. Leave it out, or "
+                "calibrate with this schema"
+            )
         if len(row.samples) != self.m:
             raise InputError(
                 f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
@@ -326,7 +331,7 @@ def as_field_calibration(calibration: object) -> FieldCalibration | None:
 
 @dataclass(frozen=True)
 class FieldStep(Step):
-    """Add the probabilities of fields to rows; rows without fields get them first."""
+    """Add fields with their probabilities to rows, compared as the calibration was learned."""
 
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
@@ -337,10 +342,8 @@ class FieldStep(Step):
         """Return the rows with probabilities, in their order."""
         calibration = self.calibration
         cluster = self.cluster or ClusterConfig(models.equivalence, calibration.linkage)
-        without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
-        found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
-        given = {id(row) for row in without}
-        applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
+        found = add_fields(rows, cluster, calibration.parsed, calibration.answer_kind)
+        applied = calibration.apply(found)
         if not self.accepted_only:
             return applied
         return [row.set(answer=with_values(row["answer"], dict.fromkeys(row[REVIEW]))) for row in applied]

@@ -296,12 +296,17 @@ def with_values(document: JsonValue, values: Mapping[str, JsonValue]) -> JsonVal
     for path, value in values.items():
         *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
         inner = document
-        for part in above:
-            inner = inner[int(part)] if isinstance(inner, list) else inner[part]
-        if isinstance(inner, list):
-            inner[int(last)] = value
-        elif last in inner:
-            inner[last] = value
+        try:
+            for part in above:
+                inner = inner[int(part)] if isinstance(inner, list) else inner[part]
+            if isinstance(inner, list):
+                inner[int(last)] = value
+            elif last in inner:
+                inner[last] = value
+        except (LookupError, TypeError, ValueError):
+            raise InputError(
+                f"'fields' {path}: 'answer' has no such place. Run `semcal cluster` again"
+            ) from None
     return document
 
 

@@ -292,8 +292,11 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
             fields={}, document={**(row.json.get(DOCUMENT) or {}), "complete": False, "correct": False}
         )
     # the answer lacks the values of fields that were not accepted, if only the others were asked for
-    document = with_values(row["answer"], {path: block["value"] for path, block in row[FIELDS].items()})
-    correct, is_complete = grade_document(schema, document, reference, Keys())
+    values = {path: block["value"] for path, block in row[FIELDS].items()}
+    correct, is_complete = grade_document(schema, with_values(row["answer"], values), reference, Keys())
+    if differences := sorted(row[FIELDS].keys() ^ correct.keys()):
+        differ = f"'fields' and 'answer' differ in {differences[0]} under this schema"
+        raise InputError(f"{differ}. Run `semcal cluster` with this schema")
     fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
     right = is_complete and all(correct.values())
     return row.set(
@@ -375,6 +378,22 @@ def check_has_fields(row: Row) -> None:
         raise InputError(
             "'fields' is missing, which holds the fields of the answer. Run `semcal cluster` first"
         )
+    for path, block in row.json[FIELDS].items():
+        if not (path.startswith("/") and _is_block(block)):
+            expected = "a value, a share and alternatives"
+            raise InputError(
+                f"'fields' {path}: expected {expected}, got {shown(block)}. Run `semcal cluster` again"
+            )
+
+
+def _is_block(block: JsonValue) -> bool:
+    others = block.get("alternatives") if isinstance(block, Mapping) else None
+    values = [block, *others] if isinstance(others, list) else [None]
+    return all(isinstance(one, Mapping) and "value" in one and _is_share(one.get("share")) for one in values)
+
+
+def _is_share(value: JsonValue) -> bool:
+    return type(value) in (int, float) and bool(0 <= value <= 1)
 
 
 @dataclass(frozen=True)
