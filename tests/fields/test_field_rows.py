@@ -98,8 +98,11 @@ def test_a_document_that_is_already_there_is_judged(kind, key):
     assert (done["answer"], done["fields"]["/city"]["share"]) == ({"city": "Rome"}, pytest.approx(1 / 3))
 
 
-def test_a_greedy_document_that_is_not_valid_is_no_answer():
-    (done,) = add_fields([row({"city": "Rome"}, greedy='{"city": 1}')], kind="greedy")
+@pytest.mark.parametrize("greedy", ['{"city": 1}', "", None])
+def test_a_greedy_document_that_is_not_valid_or_missing_is_no_answer(greedy):
+    stated = row({"city": "Rome"}, greedy=greedy)
+    check_structured(None, stated, kind="greedy")
+    (done,) = add_fields([stated], kind="greedy")
     assert (done["answer"], done["fields"], done["invalid_samples"]) == (None, {}, 0)
 
 

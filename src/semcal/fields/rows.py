@@ -187,6 +187,8 @@ def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind, an
 def _stated(row: Row, schema: Schema, kind: AnswerKind) -> JsonValue:
     key = "greedy" if kind == "greedy" else "answer"
     value = row.json.get(key)
+    if kind == "greedy" and value is None and key in row.json:  # no answer
+        return None
     if value is None:
         raise InputError(f"{key!r} is missing, the document that is judged. Add it, or leave --answer out")
     try:
