@@ -132,6 +132,9 @@ def test_a_sample_without_an_element_has_no_values_for_its_fields():
     at = items(documents[0], *documents)
     assert at["/lines/0/name"].values == ["Bolt", "Bolt", ABSENT]
     assert at["/lines/0/price"].values == [None, None, ABSENT]
+    schema = parse_schema({"properties": {"a": {"type": "array", "items": {"properties": {"b": TEXT}}}}})
+    documents = [{"a": [{}, {"b": "x"}]}, {"a": [{"b": "x"}, {}]}, {"a": [{"b": "x"}]}]
+    assert items(documents[0], *documents, schema=schema)["/a/0/b"].values == [None, None, ABSENT]
 
 
 def test_an_empty_field_is_an_item_and_an_empty_list_has_none():
@@ -219,6 +222,8 @@ GRADED = [
     ({}, invoice(), invoice(address={"city": {"any_of": ["Rome", ""]}}), set(), True),
     ({"a": SET_OF_CENTS}, {"a": []}, {"a": None}, set(), True),
     ({"a": SET_OF_CENTS}, {}, {"a": []}, set(), True),
+    # a key may be named any_of
+    ({"a": {"type": "array"}}, {"a": [{"any_of": 2}]}, {"a": [{"any_of": 2}]}, set(), True),
     # lists in a dictionary are lists
     ({"a": LISTS}, {"a": {"x": ["u", "v"]}}, {"a": {"x": ["v", "u", "w"]}}, set(), False),
     ({"*": {"type": "array", "items": TEXT}}, {"*": ["u", "v"]}, {"*": ["v", "u"]}, set(), True),

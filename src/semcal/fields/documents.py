@@ -276,7 +276,7 @@ def _agreement(
         found = [
             (row, codes.setdefault((leaf.path, keys.of(leaf, one)), len(codes)))
             for row, value in enumerate(side)
-            for leaf, item in leaves_of(node, value)
+            for leaf, item in list(leaves_of(node, value)) or [(node, None)]  # objects without keys are equal
             for one in _accepted(item)
         ]
         tables.append((len(side), np.array(found, dtype=np.intp).reshape(-1, 2).T))
@@ -512,7 +512,7 @@ def grade_document(
 
 def _accepted(reference: JsonValue) -> list[JsonValue]:
     is_any = isinstance(reference, Mapping) and reference.keys() == {"any_of"}
-    return list(reference["any_of"]) if is_any else [reference]
+    return reference["any_of"] if is_any and isinstance(reference["any_of"], list) else [reference]
 
 
 def _is_accepted(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> bool:
