@@ -139,6 +139,9 @@ def test_each_graded_field_is_an_item_of_metrics_in_the_group_of_its_document():
     found = list(item_rows(graded))
     assert {item["field"] for item in found} == {"/vendor", "/total", "/paid", "/items/*"}
     assert {item.group for item in found} == {"0", "1", "2", "3"}
+    for group in (None, ""):
+        assert {item.group for item in item_rows([graded[0].set(group=group)])} == {"0"}
+    assert {item.group for item in item_rows([graded[0].set(group=7)])} == {7}
     assert all(item["correct"]["E-SC"] for item in found if item["field"] == "/vendor")
 
 

@@ -348,7 +348,11 @@ def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
         for path, block in (row.json.get(FIELDS) or {}).items():
             if "correct" not in block or not is_labeled(pattern := field_of(path, block), labeled):
                 continue
-            json = {"id": f"{row.id}{path}", "field": pattern, "group": row.json.get("group", row.id)}
+            json = {
+                "id": f"{row.id}{path}",
+                "field": pattern,
+                "group": row.id if row.group in (None, "") else row.group,
+            }
             shared = {key: row[key] for key in row if key not in ("answer", "answers", "correct", FIELDS)}
             json = {**shared, **json, "confidence": {"E-SC": block["share"]}}
             json |= {"correct": {"E-SC": block["correct"]}}
