@@ -33,7 +33,7 @@ from semcal.fields.documents import (
     with_values,
 )
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped, parse_schema
-from semcal.files import dumps
+from semcal.files import JsonObject, dumps
 from semcal.models.clustering import ClusterConfig, cluster_missing, match_answers
 from semcal.models.equivalence import needs_no_model
 from semcal.models.prompting import PromptConfig
@@ -348,11 +348,8 @@ def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
         for path, block in (row.json.get(FIELDS) or {}).items():
             if "correct" not in block or not is_labeled(pattern := field_of(path, block), labeled):
                 continue
-            json = {
-                "id": f"{row.id}{path}",
-                "field": pattern,
-                "group": row.id if row.group in (None, "") else row.group,
-            }
+            group = row.id if row.group in (None, "") else row.group
+            json: JsonObject = {"id": f"{row.id}{path}", "field": pattern, "group": group}
             shared = {key: row[key] for key in row if key not in ("answer", "answers", "correct", FIELDS)}
             json = {**shared, **json, "confidence": {"E-SC": block["share"]}}
             json |= {"correct": {"E-SC": block["correct"]}}

@@ -52,6 +52,7 @@ KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf", "prefixItems"), list),
     **dict.fromkeys(("pattern", "format", "$ref", "description", "title"), str),
     **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), int),
+    **dict.fromkeys(("minProperties", "maxProperties"), int),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
     **dict.fromkeys(("multipleOf", "x-tolerance"), (int, float)),
     **dict.fromkeys(("x-ordered", "x-set", "uniqueItems"), bool),
@@ -69,6 +70,8 @@ CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
     "minItems": lambda value, limit: not isinstance(value, list) or len(value) >= limit,
     "maxItems": lambda value, limit: not isinstance(value, list) or len(value) <= limit,
     "uniqueItems": lambda value, on: not (on and isinstance(value, list)) or _are_distinct(value),
+    "minProperties": lambda value, limit: not isinstance(value, Mapping) or len(value) >= limit,
+    "maxProperties": lambda value, limit: not isinstance(value, Mapping) or len(value) <= limit,
     "minLength": lambda value, limit: not isinstance(value, str) or len(value) >= limit,
     "maxLength": lambda value, limit: not isinstance(value, str) or len(value) <= limit,
     "pattern": lambda value, pattern: not isinstance(value, str) or bool(re.search(pattern, value)),
@@ -288,12 +291,13 @@ class Node:
         return "text", letters if self.to_the_letter else _form(value) or letters
 
     def leaves(self) -> Iterator[Node]:
-        """Yield the leaves of the schema, of all variants."""
+        """Yield the leaves of the schema, of all variants and of further keys that it describes."""
         if self.kind == "leaf":
             yield self
         elif self.items is not None:
             yield from self.items.leaves()
-        for node in (*self.properties.values(), *self.variants.values()):
+        further = [] if self.additional is None or self.additional.is_free else [self.additional]
+        for node in (*self.properties.values(), *self.variants.values(), *further):
             yield from node.leaves()
 
 
@@ -395,6 +399,10 @@ class _Parser:
         kinds = [name for name in types if name != "null"]
         if not kinds:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
+        for name, allowed in (("x-set", ("array",)), ("x-ordered", ("array",)), ("x-tolerance", TYPES)):
+            if name in json and not {*kinds} <= {*allowed}:
+                kind = "numbers" if allowed is TYPES else "lists"
+                raise InputError(f"'schema' {place}: {name!r} is for {kind}. Move it to their schema")
         common: dict[str, Any] = {"nullable": nullable, "description": _description(json)}
         if kinds == ["object"]:
             return self._object(json, path, place, trail, common)
@@ -438,6 +446,10 @@ class _Parser:
                 parts.append(self._at(ref, place))
             for part in parts:
                 inner = _checked(part, place)
+                for key in sorted(CHECKS.keys() & inner.keys() & merged.keys()):
+                    if inner[key] != merged[key]:
+                        pair = f"{shown(inner[key])} and {shown(merged[key])}"
+                        raise InputError(f"'schema' {place}: {key!r} is both {pair}. Write one value")
                 for key in ("properties", "required"):
                     if key in inner and key in merged:
                         both = (inner[key], merged[key])
@@ -475,7 +487,8 @@ class _Parser:
         required = frozenset(json.get("required") or ())
         for name in sorted(required - properties.keys()):
             properties[name] = replace(_ANY, path=f"{path}/{escaped(name)}")
-        return Node(path, "object", properties=properties, required=required, additional=additional, **common)
+        parts: dict[str, Any] = {"properties": properties, "required": required, "additional": additional}
+        return Node(path, "object", rules=json, **parts, **common)
 
     def _union(
         self,
@@ -538,6 +551,8 @@ def _checked(json: JsonValue, place: str) -> dict[str, Any]:
         is_wrong = not isinstance(value, kinds) or (isinstance(value, bool) and kinds in _NUMBERS)
         if value is not kinds and (is_wrong or not all(isinstance(one, str) for one in names)):
             raise InputError(f"'schema' {place}: {name!r} cannot be {shown(value)}. Correct it")
+    if json.get("x-tolerance", 0) < 0:
+        raise InputError(f"'schema' {place}: 'x-tolerance' cannot be negative. Correct it")
     try:
         re.compile(json.get("pattern", ""))
     except (re.error, OverflowError) as error:
