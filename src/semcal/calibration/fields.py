@@ -243,10 +243,7 @@ class FieldCalibration:
                 "calibration. Sample with its model and prompt, or calibrate again"
             )
         if schema_of(row, self.parsed).hash != self.parsed.hash:
-            raise InputError(
-                f"question {row.id!r}: 'schema' is not the schema of the calibration. Leave it out, or "
-                "calibrate with this schema"
-            )
+            raise InputError(f"question {row.id!r}: 'schema' is not that of the calibration. Leave it out")
         if len(row.samples) != self.m:
             raise InputError(
                 f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "

@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import accumulate, islice, pairwise
@@ -291,22 +292,18 @@ def _agreement(
 
 
 def with_values(document: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
-    """Return a document with other values at paths; a key that the document lacks is not added."""
+    """Return a document with other values at paths; a place that the document lacks is not added."""
     document = json.loads(json.dumps(document))
     for path, value in values.items():
         *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
         inner = document
-        try:
+        with suppress(LookupError, TypeError, ValueError):
             for part in above:
                 inner = inner[int(part)] if isinstance(inner, list) else inner[part]
             if isinstance(inner, list):
                 inner[int(last)] = value
             elif last in inner:
                 inner[last] = value
-        except (LookupError, TypeError, ValueError):
-            raise InputError(
-                f"'fields' {path}: 'answer' has no such place. Run `semcal cluster` again"
-            ) from None
     return document
 
 

@@ -382,21 +382,15 @@ def check_has_fields(row: Row) -> None:
             "'fields' is missing, which holds the fields of the answer. Run `semcal cluster` first"
         )
     for path, block in row.json[FIELDS].items():
-        if not (path.startswith("/") and _is_block(block)):
-            expected = "a value, a share and alternatives"
-            raise InputError(
-                f"'fields' {path}: expected {expected}, got {shown(block)}. Run `semcal cluster` again"
-            )
+        others = block.get("alternatives") if isinstance(block, Mapping) else None
+        if not (path.startswith("/") and isinstance(others, list) and all(map(_has_share, (block, *others)))):
+            reason = f"got {shown(block)}, expected a value, a share and alternatives"
+            raise InputError(f"'fields' {path}: {reason}. Run `semcal cluster` again")
 
 
-def _is_block(block: JsonValue) -> bool:
-    others = block.get("alternatives") if isinstance(block, Mapping) else None
-    values = [block, *others] if isinstance(others, list) else [None]
-    return all(isinstance(one, Mapping) and "value" in one and _is_share(one.get("share")) for one in values)
-
-
-def _is_share(value: JsonValue) -> bool:
-    return type(value) in (int, float) and bool(0 <= value <= 1)
+def _has_share(block: JsonValue) -> bool:
+    share = block.get("share") if isinstance(block, Mapping) and "value" in block else None
+    return isinstance(share, int | float) and 0 <= share <= 1
 
 
 @dataclass(frozen=True)

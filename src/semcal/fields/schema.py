@@ -252,8 +252,7 @@ class Node:
         """Return what equal values of the field have in common.
 
         Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
-        form, and the elements of an `x-set` without their order. A blank string and an empty list equal
-        null.
+        form, and the elements of an `x-set` without their order. Blank strings and empty lists equal null.
         """
         if value is None or isinstance(value, bool):
             return value is not None, value
@@ -370,9 +369,7 @@ class _Parser:
     document: Mapping[str, Any]
     n_nodes: int = 0
 
-    def node(
-        self, json: JsonValue, path: str, place: str, trail: tuple[str, ...], *, in_list: bool = False
-    ) -> Node:
+    def node(self, json: JsonValue, path: str, place: str, trail: tuple[str, ...]) -> Node:
         """Return the node of a schema at a `place`; `trail` holds the references that lead there."""
         self.n_nodes += 1
         if self.n_nodes > 20 * MOST_LEAVES:  # references to references may multiply
@@ -391,7 +388,7 @@ class _Parser:
             raise InputError(f"'schema' {place}: {refused!r} is not supported. Remove the keyword")
         for combined in ("anyOf", "oneOf"):
             if combined in json:
-                return self._union(json, combined, path, place, trail, in_list=in_list)
+                return self._union(json, combined, path, place, trail)
         declared = json.get("type")
         types = [declared] if isinstance(declared, str) else list(declared or ())
         nullable = "null" in types or json.get("nullable") is True  # as in OpenAPI 3.0
@@ -401,20 +398,17 @@ class _Parser:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
         for name, allowed in (("x-set", ("array",)), ("x-ordered", ("array",)), ("x-tolerance", TYPES)):
             if name in json and not {*kinds} <= {*allowed}:
-                kind = "numbers" if allowed is TYPES else "lists"
-                raise InputError(f"'schema' {place}: {name!r} is for {kind}. Move it to their schema")
+                raise InputError(f"'schema' {place}: {name!r} has no effect on {kinds[0]}. Remove it")
         common: dict[str, Any] = {"nullable": nullable, "description": _description(json)}
         if kinds == ["object"]:
             return self._object(json, path, place, trail, common)
         if kinds == ["array"]:
             items = json.get("items", True)
-            items = {} if items is True else items
-            element = self.node(items, f"{path}/*", f"{place}/items", trail, in_list=True)
-            whole = bool(json.get("x-set")) or in_list
-            ordered = bool(json.get("x-ordered")) or (in_list and not json.get("x-set"))
-            return Node(
-                path, "leaf" if whole else "list", rules=json, items=element, ordered=ordered, **common
-            )
+            element = self.node({} if items is True else items, f"{path}/*", f"{place}/items", trail)
+            if element.kind == "list":  # a list in a list is compared as a whole
+                element = replace(element, kind="leaf", ordered=True)
+            kind, ordered = "leaf" if json.get("x-set") else "list", bool(json.get("x-ordered"))
+            return Node(path, kind, rules=json, items=element, ordered=ordered, **common)
         if unknown := [name for name in kinds if name not in TYPES]:
             raise InputError(
                 f"'schema' {place}: the type {shown(unknown[0])} does not exist, or is not supported beside "
@@ -491,14 +485,7 @@ class _Parser:
         return Node(path, "object", rules=json, **parts, **common)
 
     def _union(
-        self,
-        json: dict[str, Any],
-        combined: str,
-        path: str,
-        place: str,
-        trail: tuple[str, ...],
-        *,
-        in_list: bool,
+        self, json: dict[str, Any], combined: str, path: str, place: str, trail: tuple[str, ...]
     ) -> Node:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
@@ -516,8 +503,7 @@ class _Parser:
         others = [branch for branch in branches if branch[1].get("type") != "null"]
         nullable = len(others) < len(branches)
         nodes = [
-            self.node(part, path, f"{place}/{combined}/{number}", of_part, in_list=in_list)
-            for number, part, of_part in others
+            self.node(part, path, f"{place}/{combined}/{number}", of_part) for number, part, of_part in others
         ]
         nullable = nullable or any(node.nullable for node in nodes)
         description = _description(json)
