@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -269,6 +270,24 @@ def test_keys_that_are_numbers_are_fields_of_their_own():
     assert (calibration.fields, calibration.report["share"]["accuracy"]) == (("/2023",), 1.0)
     (row,) = calibration.predict([{"id": "x", "samples": ['{"2023": 1, "2024": 2}'] * 2}])
     assert [block["probability"] is None for block in row["fields"].values()] == [False, True]
+
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("part", "filled", "empty", "field"),
+    [
+        (NAME, {"name": "x"}, None, "/a/name"),
+        ({"type": "array", "items": NAME}, [{"name": "x"}], [], "/a/*/name"),
+    ],
+)
+def test_fields_below_an_empty_object_or_list_of_a_reference_are_labeled(part, filled, empty, field):
+    samples = [json.dumps({"a": filled}), "{}"]
+    made = [{"id": f"{n}", "samples": [samples[n % 2]], "answers": {"a": empty}} for n in range(40)]
+    learned = calibrate_fields(made, EXACT, {"properties": {"a": part}})
+    assert learned.report["by_field"][field]["accuracy"] == 0
+    assert learned.report["document"]["accuracy"] == 0.5
 
 
 def test_the_keys_of_a_dictionary_are_one_field():

@@ -46,6 +46,8 @@ from semcal.workers import Progress
 
 #: Keys of rows with structured answers.
 SCHEMA, FIELDS, DOCUMENT, REVIEW, INVALID = "schema", "fields", "document", "review", "invalid_samples"
+#: The end of a path whose value is empty in a reference, so that all fields below must be empty.
+BELOW = "\0"
 #: Longest string, in words, that an equivalence compares by meaning.
 MOST_WORDS = 20
 
@@ -312,6 +314,8 @@ def labeled_fields(rows: Iterable[Row]) -> set[str]:
     rows = list(rows)
 
     def visit(value: JsonValue, path: str) -> None:
+        if value in (None, []):
+            found.add(f"{path}{BELOW}")
         found.add(path)
         if isinstance(value, Mapping):
             for name, item in value.items():
@@ -331,8 +335,11 @@ def labeled_fields(rows: Iterable[Row]) -> set[str]:
 
 
 def is_labeled(pattern: str, labeled: set[str]) -> bool:
-    """Return whether a field, or the list that it is an element of, is mentioned by a reference."""
-    return pattern in labeled or (pattern.endswith("/*") and pattern[:-2] in labeled)
+    """Return whether a reference mentions a field or its list, or says that all above it is empty."""
+    parts = pattern.split("/")
+    above = ("/".join(parts[:n]) for n in range(2, len(parts)))
+    is_element = pattern.endswith("/*") and pattern[:-2] in labeled
+    return pattern in labeled or is_element or any(f"{path}{BELOW}" in labeled for path in above)
 
 
 def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
