@@ -625,10 +625,7 @@ class Results(Sequence[Answer]):
             )
         first = next(iter(self.rows_at.values()))
         places = [place for place, row in enumerate(first) if row.has_label(self._kind)]
-        if 0 < (lacking := len(self) - len(places)) < len(self):
-            counts = f"{lacking} of {len(self)} rows of samples"
-            text = f"{counts} have no reference answers and are left out"
-            warnings.warn(text, SemcalWarning, stacklevel=2)
+        self._warn_of_missing(len(self) - len(places))
         graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
@@ -640,9 +637,15 @@ class Results(Sequence[Answer]):
         learning = LearningOptions(seed, origin=origin, m_curve=m_curve, stored=bare)
         return calibrate_rows(graded, self._cluster, config, learning)
 
+    def _warn_of_missing(self, lacking: int) -> None:
+        if 0 < lacking < len(self):
+            counts = f"{lacking} of {len(self)} rows of samples"
+            text = f"{counts} have no reference answers and are left out"
+            warnings.warn(text, SemcalWarning, stacklevel=3)
+
     def __repr__(self) -> str:
         graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"
-        if not graded:
+        if not self._assessed():
             return f"{type(self).__name__}({len(self)} answers, none graded; {by})"
         name = self[0].measure
         (scores,) = self._scores(name).values()
@@ -660,7 +663,7 @@ class Results(Sequence[Answer]):
 
     def _repr_html_(self) -> str:
         answers = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
-        if not self._graded():
+        if not self._assessed():
             return answers
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
@@ -693,7 +696,7 @@ class FieldResults(Results):
     ) -> None:
         from semcal.fields.rows import grade_fields
 
-        graded = [grade_fields(row, schema) if row.json.get("answers") else row for row in rows]
+        graded = [row if row.json.get("answers") is None else grade_fields(row, schema) for row in rows]
         answers = [document_answer(row, calibration, kind) for row in graded]
         grader = as_grader(None, cluster.judge)
         super().__init__(
@@ -728,6 +731,7 @@ class FieldResults(Results):
         from semcal.calibration.fields import calibrate_fields
 
         rows = [self._graded_rows[place] for place in self._graded()]
+        self._warn_of_missing(len(self) - len(rows))
         return calibrate_fields(rows, self._cluster, self._schema, answer=self._kind, **options)
 
 

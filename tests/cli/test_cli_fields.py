@@ -76,6 +76,11 @@ def test_a_row_without_a_document_is_named_and_the_others_are_calibrated(folder,
     stdout, stderr = run(*learn, "--answer", "given", code=1)
     assert json.loads(stdout)["documents"] == 39
     assert f"line 1 (id '0'): '{key}'" in stderr
+    new = {**others[0], "samples": ["none"] * 6}
+    (folder / "new.jsonl").write_text(json.dumps({**new, "answer": "{}"}) + "\n" + json.dumps(new) + "\n")
+    stdout, stderr = run("measure", "new.jsonl", "--calibration", "cal", code=1)
+    assert [json.loads(line)["answer"] for line in stdout.splitlines()] == [None]
+    assert "line 1 (id '1'): 'answer'" in stderr
 
 
 def test_bad_rows_are_named_and_the_others_are_done(folder):

@@ -127,6 +127,16 @@ def test_lists_of_objects_are_aligned_and_an_element_that_most_samples_lack_is_a
     assert at["/lines/1/name"].values == ["Nut", "nut", "Nut"]
 
 
+def test_a_sample_without_an_element_has_no_values_for_its_fields():
+    documents = [invoice(lines=[{"name": "Bolt"}])] * 2 + [invoice(lines=[])]
+    at = items(documents[0], *documents)
+    assert at["/lines/0/name"].values == ["Bolt", "Bolt", ABSENT]
+    assert at["/lines/0/price"].values == [None, None, ABSENT]
+    schema = parse_schema({"properties": {"a": {"type": "array", "items": {"properties": {"b": TEXT}}}}})
+    documents = [{"a": [{}, {"b": "x"}]}, {"a": [{"b": "x"}, {}]}, {"a": [{"b": "x"}]}]
+    assert items(documents[0], *documents, schema=schema)["/a/0/b"].values == [None, None, ABSENT]
+
+
 def test_an_empty_field_is_an_item_and_an_empty_list_has_none():
     document = agreed(invoice(), invoice(address=None), invoice(address={"city": "Rome"}))
     assert items(document, document).keys() == {"/vendor", "/total", "/address"}
@@ -161,6 +171,10 @@ def test_alternatives_lists_and_null_of_references():
 
 EMPTY, WHOLE = {"type": ["string", "null"]}, {"type": "integer"}
 CENTS = {"type": "number", "x-tolerance": 0.01}
+ROW, SET_OF_CENTS = {"type": "array", "items": CENTS}, {"type": "array", "items": CENTS, "x-set": True}
+PART = {"type": "object", "properties": {"n": TEXT, "p": CENTS}}
+SET_OF_PARTS = {"type": "array", "items": PART, "x-set": True}
+LISTS = {"type": "object", "additionalProperties": {"type": "array", "items": TEXT}}
 PARTS = [{"name": "bolt", "price": 2}, {"name": "nut", "price": 3}]
 ALTERNATIVES = [
     {"name": ["Nut", "nuts"], "price": {"any_of": [3, None]}},
@@ -192,6 +206,27 @@ GRADED = [
         {"/a/0"},
         False,
     ),
+    # a tolerance and alternatives hold within sets, lists in lists, and alternative types
+    ({"a": SET_OF_CENTS}, {"a": [2.0, 1.0]}, {"a": [1.01, {"any_of": [9, 2]}]}, set(), True),
+    ({"a": SET_OF_CENTS}, {"a": [2.0, 1.0]}, {"a": [1.01]}, {"/a"}, True),
+    ({"a": SET_OF_PARTS}, {"a": [{"n": "x", "p": 1}]}, {"a": [{"n": ["y", "x"], "p": 1.01}]}, set(), True),
+    ({"a": SET_OF_PARTS}, {"a": [{"n": "x", "p": 1}]}, {"a": [{"n": "x"}]}, {"/a"}, True),
+    ({"a": {"type": "array", "items": ROW}}, {"a": [[1, 2], [3]]}, {"a": [[3.01], [1, 2]]}, set(), True),
+    ({"a": {"type": "array", "items": ROW}}, {"a": [[1, 2]]}, {"a": [[2, 1]]}, {"/a/0"}, False),
+    ({"a": {"anyOf": [CENTS, TEXT]}}, {"a": 1.0}, {"a": "1.01"}, set(), True),
+    ({"a": {"anyOf": [{"type": "number"}, TEXT], "x-tolerance": 0.1}}, {"a": 1.0}, {"a": 1.05}, set(), True),
+    # each element of a document is an alternative of one element of the reference
+    ({}, invoice(tags=["a", "b"]), invoice(tags=[{"any_of": ["a", "b"]}, "a"]), set(), True),
+    # an object without values, and an empty set, are empty fields
+    ({}, invoice(), invoice(address={"city": None}), set(), True),
+    ({}, invoice(), invoice(address={"city": {"any_of": ["Rome", ""]}}), set(), True),
+    ({"a": SET_OF_CENTS}, {"a": []}, {"a": None}, set(), True),
+    ({"a": SET_OF_CENTS}, {}, {"a": []}, set(), True),
+    # a key may be named any_of
+    ({"a": {"type": "array"}}, {"a": [{"any_of": 2}]}, {"a": [{"any_of": 2}]}, set(), True),
+    # lists in a dictionary are lists
+    ({"a": LISTS}, {"a": {"x": ["u", "v"]}}, {"a": {"x": ["v", "u", "w"]}}, set(), False),
+    ({"*": {"type": "array", "items": TEXT}}, {"*": ["u", "v"]}, {"*": ["v", "u"]}, set(), True),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 from invoices import SCHEMA, rows
 from pydantic import BaseModel, Field
 
-from semcal.calibration.fields import FieldCalibration, calibrate_fields
+from semcal.calibration.fields import FieldCalibration, FieldStep, calibrate_fields
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.fields.rows import add_fields, grade_fields
 from semcal.fields.schema import parse_schema
@@ -189,6 +190,39 @@ def test_a_document_without_a_valid_sample_has_no_probability(calibration):
     assert applied["fields"] == {}
 
 
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_documents_without_a_valid_sample_do_not_change_the_map_of_documents():
+    read = rows(120)
+    unread = [{**row, "id": f"n{row['id']}", "context": "", "samples": ["-"] * 6} for row in read[:80]]
+    without, beside = (calibrate_fields(made, EXACT, SCHEMA) for made in (read, [*read, *unread]))
+    assert beside.document_map == without.document_map
+    assert (beside.report["without_valid_sample"], beside.report["document"]["n"]) == (80, 120)
+    tested = calibrate_fields([*read, *unread], EXACT, SCHEMA, document_risks=[0.3]).report
+    assert tested["held_out_documents"] + tested["document"]["n"] + 80 == tested["documents"] == 200
+
+
+def test_rows_are_compared_as_the_calibration_was_learned(calibration):
+    (raw,) = add_fields([Row(rows(1)[0])], None, parse_schema(SCHEMA))
+    stored = raw.set(fields={path: {**block, "share": 0.5} for path, block in raw["fields"].items()})
+    assert calibration.predict([stored])[0]["fields"] == calibration.predict([raw])[0]["fields"]
+    other = rows(1)[0] | {"schema": {"properties": {"vendor": {"type": "string"}}}}
+    with pytest.raises(InputError, match="'schema'"):
+        FieldStep(calibration, EXACT)([Row(other)])
+
+
+def test_documents_without_fields_test_the_threshold_of_documents():
+    """Half of the empty lists are wrong, so that a risk of 0.1 cannot be promised."""
+    schema = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}}
+    made = [
+        {"id": str(n), "samples": [sample] * 2, "answers": {"items": [] if n % 4 == 1 else ["a"]}}
+        for n, sample in enumerate(['{"items": ["a"]}', '{"items": []}'] * 150)
+    ]
+    learned = calibrate_fields(made, EXACT, schema, document_risks=[0.1])
+    assert learned.report["held_out_documents"] == 120
+    assert learned.document_thresholds[0].threshold is None
+    assert [row["document"]["accepted"] for row in learned.predict(made[:2])] == [False, False]
+
+
 def test_rows_that_cannot_be_calibrated_name_the_key(calibration):
     made = list(map(Row, rows(10)))
     schema = parse_schema(SCHEMA)
@@ -236,6 +270,24 @@ def test_keys_that_are_numbers_are_fields_of_their_own():
     assert (calibration.fields, calibration.report["share"]["accuracy"]) == (("/2023",), 1.0)
     (row,) = calibration.predict([{"id": "x", "samples": ['{"2023": 1, "2024": 2}'] * 2}])
     assert [block["probability"] is None for block in row["fields"].values()] == [False, True]
+
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("part", "filled", "empty", "field"),
+    [
+        (NAME, {"name": "x"}, None, "/a/name"),
+        ({"type": "array", "items": NAME}, [{"name": "x"}], [], "/a/*/name"),
+    ],
+)
+def test_fields_below_an_empty_object_or_list_of_a_reference_are_labeled(part, filled, empty, field):
+    samples = [json.dumps({"a": filled}), "{}"]
+    made = [{"id": f"{n}", "samples": [samples[n % 2]], "answers": {"a": empty}} for n in range(40)]
+    learned = calibrate_fields(made, EXACT, {"properties": {"a": part}})
+    assert learned.report["by_field"][field]["accuracy"] == 0
+    assert learned.report["document"]["accuracy"] == 0.5
 
 
 def test_the_keys_of_a_dictionary_are_one_field():

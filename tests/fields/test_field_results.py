@@ -32,6 +32,18 @@ def test_fields_have_shares_without_a_calibration_and_metrics_by_field():
     assert "<table>" in scored._repr_html_()
 
 
+@pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+def test_rows_without_a_reference_are_named_and_an_empty_reference_is_one():
+    schema, samples = {"properties": {"city": {"type": "string"}}}, ["{}"] * 2
+    made = [{"id": f"{n}", "samples": samples, "answers": {}} for n in range(5)]
+    assert "none graded" in repr(semcal.score(made, "exact", schema=schema))
+    made += [{"id": "x", "samples": samples, "answers": {"city": None}}, {"id": "y", "samples": samples}]
+    scored = semcal.score(made, "exact", schema=schema)
+    assert "6 graded" in repr(scored)
+    with pytest.warns(SemcalWarning, match="1 of 7 rows"):
+        assert scored.calibrate().report["documents"] == 6
+
+
 def test_a_calibration_gives_probabilities_as_measure_does(calibration, tmp_path):
     calibration.save_pretrained(tmp_path)
     new = rows(20, seed=1)

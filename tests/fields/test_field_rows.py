@@ -8,7 +8,14 @@ import pytest
 from invoices import SCHEMA, rows
 
 from semcal.errors import InputError
-from semcal.fields.rows import add_fields, check_structured, features_of_field, grade_fields, item_rows
+from semcal.fields.rows import (
+    add_fields,
+    check_has_fields,
+    check_structured,
+    features_of_field,
+    grade_fields,
+    item_rows,
+)
 from semcal.fields.schema import parse_schema
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import FakeEquivalence
@@ -57,6 +64,33 @@ def test_numbers_within_the_tolerance_are_equal():
     assert grade_fields(done)["fields"]["/n"]["correct"] is True
 
 
+def test_the_share_of_a_number_counts_all_samples_within_the_tolerance_of_it():
+    line = {"properties": {"name": {"type": "string"}, "n": {"type": "number", "x-tolerance": 0.1}}}
+    schema = {"properties": {"n": line["properties"]["n"], "lines": {"type": "array", "items": line}}}
+    pairs = ((1.0, 1.08), (1.1, 1.16))
+    first, second = ({"n": n, "lines": [{"name": "a", "n": 1}, {"name": "b", "n": m}]} for n, m in pairs)
+    (done,) = add_fields([row(first, second, schema=schema, answer={**first, "n": 1.05})], kind="given")
+    assert {block["share"] for block in done["fields"].values()} == {1}
+
+
+def test_an_equivalence_compares_a_stated_document_with_the_samples():
+    same = ClusterConfig(FakeEquivalence([("Rome", "Roma")]))
+    documents = [{"city": "Roma"}, {"city": "Roma"}, {"city": "Lima"}]
+    for city, share in (("Rome", 2 / 3), ("Oslo", 0)):
+        (done,) = add_fields([row(*documents, answer={"city": city})], same, kind="given")
+        assert done["fields"]["/city"]["share"] == pytest.approx(share)
+    (done,) = add_fields([row(*documents[:2], greedy='{"city": "Rome"}')], same, kind="greedy")
+    assert done["fields"]["/city"]["share"] == 1
+
+
+def test_an_empty_object_has_the_objects_of_other_samples_as_one_alternative():
+    schema = {"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}
+    some = [{"a": {"b": "y"}}, {"a": {"b": "x"}}, {"a": {"b": "x"}}, {"a": {"b": ""}}]
+    (done,) = add_fields([row(*[{}] * 6, *some, schema=schema)])
+    assert done["fields"]["/a"]["share"] == 0.7
+    assert done["fields"]["/a"]["alternatives"] == [{"value": {"b": "x"}, "share": 0.3}]
+
+
 @pytest.mark.parametrize(("kind", "key"), [("given", "answer"), ("greedy", "greedy")])
 def test_a_document_that_is_already_there_is_judged(kind, key):
     stated = row({"city": "Rome"}, {"city": "Lima"}, {"city": "Lima"}, **{key: '{"city": "Rome"}'})
@@ -64,8 +98,11 @@ def test_a_document_that_is_already_there_is_judged(kind, key):
     assert (done["answer"], done["fields"]["/city"]["share"]) == ({"city": "Rome"}, pytest.approx(1 / 3))
 
 
-def test_a_greedy_document_that_is_not_valid_is_no_answer():
-    (done,) = add_fields([row({"city": "Rome"}, greedy='{"city": 1}')], kind="greedy")
+@pytest.mark.parametrize("greedy", ['{"city": 1}', "", None])
+def test_a_greedy_document_that_is_not_valid_or_missing_is_no_answer(greedy):
+    stated = row({"city": "Rome"}, greedy=greedy)
+    check_structured(None, stated, kind="greedy")
+    (done,) = add_fields([stated], kind="greedy")
     assert (done["answer"], done["fields"], done["invalid_samples"]) == (None, {}, 0)
 
 
@@ -102,6 +139,9 @@ def test_each_graded_field_is_an_item_of_metrics_in_the_group_of_its_document():
     found = list(item_rows(graded))
     assert {item["field"] for item in found} == {"/vendor", "/total", "/paid", "/items/*"}
     assert {item.group for item in found} == {"0", "1", "2", "3"}
+    for group in (None, ""):
+        assert {item.group for item in item_rows([graded[0].set(group=group)])} == {"0"}
+    assert {item.group for item in item_rows([graded[0].set(group=7)])} == {7}
     assert all(item["correct"]["E-SC"] for item in found if item["field"] == "/vendor")
 
 
@@ -129,3 +169,32 @@ def test_variants_with_another_kind_of_value_under_one_name_are_not_compared():
             both = {first["one"]["kind"], reference["one"]["kind"]}
             correct = [block["correct"] for block in graded["fields"].values()]
             assert correct == [len(both) == 1, len(both) == 1 or both == {"c", "d"}]
+
+
+KNOWN = {"value": "Rome", "share": 1.0, "alternatives": []}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"/city": 3}, "/city"),
+        ({"/city": {}}, "/city"),
+        ({"/city": {**KNOWN, "share": 7}}, "/city"),
+        ({"/city": {**KNOWN, "share": "1"}}, "/city"),
+        ({"/city": {**KNOWN, "alternatives": None}}, "/city"),
+        ({"/city": {**KNOWN, "alternatives": [{"value": "Oslo"}]}}, "/city"),
+        ({"city": KNOWN}, "city"),
+    ],
+)
+def test_damaged_fields_are_named(fields, path):
+    with pytest.raises(InputError, match=f"'fields' {path}"):
+        check_has_fields(row({"city": "Rome"}, answer={"city": "Rome"}, fields=fields))
+
+
+@pytest.mark.parametrize("path", ["/mayor", "/city/0", "/n"])
+def test_fields_that_the_schema_of_grades_does_not_have_are_named(path):
+    fields = {"/city": KNOWN, path: KNOWN}
+    small = {"properties": {"city": {"type": "string"}}}
+    made = row({"city": "Rome"}, schema=small, answer={"city": "Rome"}, fields=fields, answers={})
+    with pytest.raises(InputError, match=f"'fields'.* {path}"):
+        grade_fields(made)

@@ -40,13 +40,21 @@ def leaf(**rules) -> Node:
         ({"pattern": "("}, "#/properties/a"),
         ({"pattern": f"a{{{10**20}}}"}, "#/properties/a"),
         ({"minItems": "2"}, "#/properties/a"),
+        # limits that a merged schema would lose, and keywords that would have no effect
+        ({"allOf": [{"minimum": 1}, {"minimum": 5}]}, "#/properties/a: 'minimum'"),
+        ({"$ref": "#/$defs/code", "pattern": "b"}, "#/properties/a: 'pattern'"),
+        ({"type": "string", "x-set": True}, "#/properties/a: 'x-set'"),
+        ({"type": "object", "x-ordered": True}, "#/properties/a: 'x-ordered'"),
+        ({"type": "array", "items": {"type": "number"}, "x-tolerance": 1}, "#/properties/a: 'x-tolerance'"),
+        ({"type": "number", "x-tolerance": -1}, "#/properties/a: 'x-tolerance'"),
         (3, "#/properties/a"),
     ],
 )
 def test_a_schema_whose_fields_are_no_finite_tree_is_refused_with_its_place(part, place):
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
+    defs = {"node": node, "code": {"type": "string", "pattern": "a"}}
     with pytest.raises(InputError, match="'schema'") as caught:
-        parse_schema({"type": "object", "properties": {"a": part}, "$defs": {"node": node}})
+        parse_schema({"type": "object", "properties": {"a": part}, "$defs": defs})
     assert place in str(caught.value)
 
 
@@ -62,6 +70,9 @@ def test_a_schema_of_500_leaves_is_read_and_one_of_501_is_refused():
     assert schema(**most).root.read(document) == document
     with pytest.raises(InputError, match="501"):
         schema(**most, one_more={"type": "integer"})
+    further = {"type": "object", "properties": most | {"one_more": {}}}
+    with pytest.raises(InputError, match="501"):
+        schema(entries={"type": "object", "additionalProperties": further})
 
 
 def test_references_that_multiply_are_refused():
@@ -188,11 +199,16 @@ def test_numbers_and_dates_are_read(rules, written, value):
         ({"type": "array", "uniqueItems": True}, [1, 1]),
         ({"type": "object", "additionalProperties": False}, {"x": 1}),
         ({"type": "object", "required": ["x"]}, {}),
+        ({"type": "object", "minProperties": 1}, {}),
+        ({"type": "object", "maxProperties": 1}, {"a": 1, "b": 2}),
     ],
 )
 def test_invalid_values_name_their_place(rules, value):
     with pytest.raises(InvalidDocument, match="/value"):
         schema(value=rules).root.read({"value": value})
+
+
+MOMENTS = ("2024-01-01T12:00:00+02:00", "2024-01-01T10:00:00Z")
 
 
 @pytest.mark.parametrize(
@@ -202,18 +218,16 @@ def test_invalid_values_name_their_place(rules, value):
         ({"type": "string", "pattern": "."}, "ab12", "AB12", False),
         ({"type": "string", "format": "email"}, "a@b.c", "A@b.c", False),
         ({"type": "string", "format": "date"}, "1989-11-09", "9 Nov 1989", True),
-        (
-            {"type": "string", "format": "date-time"},
-            "2024-01-01T12:00:00+02:00",
-            "2024-01-01T10:00:00Z",
-            True,
-        ),
+        ({"type": "string", "format": "date-time"}, *MOMENTS, True),
         ({"type": "number"}, 1, 1.0, True),
         ({}, True, 1, False),
         ({}, None, False, False),
         ({"type": "array", "x-set": True}, ["a", "b"], ["b", "a"], True),
         ({}, ["a", "b"], ["b", "a"], False),
         ({}, {"a": 1, "b": None}, {"a": 1.0}, True),
+        ({"anyOf": [{"enum": ["A", "a"]}, {"type": "number"}]}, "A", "a", False),
+        ({"anyOf": [{"type": "string", "format": "uri"}, {"format": "email"}]}, "a@b.c", "A@b.c", False),
+        ({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "boolean"}]}, *MOMENTS, True),
     ],
 )
 def test_values_are_equal_by_their_type(rules, first, second, equal):

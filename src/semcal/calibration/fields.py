@@ -242,6 +242,8 @@ class FieldCalibration:
                 f"question {row.id!r}: 'sampled_by' has another {other} than the samples of the "
                 "calibration. Sample with its model and prompt, or calibrate again"
             )
+        if schema_of(row, self.parsed).hash != self.parsed.hash:
+            raise InputError(f"question {row.id!r}: 'schema' is not that of the calibration. Leave it out")
         if len(row.samples) != self.m:
             raise InputError(
                 f"question {row.id!r}: 'samples' holds {len(row.samples)} samples, and the calibration "
@@ -276,7 +278,7 @@ class FieldCalibration:
         report = self.report
         lines = [f"{sentence.rstrip('.')}." for _, sentence in self.promises]
         held_out = report["held_out_documents"]
-        counts = f"{report['fields']:,} fields of {report['documents'] - held_out:,} documents"
+        counts = f"{report['fields']:,} fields of {report['document']['n']:,} documents"
         tested = f"; {held_out:,} other documents test the thresholds" if held_out else ""
         lines += [f"Figures of {counts}, with the map {report['chosen']}{tested}.", ""]
         names = {"accuracy": "accuracy", "mean_confidence": "mean confidence", "ace": "ACE"}
@@ -326,7 +328,7 @@ def as_field_calibration(calibration: object) -> FieldCalibration | None:
 
 @dataclass(frozen=True)
 class FieldStep(Step):
-    """Add the probabilities of fields to rows; rows without fields get them first."""
+    """Add fields with their probabilities to rows, compared as the calibration was learned."""
 
     name: ClassVar[str] = "measure"
     calibration: FieldCalibration
@@ -337,10 +339,8 @@ class FieldStep(Step):
         """Return the rows with probabilities, in their order."""
         calibration = self.calibration
         cluster = self.cluster or ClusterConfig(models.equivalence, calibration.linkage)
-        without = [row for row in rows if calibration.answer_kind != "modal" or not row.has(FIELDS)]
-        found = iter(add_fields(without, cluster, calibration.parsed, calibration.answer_kind))
-        given = {id(row) for row in without}
-        applied = calibration.apply([next(found) if id(row) in given else row for row in rows])
+        found = add_fields(rows, cluster, calibration.parsed, calibration.answer_kind)
+        applied = calibration.apply(found)
         if not self.accepted_only:
             return applied
         return [row.set(answer=with_values(row["answer"], dict.fromkeys(row[REVIEW]))) for row in applied]
@@ -526,12 +526,12 @@ def calibrate_fields(
     report = _report(graded, learned, of_documents, fields, every)
     for problem in _problems(report, graded, set(map(escaped, schema.root.properties))):
         warnings.warn(problem, SemcalWarning, stacklevel=2)
-    promises = {}
+    promises, is_read = {}, np.array([row["answer"] is not None for row in graded])
     for value in dict.fromkeys(sorted(values)):
         of_value, level = values == value, config.delta / len({*values})
         promises[str(value)] = Promises(
             learned.thresholds(config.risks, level, seed, of_value[table.place]),
-            of_documents.thresholds(document_risks, level, seed, of_value),
+            of_documents.thresholds(document_risks, level, seed, of_value[is_read]),
         )
     of_all = promises[""] if by is None else Promises()
     return FieldCalibration(
@@ -572,20 +572,29 @@ def document_rows(rows: Samples, given: Any = None, **checked: Any) -> tuple[lis
 def _learn_both(
     table: FieldTable, graded: Sequence[Row], fields: Sequence[str], seed: int, *, hold_out: bool
 ) -> tuple[_Learned, _Learned]:
-    """Learn the map of fields, and the map of documents from the probabilities out of fold."""
-    groups = table.features[GROUP].astype(np.intp)
-    held_out, no_cap = np.zeros(len(groups), dtype=bool), np.ones(len(groups))
+    """Learn the map of fields, and the map of documents from the probabilities out of fold.
+
+    A document without a valid sample has no probability, and is not learned from. One without labeled fields
+    counts as one field where documents are held out.
+    """
+    groups, of_document = table.features[GROUP].astype(np.intp), _groups(graded)
+    is_read = np.array([row["answer"] is not None for row in graded])
+    no_cap, apart = np.ones(len(groups)), np.zeros(0, dtype=np.intp)
     if hold_out:
-        held_out = kept_apart(len(groups), np.unique(groups, return_inverse=True)[1], seed)
+        bare = np.setdiff1d(np.flatnonzero(is_read), table.place)
+        every = np.concatenate([groups, of_document[bare]])
+        apart = every[kept_apart(len(every), np.unique(every, return_inverse=True)[1], seed)]
+    held_out = np.isin(groups, apart)
     candidates = _candidates(table.features)
     learned = _Learned.of(table.features, table.correct, candidates, groups, held_out, no_cap, seed)
     p = learned.map.predict(table.features)
     p[~held_out] = learned.out_of_fold
     of_documents = _of_documents(table.place, p, np.ones(len(p), dtype=bool), len(graded))
-    correct = np.array([float(is_right(row, fields)) for row in graded])
-    apart = np.isin(np.arange(len(graded)), table.place[held_out])
-    cap = of_documents["least"]
-    return learned, _Learned.of(of_documents, correct, DOCUMENT_MAPS, _groups(graded), apart, cap, seed)
+    of_documents = part_of(of_documents, is_read)
+    correct = np.array([float(is_right(row, fields)) for row in graded])[is_read]
+    of_document, cap = of_document[is_read], of_documents["least"]
+    held_out = np.isin(of_document, apart)
+    return learned, _Learned.of(of_documents, correct, DOCUMENT_MAPS, of_document, held_out, cap, seed)
 
 
 def _report(

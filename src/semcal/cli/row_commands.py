@@ -463,7 +463,7 @@ def _measure_fields(options: MeasureCommandOptions) -> int:
     if (options.answer or calibration.answer_kind) != calibration.answer_kind:
         raise UsageError(f"--answer: the calibration is for {calibration.answer_kind} answers; omit --answer")
     cluster = ClusterConfig(as_equivalence(calibration.equivalence), calibration.linkage)
-    check = partial(check_structured, calibration.parsed)
+    check = partial(check_structured, calibration.parsed, kind=calibration.answer_kind)
     rows = open_rows(options.file, options.columns, check, fields=("id", "samples"), label="measure")
     step = FieldStep(calibration, cluster, opt.accepted_only(options.fields))
     with RowResults("measure", options.out, limit=options.limit) as results:

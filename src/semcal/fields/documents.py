@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import accumulate, islice, pairwise
@@ -276,7 +277,7 @@ def _agreement(
         found = [
             (row, codes.setdefault((leaf.path, keys.of(leaf, one)), len(codes)))
             for row, value in enumerate(side)
-            for leaf, item in leaves_of(node, value)
+            for leaf, item in list(leaves_of(node, value)) or [(node, None)]  # objects without keys are equal
             for one in _accepted(item)
         ]
         tables.append((len(side), np.array(found, dtype=np.intp).reshape(-1, 2).T))
@@ -291,17 +292,18 @@ def _agreement(
 
 
 def with_values(document: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
-    """Return a document with other values at paths; a key that the document lacks is not added."""
+    """Return a document with other values at paths; a place that the document lacks is not added."""
     document = json.loads(json.dumps(document))
     for path, value in values.items():
         *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
         inner = document
-        for part in above:
-            inner = inner[int(part)] if isinstance(inner, list) else inner[part]
-        if isinstance(inner, list):
-            inner[int(last)] = value
-        elif last in inner:
-            inner[last] = value
+        with suppress(LookupError, TypeError, ValueError):
+            for part in above:
+                inner = inner[int(part)] if isinstance(inner, list) else inner[part]
+            if isinstance(inner, list):
+                inner[int(last)] = value
+            elif last in inner:
+                inner[last] = value
     return document
 
 
@@ -334,7 +336,7 @@ def _items(
     elif node.kind == "list":
         yield from _list_items(node, path, value or [], samples, keys)
     elif value is None:
-        yield Item(path, node, None, [item if item in (None, ABSENT) else {} for item in samples])
+        yield Item(path, node, None, [None if _is_empty(node, item, keys) else item for item in samples])
     else:
         union, node = node, node.variant(value)
         names = [name for name in node.properties if name in value or name not in node.required]
@@ -344,8 +346,18 @@ def _items(
             yield from _items(node.child(name), place, value.get(name), below, keys)
 
 
+def _is_empty(node: Node, value: JsonValue, keys: Keys) -> bool:
+    """Return whether a value is null, or an object whose fields are all empty."""
+    if value is ABSENT:
+        return False
+    fields = [(leaf, _accepted(item)) for leaf, item in leaves_of(node, value)]
+    return all(any(keys.of(leaf, one) == EMPTY for one in some) for leaf, some in fields)
+
+
 def _member(union: Node, sample: JsonValue, name: str, node: Node) -> JsonValue:
     """Return the value of a key; None if a sample has another variant, with another kind of value."""
+    if sample is ABSENT:
+        return ABSENT
     if not isinstance(sample, Mapping) or name not in sample:
         return None
     other = union.variant(sample)
@@ -375,10 +387,9 @@ def _list_items(
 
 def _same(element: Node, item: JsonValue, held: Mapping[Hashable, JsonValue], keys: Keys) -> JsonValue:
     """Return the equal element of a list; with a tolerance the first that is near; else ABSENT."""
-    if (key := keys.of(element, item)) in held or not element.tolerance or not isinstance(item, int | float):
+    if (key := keys.of(element, item)) in held or not (element.tolerance or element.items):
         return held.get(key, ABSENT)
-    numbers = (other for other in held.values() if isinstance(other, int | float))
-    return next((other for other in numbers if element.is_near(item, other)), ABSENT)
+    return next((other for other in held.values() if _is_accepted(element, item, other, keys)), ABSENT)
 
 
 # ---- Token probabilities of values
@@ -498,17 +509,32 @@ def grade_document(
 
 def _accepted(reference: JsonValue) -> list[JsonValue]:
     is_any = isinstance(reference, Mapping) and reference.keys() == {"any_of"}
-    return list(reference["any_of"]) if is_any else [reference]
+    return reference["any_of"] if is_any and isinstance(reference["any_of"], list) else [reference]
 
 
 def _is_accepted(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> bool:
-    for accepted in _accepted(None if reference is ABSENT else reference):
-        if keys.of(node, value) == keys.of(node, accepted):
-            return True
-        numbers = [one for one in (value, accepted) if type(one) in (int, float)]
-        if len(numbers) == 2 and node.is_near(*numbers):
-            return True
-    return False
+    accepted = _accepted(None if reference is ABSENT else reference)
+    return any(are_equal(node, value, one, keys) for one in accepted)
+
+
+def are_equal(node: Node, value: JsonValue, other: JsonValue, keys: Keys) -> bool:
+    """Return whether two values of a field are equal, numbers within the tolerance."""
+    if keys.of(node, value) == keys.of(node, other):
+        return True
+    if isinstance(value, list) and isinstance(other, list) and (element := node.items):
+        if node.ordered:
+            return len(value) == len(other) and all(
+                _is_accepted(element, one, accepted, keys) for one, accepted in zip(value, other)
+            )
+        rows = [[_is_accepted(element, one, accepted, keys) for accepted in other] for one in value]
+        return bool(value and other) and all(map(any, rows)) and all(map(any, zip(*rows)))
+    if isinstance(value, Mapping) and isinstance(other, Mapping) and node.kind == "object":
+        known = node.variant(value)
+        return known is node.variant(other) and all(
+            _is_accepted(known.child(name), value.get(name), other.get(name), keys)
+            for name in {*value, *other}
+        )
+    return {type(value), type(other)} <= {int, float} and node.is_near(value, other)
 
 
 def _chosen(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> JsonValue:
@@ -517,11 +543,14 @@ def _chosen(node: Node, value: JsonValue, reference: JsonValue, keys: Keys) -> J
         element = node.items
         if element.kind != "leaf":
             return reference
-        own = {keys.of(element, item): item for item in (value if isinstance(value, list) else ())}
-        alternatives = (_accepted(item) for item in reference)
+        alternatives = list(map(_accepted, reference))
+        if all(len(some) == 1 for some in alternatives) or not value:
+            return [some[0] for some in alternatives]
+        equal = np.array([[_is_accepted(element, one, item, keys) for one in value] for item in reference])
+        pairs = {row: value[column] for _, row, column in _matched(equal.astype(float))}
         return [
-            next((a for a in some if _same(element, a, own, keys) is not ABSENT), some[0])
-            for some in alternatives
+            next((a for a in some if row in pairs and are_equal(element, pairs[row], a, keys)), some[0])
+            for row, some in enumerate(alternatives)
         ]
     if node.kind != "object" or not isinstance(reference, Mapping):
         return reference

@@ -21,6 +21,7 @@ from semcal.fields.documents import (
     Keys,
     LeafScores,
     agreed_document,
+    are_equal,
     commonest_wording,
     grade_document,
     items_of,
@@ -32,8 +33,8 @@ from semcal.fields.documents import (
     with_values,
 )
 from semcal.fields.schema import InvalidDocument, JsonValue, Node, Schema, escaped, parse_schema
-from semcal.files import dumps
-from semcal.models.clustering import ClusterConfig, cluster_missing
+from semcal.files import JsonObject, dumps
+from semcal.models.clustering import ClusterConfig, cluster_missing, match_answers
 from semcal.models.equivalence import needs_no_model
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import AnyRecalibrator, Sampler
@@ -45,6 +46,8 @@ from semcal.workers import Progress
 
 #: Keys of rows with structured answers.
 SCHEMA, FIELDS, DOCUMENT, REVIEW, INVALID = "schema", "fields", "document", "review", "invalid_samples"
+#: The end of a path whose value is empty in a reference, so that all fields below must be empty.
+BELOW = "\0"
 #: Longest string, in words, that an equivalence compares by meaning.
 MOST_WORDS = 20
 
@@ -126,6 +129,8 @@ def add_fields(
     their normal forms are equal.
     """
     read = [_Documents.of(row, schema_of(row, schema)) for row in rows]
+    is_stated = [kind != "modal" and bool(one.documents) for one in read]
+    stated = [_stated(row, one.schema, kind) if on else None for row, one, on in zip(rows, read, is_stated)]
     joined: list[dict[FieldKey, Any]] = [{} for _ in rows]
     to_compare: list[tuple[int, Node, Row]] = []
     for number, one in enumerate(read):
@@ -133,33 +138,44 @@ def add_fields(
         for document in one.documents:
             for node, value in leaves_of(one.schema.root, document):
                 by_field.setdefault(node.path, (node, {}))[1].setdefault(node.key(value), value)
+        own = {
+            node.path: {"answer": value}
+            for node, value in leaves_of(one.schema.root, stated[number])
+            if isinstance(value, str) and node.key(value) not in by_field.get(node.path, (node, {}))[1]
+        }
         for node, values in by_field.values():
             if node.tolerance:
                 join_numbers(node, values.values(), joined[number])
             texts = [value for value in values.values() if isinstance(value, str)]
-            short = all(len(text.split()) <= MOST_WORDS for text in texts)
-            in_list = "/*" in node.path
-            if len(texts) > 1 and short and not (in_list or node.to_the_letter or node.is_date):
-                pseudo = Row({"id": node.path, "question": node.question, "samples": texts})
+            answer = own.get(node.path, {})
+            short = all(len(text.split()) <= MOST_WORDS for text in (*texts, *answer.values()))
+            in_list, are_several = "/*" in node.path, texts and len(texts) + len(answer) > 1
+            if are_several and short and not (in_list or node.to_the_letter or node.is_date):
+                pseudo = Row({"id": node.path, "question": node.question, "samples": texts, **answer})
                 to_compare.append((number, node, pseudo))
     if cluster is not None and to_compare and not needs_no_model(cluster.address):
         clustered = cluster_missing([row for _, _, row in to_compare], cluster)
+        matched = iter(match_answers([row for row in clustered if row.has("answer")], "given", cluster.judge))
         for (number, node, _), row in zip(to_compare, clustered):
-            for members in row.clusters:
-                first = node.key(row.samples[members[0]])
+            firsts = [node.key(row.samples[members[0]]) for members in row.clusters]
+            for first, members in zip(firsts, row.clusters):
                 joined[number] |= {(node.path, node.key(row.samples[i])): first for i in members}
-    return [_with_fields(row, one, Keys(equal), kind) for row, one, equal in zip(rows, read, joined)]
+            place = next(matched).stated_answer("given").cluster if row.has("answer") else None
+            if place is not None:
+                joined[number][node.path, node.key(row["answer"])] = firsts[place]
+    return [
+        _with_fields(row, one, Keys(equal), kind, answer)
+        for row, one, equal, answer in zip(rows, read, joined, stated)
+    ]
 
 
-def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind) -> Row:
+def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind, answer: JsonValue) -> Row:
     counts = {INVALID: len(sampled.reasons)}
     row = row.without(FIELDS, DOCUMENT, REVIEW, "reason")
     if not sampled.documents:
         return row.set(answer=None, fields={}, reason=f"no sample is valid: {sampled.reasons[0]}", **counts)
     if kind == "modal":
         answer = agreed_document(sampled.schema, sampled.documents, keys)
-    else:
-        answer = _stated(row, sampled.schema, kind)
     if answer is None:
         return row.set(answer=None, fields={}, reason="the greedy answer is not valid", **counts)
     scores: dict[FieldKey, list[TokenScores]] = {}
@@ -173,6 +189,8 @@ def _with_fields(row: Row, sampled: _Documents, keys: Keys, kind: AnswerKind) ->
 def _stated(row: Row, schema: Schema, kind: AnswerKind) -> JsonValue:
     key = "greedy" if kind == "greedy" else "answer"
     value = row.json.get(key)
+    if kind == "greedy" and value is None and key in row.json:  # no answer
+        return None
     if value is None:
         raise InputError(f"{key!r} is missing, the document that is judged. Add it, or leave --answer out")
     try:
@@ -191,13 +209,14 @@ def _described(
     The token scores are means over the samples that state the value.
     """
     by_key: dict[Any, list[JsonValue]] = {}
-    for value in item.values:
-        if value is not ABSENT:
-            by_key.setdefault(keys.of(item.node, value), []).append(value)
-    own = keys.of(item.node, item.value)
-    share = len(by_key.pop(own, ())) / m
+    stated = [value for value in item.values if value is not ABSENT]
+    different = [value for value in stated if not are_equal(item.node, item.value, value, keys)]
+    for value in different:  # that there is an object is one value, if the answer has none
+        key = keys.of(item.node, value) if item.node.kind == "leaf" else "object"
+        by_key.setdefault(key, []).append(value)
+    share = (len(stated) - len(different)) / m
     others = sorted(by_key.values(), key=len, reverse=True)
-    of_value = scores.get((item.node.path, own))
+    of_value = scores.get((item.node.path, keys.of(item.node, item.value)))
     return {
         "value": item.value,
         "probability": None,
@@ -277,8 +296,11 @@ def grade_fields(row: Row, schema: Schema | None = None) -> Row:
             fields={}, document={**(row.json.get(DOCUMENT) or {}), "complete": False, "correct": False}
         )
     # the answer lacks the values of fields that were not accepted, if only the others were asked for
-    document = with_values(row["answer"], {path: block["value"] for path, block in row[FIELDS].items()})
-    correct, is_complete = grade_document(schema, document, reference, Keys())
+    values = {path: block["value"] for path, block in row[FIELDS].items()}
+    correct, is_complete = grade_document(schema, with_values(row["answer"], values), reference, Keys())
+    if differences := sorted(row[FIELDS].keys() ^ correct.keys()):
+        differ = f"'fields' and 'answer' differ in {differences[0]} under this schema"
+        raise InputError(f"{differ}. Run `semcal cluster` with this schema")
     fields = {path: {**block, "correct": correct[path]} for path, block in row[FIELDS].items()}
     right = is_complete and all(correct.values())
     return row.set(
@@ -292,6 +314,8 @@ def labeled_fields(rows: Iterable[Row]) -> set[str]:
     rows = list(rows)
 
     def visit(value: JsonValue, path: str) -> None:
+        if value in (None, []):
+            found.add(f"{path}{BELOW}")
         found.add(path)
         if isinstance(value, Mapping):
             for name, item in value.items():
@@ -311,8 +335,11 @@ def labeled_fields(rows: Iterable[Row]) -> set[str]:
 
 
 def is_labeled(pattern: str, labeled: set[str]) -> bool:
-    """Return whether a field, or the list that it is an element of, is mentioned by a reference."""
-    return pattern in labeled or (pattern.endswith("/*") and pattern[:-2] in labeled)
+    """Return whether a reference mentions a field or its list, or says that all above it is empty."""
+    parts = pattern.split("/")
+    above = ("/".join(parts[:n]) for n in range(2, len(parts)))
+    is_element = pattern.endswith("/*") and pattern[:-2] in labeled
+    return pattern in labeled or is_element or any(f"{path}{BELOW}" in labeled for path in above)
 
 
 def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
@@ -328,7 +355,8 @@ def item_rows(rows: Sequence[Row]) -> Iterator[Row]:
         for path, block in (row.json.get(FIELDS) or {}).items():
             if "correct" not in block or not is_labeled(pattern := field_of(path, block), labeled):
                 continue
-            json = {"id": f"{row.id}{path}", "field": pattern, "group": row.json.get("group", row.id)}
+            group = row.id if row.group in (None, "") else row.group
+            json: JsonObject = {"id": f"{row.id}{path}", "field": pattern, "group": group}
             shared = {key: row[key] for key in row if key not in ("answer", "answers", "correct", FIELDS)}
             json = {**shared, **json, "confidence": {"E-SC": block["share"]}}
             json |= {"correct": {"E-SC": block["correct"]}}
@@ -360,6 +388,16 @@ def check_has_fields(row: Row) -> None:
         raise InputError(
             "'fields' is missing, which holds the fields of the answer. Run `semcal cluster` first"
         )
+    for path, block in row.json[FIELDS].items():
+        others = block.get("alternatives") if isinstance(block, Mapping) else None
+        if not (path.startswith("/") and isinstance(others, list) and all(map(_has_share, (block, *others)))):
+            reason = f"got {shown(block)}, expected a value, a share and alternatives"
+            raise InputError(f"'fields' {path}: {reason}. Run `semcal cluster` again")
+
+
+def _has_share(block: JsonValue) -> bool:
+    share = block.get("share") if isinstance(block, Mapping) and "value" in block else None
+    return isinstance(share, int | float) and 0 <= share <= 1
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ KEYWORDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("required", "enum", "anyOf", "oneOf", "allOf", "prefixItems"), list),
     **dict.fromkeys(("pattern", "format", "$ref", "description", "title"), str),
     **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), int),
+    **dict.fromkeys(("minProperties", "maxProperties"), int),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
     **dict.fromkeys(("multipleOf", "x-tolerance"), (int, float)),
     **dict.fromkeys(("x-ordered", "x-set", "uniqueItems"), bool),
@@ -69,6 +70,8 @@ CHECKS: Mapping[str, Callable[[Any, Any], bool]] = {
     "minItems": lambda value, limit: not isinstance(value, list) or len(value) >= limit,
     "maxItems": lambda value, limit: not isinstance(value, list) or len(value) <= limit,
     "uniqueItems": lambda value, on: not (on and isinstance(value, list)) or _are_distinct(value),
+    "minProperties": lambda value, limit: not isinstance(value, Mapping) or len(value) >= limit,
+    "maxProperties": lambda value, limit: not isinstance(value, Mapping) or len(value) <= limit,
     "minLength": lambda value, limit: not isinstance(value, str) or len(value) >= limit,
     "maxLength": lambda value, limit: not isinstance(value, str) or len(value) <= limit,
     "pattern": lambda value, pattern: not isinstance(value, str) or bool(re.search(pattern, value)),
@@ -114,8 +117,9 @@ class Node:
 
     @property
     def tolerance(self) -> float:
-        """The difference up to which two numbers are equal."""
-        return float(self.rules.get("x-tolerance", 0.0))
+        """The difference up to which two numbers are equal; of alternative types the largest."""
+        of_options = max((option.tolerance for option in self.options), default=0.0)
+        return float(self.rules.get("x-tolerance", of_options))
 
     def is_near(self, first: float, second: float) -> bool:
         """Return whether two numbers differ by at most the tolerance; they may be rounded."""
@@ -131,7 +135,8 @@ class Node:
     @property
     def to_the_letter(self) -> bool:
         """True if strings are compared to the letter: identifiers, e-mail addresses and codes."""
-        return bool({"pattern", "format", "enum", "const"} & self.rules.keys()) and not self.is_date
+        is_code = {"pattern", "format", "enum", "const"} & self.rules.keys() and not self.is_date
+        return bool(is_code) or any(option.to_the_letter for option in self.options)
 
     @property
     def is_date(self) -> bool:
@@ -247,12 +252,16 @@ class Node:
         """Return what equal values of the field have in common.
 
         Numbers and dates are compared by value, identifiers to the letter, other strings by their normal
-        form, and the elements of an `x-set` without their order. A blank string equals null.
+        form, and the elements of an `x-set` without their order. Blank strings and empty lists equal null.
         """
         if value is None or isinstance(value, bool):
             return value is not None, value
-        if isinstance(value, str) and not value.strip():
+        if value == [] or (isinstance(value, str) and not value.strip()):
             return EMPTY
+        for option in self.options:
+            with suppress(InvalidDocument):
+                option.read(value)
+                return option.key(value)
         if isinstance(value, str):
             return self._text_key(value)
         if isinstance(value, int | float):
@@ -281,12 +290,13 @@ class Node:
         return "text", letters if self.to_the_letter else _form(value) or letters
 
     def leaves(self) -> Iterator[Node]:
-        """Yield the leaves of the schema, of all variants."""
+        """Yield the leaves of the schema, of all variants and of further keys that it describes."""
         if self.kind == "leaf":
             yield self
         elif self.items is not None:
             yield from self.items.leaves()
-        for node in (*self.properties.values(), *self.variants.values()):
+        further = [] if self.additional is None or self.additional.is_free else [self.additional]
+        for node in (*self.properties.values(), *self.variants.values(), *further):
             yield from node.leaves()
 
 
@@ -386,17 +396,19 @@ class _Parser:
         kinds = [name for name in types if name != "null"]
         if not kinds:
             kinds = ["object"] if "properties" in json else ["array"] if "items" in json else []
+        for name, allowed in (("x-set", ("array",)), ("x-ordered", ("array",)), ("x-tolerance", TYPES)):
+            if name in json and not {*kinds} <= {*allowed}:
+                raise InputError(f"'schema' {place}: {name!r} has no effect on {kinds[0]}. Remove it")
         common: dict[str, Any] = {"nullable": nullable, "description": _description(json)}
         if kinds == ["object"]:
             return self._object(json, path, place, trail, common)
         if kinds == ["array"]:
             items = json.get("items", True)
             element = self.node({} if items is True else items, f"{path}/*", f"{place}/items", trail)
-            whole = bool(json.get("x-set")) or path.endswith("/*")
-            ordered = bool(json.get("x-ordered")) or (path.endswith("/*") and not json.get("x-set"))
-            return Node(
-                path, "leaf" if whole else "list", rules=json, items=element, ordered=ordered, **common
-            )
+            if element.kind == "list":  # a list in a list is compared as a whole
+                element = replace(element, kind="leaf", ordered=True)
+            kind, ordered = "leaf" if json.get("x-set") else "list", bool(json.get("x-ordered"))
+            return Node(path, kind, rules=json, items=element, ordered=ordered, **common)
         if unknown := [name for name in kinds if name not in TYPES]:
             raise InputError(
                 f"'schema' {place}: the type {shown(unknown[0])} does not exist, or is not supported beside "
@@ -428,6 +440,10 @@ class _Parser:
                 parts.append(self._at(ref, place))
             for part in parts:
                 inner = _checked(part, place)
+                for key in sorted(CHECKS.keys() & inner.keys() & merged.keys()):
+                    if inner[key] != merged[key]:
+                        pair = f"{shown(inner[key])} and {shown(merged[key])}"
+                        raise InputError(f"'schema' {place}: {key!r} is both {pair}. Write one value")
                 for key in ("properties", "required"):
                     if key in inner and key in merged:
                         both = (inner[key], merged[key])
@@ -465,7 +481,8 @@ class _Parser:
         required = frozenset(json.get("required") or ())
         for name in sorted(required - properties.keys()):
             properties[name] = replace(_ANY, path=f"{path}/{escaped(name)}")
-        return Node(path, "object", properties=properties, required=required, additional=additional, **common)
+        parts: dict[str, Any] = {"properties": properties, "required": required, "additional": additional}
+        return Node(path, "object", rules=json, **parts, **common)
 
     def _union(
         self, json: dict[str, Any], combined: str, path: str, place: str, trail: tuple[str, ...]
@@ -520,6 +537,8 @@ def _checked(json: JsonValue, place: str) -> dict[str, Any]:
         is_wrong = not isinstance(value, kinds) or (isinstance(value, bool) and kinds in _NUMBERS)
         if value is not kinds and (is_wrong or not all(isinstance(one, str) for one in names)):
             raise InputError(f"'schema' {place}: {name!r} cannot be {shown(value)}. Correct it")
+    if json.get("x-tolerance", 0) < 0:
+        raise InputError(f"'schema' {place}: 'x-tolerance' cannot be negative. Correct it")
     try:
         re.compile(json.get("pattern", ""))
     except (re.error, OverflowError) as error:
