@@ -126,6 +126,8 @@ class Calibrator:
         **options: Unpack[CalibrationKeywords],
     ) -> None:
         self.config = calibration_config(config, dict(options), of="Calibrator")
+        if m_curve not in (True, False, "auto"):
+            raise UsageError(f"m_curve is {shown(m_curve)}; expected True, False or 'auto'")
         self.m_curve = m_curve
         self.record = record or CalibrationRecord()
 
@@ -266,6 +268,8 @@ class Calibrator:
         InputError, FitError, UsageError
             As in `semcal.calibrate`; also UsageError if `m` or `temperatures` do not fit the rows.
         """
+        if m is not None:
+            m = inputs.checked_draws(m, self.config.answer)
         rows = inputs.as_sample_rows(samples, scored=None if self.config.score is None else True)
         if (score := find_score(rows, self.config.score)) is not None:
             if m is not None or temperatures is not None or self.m_curve:
