@@ -323,6 +323,24 @@ def test_an_empty_cell_of_a_feature_is_unknown_on_the_command_line_as_in_a_dataf
     assert Calibration.from_pretrained(out).id == expected.id
 
 
+def test_measured_options_are_graded_and_a_missing_prediction_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"id": str(k), "options": {"a": p, "b": 1 - p}, "answers": ["a" if rng.random() < p else "b"]}
+        for k, p in enumerate(rng.random(100).tolist())
+    ]
+    semcal.Calibrator().fit_rows(rows).save_pretrained(tmp_path)
+    file = write(tmp_path / "rows.jsonl", rows)
+    _, measured, _ = command("measure", file, "--calibration", tmp_path)
+    file = write(tmp_path / "measured.jsonl", measured)
+    code, lines, stderr = command("grade", file)
+    assert (code, lines) == (1, [])
+    assert "--columns prediction=answer" in stderr
+    code, graded, _ = command("grade", file, "--columns", "prediction=answer")
+    assert (code, len(graded)) == (0, 100)
+    assert [row["correct"] for row in graded] == [row["answer"] in row["answers"] for row in measured]
+
+
 @pytest.mark.parametrize("text", ["", "score,correct\n"])
 def test_a_file_without_rows_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows.csv").write_text(text)
