@@ -64,9 +64,7 @@ OF_GIVEN = ("answer", "correct")
 #: Largest number of audited replies without a label that a message names.
 NAMED = 10
 #: The joint promise of several thresholds.
-TOGETHER = (
-    "All thresholds hold together with {:.3g}% confidence; review answers between the first and the last."
-)
+TOGETHER = "All thresholds hold together with {:.3g}% confidence; review answers {}."
 
 
 #: The value of --m that stands for auto.
@@ -848,8 +846,11 @@ def threshold_lines(calibration: Calibration) -> list[str]:
         ranked = "the share of samples" if calibration.ordering == "E-SC" else calibration.ordering
         text = f"No label is held out: answers are ranked by {ranked}, not by the probability."
         lines.append(paragraph(text))
-    if calibration.thresholds:
-        lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
+    if calibration.thresholds and calibration.limit is not None:
+        sure = 100 * (1 - sum(one.delta for one in calibration.thresholds))
+        is_strict = calibration.thresholds[0].threshold is not None
+        between = "between the first and the last" if is_strict else "at or above the last one"
+        lines.append(paragraph(TOGETHER.format(sure, between)))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
 
 
