@@ -117,6 +117,12 @@ def as_generator(seed: Any) -> np.random.Generator:
         ) from error
 
 
+def check_seed(seed: Any) -> None:
+    """Raise UsageError for a seed that is no whole number of 0 or more."""
+    if not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0:
+        raise UsageError(f"seed is {shown(seed)}; expected a whole number of 0 or more")
+
+
 def as_list(values: Any) -> list[Any]:
     """Return the values of a sequence or array, or one value, as a list.
 

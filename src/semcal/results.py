@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from semcal import inputs, metrics
-from semcal.arrays import as_option
+from semcal.arrays import check_seed
 from semcal.errors import (
     InputError,
     MissingExtraError,
@@ -612,7 +612,7 @@ class Results(Sequence[Answer]):
         from semcal.calibration.learning import LearningOptions, calibrate_rows
         from semcal.calibration.samples import origin_of
 
-        as_option(seed, "seed", "a whole number of 0 or more", low=-1, whole=True)
+        check_seed(seed)
         for name, remedy in {"answer": "score", "grader": "score", "score": "calibrate"}.items():
             if name in options:
                 raise UsageError(f"{name}: these answers are graded already. Pass it to semcal.{remedy}")

@@ -312,3 +312,9 @@ def test_a_constant_map_orders_fields_by_their_share():
     calibration = calibrate_fields([row(n, 5 if n % 10 else 3) for n in range(30)], EXACT, YEARS)
     assert (calibration.report["chosen"], calibration.report["calibrated"]["auroc"]) == ("constant(share)", 1)
     assert calibration.predict([row(31, 3)])[0]["review"] == ["/2024", "/2023"]
+
+
+def test_without_a_threshold_of_fields_documents_are_counted() -> None:
+    limit = learn(rows(60), risks=[0.001]).promises[0]
+    assert limit[0].threshold is None
+    assert f"these {limit[0].groups} documents do not prove" in limit[1]

@@ -375,6 +375,11 @@ def test_bets_on_all_members_of_groups_find_more_than_the_test_on_one_of_each():
     assert (one.test, one.questions, one.threshold) == ("exact", 300, None)
     assert "random question of a new group" not in one.sentence
     assert "for all questions of new groups" in found.sentence
+    wrong = label_free_threshold(score, np.arange(len(score)) % 2, risk_limit=0.2, groups=groups)
+    assert (wrong.test, wrong.threshold, wrong.questions_needed) == ("betting", None, None)
+    assert (
+        wrong.sentence == "no threshold: these 270 groups of questions do not prove at most 20% wrong answers"
+    )
 
 
 def test_of_a_large_group_so_many_members_count():

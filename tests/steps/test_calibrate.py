@@ -19,14 +19,15 @@ from scipy.stats import binomtest
 
 from semcal import metrics
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import calibrate
+from semcal.calibration.calibrator import Calibrator, calibrate
 from semcal.calibration.features import candidates_for
 from semcal.calibration.thresholds import ThresholdLabels, set_thresholds
 from semcal.data.question import Question
-from semcal.errors import FitError, InputError, SemcalWarning, StoreError
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.hub_names import CALIBRATION
 from semcal.inputs import load_equivalence
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
+from semcal.models.clustering import ClusterConfig
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
 from semcal.recalibration.files import write_contents
@@ -378,6 +379,14 @@ def test_another_number_of_draws_is_refused_by_name() -> None:
     mixed = [*samples(30), {**samples(1, m=9)[0], "id": "odd"}]
     with pytest.raises(InputError, match=r"'odd' has 9 samples, and others have 10"):
         calibrate_samples(mixed, equivalence=EXACT)
+
+
+@pytest.mark.parametrize("m", [0, -1, 2.5, "auto"])
+def test_a_wrong_number_of_samples_of_stored_rows_is_one_error(m: Any) -> None:
+    with pytest.raises(UsageError, match=r"^m "):
+        Calibrator().fit_rows(samples(20), cluster=ClusterConfig(EXACT), m=m)
+    with pytest.raises(UsageError, match=r"^m_curve "):
+        Calibrator(m_curve="yes")  # type: ignore[arg-type]
 
 
 def test_without_likelihoods_only_what_can_be_counted_is_a_feature() -> None:

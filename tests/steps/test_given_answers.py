@@ -129,7 +129,8 @@ def test_verdicts_and_features_may_be_the_cells_of_a_table(tmp_path: Path) -> No
     assert calibrated(words).map == calibrated(stored()).map
     column = ColumnFeature("distance")
     assert column.value(Row({"id": "1", "distance": "0.25"})) == 0.25
-    for text in ("", "far", "nan", "inf"):
+    assert column.value(Row({"id": "1", "distance": ""})) is None  # an empty cell, as NaN of a DataFrame
+    for text in ("far", "nan", "inf"):
         with pytest.raises(InputError, match="'distance'"):
             column.value(Row({"id": "1", "distance": text}))
 

@@ -161,12 +161,24 @@ def test_options_that_the_calibration_sets_are_refused_by_name(tmp_path: Path, o
     assert option.partition("=")[0] in stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"answer": "greedy"}, {"features": "a"}, {"signals": "p-true"}, {"score": "b"}, {"m_curve": True}],
+)
+def test_a_move_takes_no_option_that_the_calibration_sets(options: dict[str, Any]) -> None:
+    calibration = semcal.Calibrator().fit_rows(scored(60, 0))
+    with pytest.raises(UsageError, match=f"^{next(iter(options))}: "):
+        semcal.Calibrator(**options).move(calibration, scored(60, 1))
+
+
 def test_wrong_moves_are_refused_and_few_labels_are_warned_of(tmp_path: Path) -> None:
     calibration = semcal.Calibrator().fit_rows(scored(200, 0))
     with pytest.raises(FitError):
         semcal.Calibrator().move(calibration, scored(4, 1))
     with pytest.warns(SemcalWarning, match="12 labels"):
         semcal.Calibrator().move(calibration, scored(12, 1))
+    with pytest.raises(UsageError, match=r"^seed"):
+        semcal.Calibrator().move(calibration, scored(60, 1), seed=-1)
     calibration.save_pretrained(tmp_path)
     rows = write(tmp_path / "rows.jsonl", scored(60, 1))
     code, _, stderr = command("calibrate", rows, "--from", tmp_path, "--out", tmp_path, "--overwrite")

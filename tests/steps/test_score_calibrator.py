@@ -181,6 +181,8 @@ def test_the_applicable_checks_of_scikit_learn_pass(estimator: Any, check: Any) 
         (np.arange(21), [0, 1, 2] * 7, "classes"),
         (np.zeros((20, 2, 2)), [0, 1] * 10, "X has the shape"),
         (np.arange(20), [None, *[True, False] * 9, True], "y"),
+        (np.arange(20), [np.nan, *[1.0] * 19], "y"),
+        (np.arange(20), pd.array([None, *[True] * 19], dtype="boolean"), "y"),
     ],
 )
 def test_bad_input_is_refused_by_name(X: Any, y: Any, named: str) -> None:
@@ -197,6 +199,21 @@ def test_wrong_calls_are_refused_by_name() -> None:
         ScoreCalibrator(risks=0.3).fit(*world(100)).accepts([0.5], risk=0.2)
     with pytest.raises(FitError):
         ScoreCalibrator().fit([0.1, 0.9], [0, 1])
+    with pytest.raises(UsageError, match=r"^seed"):
+        ScoreCalibrator(seed=-1).fit(*world(50))
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_missing_group_is_refused(missing: object) -> None:
+    with pytest.raises(InputError, match=r"^groups"):
+        ScoreCalibrator().fit(*world(50), groups=[missing, missing, *range(48)])
+
+
+def test_a_second_fit_forgets_the_columns_of_the_first() -> None:
+    score, correct = world(50)
+    calibrator = ScoreCalibrator().fit(pd.DataFrame({"margin": score}), correct).fit(score, correct)
+    assert not hasattr(calibrator, "feature_names_in_")
+    assert len(calibrator.predict(pd.DataFrame({"other": score}))) == 50
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=5, max_size=60))

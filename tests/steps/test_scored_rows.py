@@ -15,6 +15,8 @@ from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, ScoreColumn
 from semcal.calibration.watch import PromiseWatch
+from semcal.cli.ask import promise
+from semcal.cli.calibrate import threshold_lines
 from semcal.errors import InputError, UsageError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import ReplyLog
@@ -150,6 +152,12 @@ def test_wrong_calls_are_refused_by_name() -> None:
         semcal.Calibrator(features=["score"]).fit_rows(world(20))
     with pytest.raises(InputError, match="samples"):
         semcal.Calibrator().fit_rows([{"id": "1", "question": "Who?", "answers": ["Ana"]}])
+    with pytest.raises(InputError, match=r"^samples.*margin.*score="):
+        semcal.Calibrator().fit_rows([{"margin": 0.5, "correct": True}] * 20)
+    with pytest.raises(UsageError, match=r"^seed"):
+        semcal.Calibrator().fit_rows(world(20), seed=-1)
+    with pytest.raises(UsageError, match=r"^risk: .*risks"):
+        semcal.Calibrator(risk=0.2, risks=[0.3])
 
 
 def test_a_two_column_csv_is_calibrated_and_measured_by_commands(tmp_path: Path) -> None:
@@ -298,9 +306,73 @@ def test_options_are_one_value_or_any_sequence_of_values() -> None:
     assert semcal.Calibrator(features="length").fit_rows(rows).report.n == 400
 
 
-def test_a_column_with_one_value_is_named() -> None:
-    rows = [{**row, "score": 0.5} for row in world()]
-    assert any("'score'" in text for text in semcal.Calibrator().fit_rows(rows).report.warnings)
+def test_a_column_with_one_value_is_named_without_its_scaled_value() -> None:
+    rows = [{**row, "score": 3.5} for row in world()]
+    (text,) = semcal.Calibrator().fit_rows(rows).report.warnings
+    assert "'score'" in text
+    assert "(0)" not in text
+
+
+def test_an_empty_cell_of_a_feature_is_unknown_on_the_command_line_as_in_a_dataframe(tmp_path: Path) -> None:
+    frame = pd.DataFrame(world(100)).assign(hint=[None, *np.linspace(0, 1, 99)])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    expected = semcal.Calibrator(features="hint").fit_rows(frame)
+    assert semcal.Calibrator(features="hint").fit_rows(tmp_path / "rows.csv").id == expected.id
+    out = tmp_path / "out"
+    code, (report,), _ = command("calibrate", tmp_path / "rows.csv", "--feature", "hint", "--out", out)
+    assert (code, report["n"]) == (0, 100)
+    assert Calibration.from_pretrained(out).id == expected.id
+
+
+def test_measured_options_are_graded_and_a_missing_prediction_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"id": str(k), "options": {"a": p, "b": 1 - p}, "answers": ["a" if rng.random() < p else "b"]}
+        for k, p in enumerate(rng.random(100).tolist())
+    ]
+    semcal.Calibrator().fit_rows(rows).save_pretrained(tmp_path)
+    file = write(tmp_path / "rows.jsonl", rows)
+    _, measured, _ = command("measure", file, "--calibration", tmp_path)
+    file = write(tmp_path / "measured.jsonl", measured)
+    code, lines, stderr = command("grade", file)
+    assert (code, lines) == (1, [])
+    assert "--columns prediction=answer" in stderr
+    code, graded, _ = command("grade", file, "--columns", "prediction=answer")
+    assert (code, len(graded)) == (0, 100)
+    assert [row["correct"] for row in graded] == [row["answer"] in row["answers"] for row in measured]
+
+
+@pytest.mark.parametrize(
+    ("risks", "said"),
+    [([0.2, 0.4], "between the first"), ([0.01, 0.4], "at or above the last one"), ([0.01, 0.02], "")],
+)
+def test_answers_to_review_are_those_of_the_thresholds_that_were_found(risks: list[float], said: str) -> None:
+    lines = threshold_lines(semcal.Calibrator(risks=risks).fit_rows(world(600)))
+    text = " ".join(" ".join(lines).split())
+    assert ("review answers" in text, said in text) == (bool(said), True)
+    assert [one.startswith("No threshold") for one in lines].count(True) == sum(risk < 0.1 for risk in risks)
+
+
+@pytest.mark.parametrize("text", ["", "score,correct\n"])
+def test_a_file_without_rows_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    code, lines, stderr = command("calibrate", tmp_path / "rows.csv", "--out", tmp_path / "out")
+    assert (code, lines) == (1, [])
+    assert "rows.csv: the file has no rows" in stderr
+
+
+@pytest.mark.parametrize(("groups", "test"), [(40, "exact"), (300, "betting")])
+def test_without_a_threshold_groups_are_counted_as_groups(groups: int, test: str) -> None:
+    rows = [{**row, "group": f"g{k % groups}"} for k, row in enumerate(world(5 * groups))]
+    limit = semcal.Calibrator(score="score:rising", risks=0.08).fit_rows(rows).threshold
+    assert (limit.threshold, limit.test) == (None, test)
+    assert f"these {limit.groups} groups of questions" in limit.sentence
+    assert limit.kept is not None
+    assert f"Without a promise: {limit.kept.answered} labeled answers" in limit.outlook
+    if limit.questions_needed is not None:
+        assert limit.questions_needed > groups
+        assert f"about {limit.questions_needed:,} groups of questions are needed" in limit.sentence
+        assert f"groups of questions instead of {limit.groups}" in promise(limit)
 
 
 def test_a_model_is_not_asked_with_a_calibration_of_a_score() -> None:

@@ -648,5 +648,7 @@ def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     enough = str(replace(report, draws_curve=curve).fewer_samples)
     assert enough.startswith("With 5 samples (--m 5), the gain is 0.004 ± 0.010 lower")
     assert enough.endswith("than with 6.")
+    more = (replace(curve[1], above=0.02), curve[-1])
+    assert "is 0.020 ± 0.010 higher" in str(replace(report, draws_curve=more).fewer_samples)
     assert replace(report, draws_curve=()).fewer_samples is None
     assert replace(report, draws_curve=(replace(curve[0], m=1),)).fewer_samples is None

@@ -164,6 +164,8 @@ def calibration_config(
 ) -> CalibrationConfig:
     """Return the configuration with these options, which must be its fields or `risk`."""
     if (risk := options.pop("risk", None)) is not None:
+        if options.get("risks") is not None:
+            raise UsageError("risk: given together with risks. Pass all of them as risks")
         options["risks"] = risk
     config = configured(CalibrationConfig, config, options)
     check_options(options, [*options_of(CalibrationConfig), "risk"], of=of)
@@ -234,7 +236,7 @@ class Threshold:
     answered: LabelCount
     errors: LabelCount
     upper_bound: Share | None
-    #: Held-out questions that would be needed, if no threshold was shown; None if no number suffices.
+    #: Questions, or groups, that would be needed, if no threshold was shown; None if no number suffices.
     questions_needed: int | None = None
     least_risk: Share | None = None  # the smallest risk that could be shown, if no threshold was
     #: If answers are ordered by a feature (`Calibration.ordering`), its smallest value of an answer that is
@@ -262,8 +264,9 @@ class Threshold:
             parts.append(f"These labels certify a risk of {self.least_risk:.0%}.")
         if self.kept is not None:
             wrong = self.kept.errors / self.kept.answered
+            of_all = f" of {self.n}" if self.groups is None else ""  # n counts one answer of each group
             parts.append(
-                f"Without a promise: {self.kept.answered} of {self.n} labeled answers have a score of "
+                f"Without a promise: {self.kept.answered}{of_all} labeled answers have a score of "
                 f"{self.kept.score:.3g} or more, and {wrong:.1%} of these are wrong."
             )
         return " ".join(parts) or None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from semcal import inputs
+from semcal.arrays import check_seed
 from semcal.calibration.calibration import (
     Calibration,
     CalibrationConfig,
@@ -125,6 +126,8 @@ class Calibrator:
         **options: Unpack[CalibrationKeywords],
     ) -> None:
         self.config = calibration_config(config, dict(options), of="Calibrator")
+        if m_curve not in (True, False, "auto"):
+            raise UsageError(f"m_curve is {shown(m_curve)}; expected True, False or 'auto'")
         self.m_curve = m_curve
         self.record = record or CalibrationRecord()
 
@@ -265,6 +268,8 @@ class Calibrator:
         InputError, FitError, UsageError
             As in `semcal.calibrate`; also UsageError if `m` or `temperatures` do not fit the rows.
         """
+        if m is not None:
+            m = inputs.checked_draws(m, self.config.answer)
         rows = inputs.as_sample_rows(samples, scored=None if self.config.score is None else True)
         if (score := find_score(rows, self.config.score)) is not None:
             if m is not None or temperatures is not None or self.m_curve:
@@ -273,6 +278,11 @@ class Calibrator:
                 )
             check_rows(rows, partial(check_scored, score=score))
             return calibrate_scores(rows, score, self.config, seed=seed)
+        if not any(row.has("samples") or row.has("clusters") for row in rows):
+            names = ", ".join(name for name in rows[0] if name != "id")[:200]
+            raise InputError(
+                f"samples: the columns are {names}. Add the samples, or name the column of a score (score=…)"
+            )
         cluster = inputs.load_cluster_config(cluster or ClusterConfig())
         config = replace(self.config, grader=as_grader(self.config.grader, cluster.judge))
         origin = origin_of(rows, samples if isinstance(samples, str | Path) else None)
@@ -323,8 +333,15 @@ class Calibrator:
         InputError, FitError
             If a row is invalid, or there are fewer than 5 answers.
         UsageError
-            If a row was sampled otherwise than the calibration says.
+            If a row was sampled otherwise than the calibration says, or if this object has settings that the
+            calibration decides.
         """
+        check_seed(seed)
+        usual, own = CalibrationConfig(), ("answer", "features", "signals", "score")
+        given = [name for name in own if getattr(self.config, name) != getattr(usual, name)]
+        if given or self.m_curve:
+            names = ", ".join([*given, *["m_curve"] * bool(self.m_curve)])
+            raise UsageError(f"{names}: a moved calibration keeps its settings. Leave these options out")
         calibration = as_calibration(calibration)
         rows = inputs.as_sample_rows(samples, scored=calibration.score is not None)
         origin = name_of(samples)

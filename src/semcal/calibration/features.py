@@ -188,9 +188,14 @@ class ColumnFeature:
                 "each row a number, or null if it is unknown"
             )
         value = row[self.name]
-        if value is None or (number := _finite(value)) is not None:
-            return None if value is None else number
-        raise InputError(f"question {row.id!r}: {self.name!r} must be a finite number, got {shown(value)}")
+        if value in (None, ""):  # an empty cell of a table is null
+            return None
+        if (number := _finite(value)) is not None:
+            return number
+        raise InputError(
+            f"question {row.id!r}: {self.name!r} must be a finite number, got {shown(value)}. Correct it, or "
+            "give null if it is unknown"
+        )
 
     @property
     def feature(self) -> Feature:

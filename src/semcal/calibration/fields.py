@@ -348,9 +348,10 @@ class FieldStep(Step):
 
 def _sentence_about(kind: str, sentence: str) -> str:
     """Return the sentence of a threshold of questions for fields or documents."""
-    words = [(": answers", ": accepts"), ("answers", kind), ("Ask easier questions, or use", "Use")]
+    of_fields = [("groups of questions", "documents"), ("new group", "new document")]
+    words = of_fields if kind == "fields" else []
+    words += [(": answers", ": accepts"), ("answers", kind), ("Ask easier questions, or use", "Use")]
     words += [("questions", kind), ("question", kind[:-1])]
-    words += [("new group", "new document")] if kind == "fields" else []
     for word, other in words:
         sentence = sentence.replace(word, other)
     return sentence

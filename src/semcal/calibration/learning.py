@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.arrays import Floats
+from semcal.arrays import Floats, check_seed
 from semcal.calibration.calibration import (
     Calibration,
     CalibrationConfig,
@@ -126,6 +126,9 @@ class LearningOptions:
     added: ProductionLabels | None = None
     m_curve: MCurve = False
     stored: RowsAt | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
 
 def calibrate_rows(

@@ -70,11 +70,12 @@ def one_value(base: str, share: Floats) -> Iterator[str]:
     """Yield the problem of answers whose confidence, the feature `base`, is the same."""
     name, remedy = repr(base), "it is the column that you mean, in the unit of the labeled rows"
     if base == SHARES[0]:
-        name, remedy = "share", "the temperature of the samples is above 0, and that they are not copies"
+        name = f"share ({share[0]:g})"  # a score is scaled here, so that its value is another one
+        remedy = "the temperature of the samples is above 0, and that they are not copies"
     if np.ptp(share) == 0:
         yield (
-            f"all {len(share)} answers have the same {name} ({share[0]:g}), which does not distinguish "
-            f"them. Check that {remedy}"
+            f"all {len(share)} answers have the same {name}, which does not distinguish them. Check that "
+            f"{remedy}"
         )
 
 

@@ -238,8 +238,9 @@ class CalibrationReport:
         if m == at_hand.m:
             return f"With fewer than {m} samples, the gain falls by more than one standard error."
         enough = next(point for point in self.draws_curve if point.m == m)
-        lost = f"{max(0.0, -enough.above):.3f} ± {enough.standard_error:.3f}"
-        return f"With {m} samples (--m {m}), the gain is {lost} lower than with {at_hand.m}."
+        by = f"{abs(enough.above):.3f} ± {enough.standard_error:.3f}"
+        side = "higher" if enough.above > 0 else "lower"
+        return f"With {m} samples (--m {m}), the gain is {by} {side} than with {at_hand.m}."
 
 
 def enough_samples(curve: Sequence[DrawsPoint]) -> int:

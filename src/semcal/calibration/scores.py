@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import Floats, as_list, as_option
+from semcal.arrays import Floats, as_list, as_option, check_seed
 from semcal.calibration.calibration import Threshold
 from semcal.calibration.features import ISOTONIC, NEVER, ScoreColumn, logit_name, order_by
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, set_thresholds
 from semcal.errors import InputError, UsageError, shown
-from semcal.metrics.frequencies import GroupLabels, as_groups
+from semcal.metrics.frequencies import GroupLabels, as_groups, is_missing
 from semcal.metrics.probability_maps import (
     FEW,
     PLENTY,
@@ -31,9 +31,6 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.recalibration.records import check_enough
-
-if TYPE_CHECKING:
-    pass
 
 #: The first score, scaled: the only one of its kind if it orders examples.
 ORDER = "x0"
@@ -115,11 +112,12 @@ class ScoreCalibrator:
         FitError
             If there are fewer than 5 examples.
         UsageError
-            If a risk or delta is not a share between 0 and 1.
+            If a risk or delta is not a share between 0 and 1, or the seed is invalid.
         """
         for risk in as_list(self.risks):
             as_option(risk, "risks", "shares between 0 and 1, such as 0.1", low=0, high=1)
         as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
+        check_seed(self.seed)
         risks = sorted({*as_list(self.risks)})
         columns, names = self._columns(X)
         labels = np.asarray(y)
@@ -128,6 +126,8 @@ class ScoreCalibrator:
                 f"y has the shape {labels.shape}, and X has {len(columns)} rows: y should be a 1d array "
                 "with one label for each row"
             )
+        if missing := sum(map(is_missing, labels.tolist())):
+            raise InputError(f"y has {missing} missing labels (NaN or None). Leave these examples out")
         try:
             self.classes_, codes = np.unique(labels, return_inverse=True)
         except TypeError as error:
@@ -145,6 +145,7 @@ class ScoreCalibrator:
         is_split = bool(risks) and columns.shape[1] > 1
         apart = kept_apart(len(correct), related, self.seed) if is_split else np.zeros(len(correct), bool)
         self.n_features_in_ = columns.shape[1]
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier table
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         if np.isnan(columns[~apart]).all(0).any():

@@ -314,10 +314,12 @@ def _ways(
 
 def promise(limit: Threshold) -> str:
     """Return the promise of a threshold as a sentence, or reason and remedy if all answers abstain."""
+    from semcal.metrics.thresholds import tested_units
+
     if limit.threshold is not None:
         return limit.sentence
-    needed = limit.questions_needed
-    more = "" if needed is None else f"about {needed:,} questions instead of {limit.n:,}, or "
+    needed, (n, units) = limit.questions_needed, tested_units(limit, limit.n)
+    more = "" if needed is None else f"about {needed:,} {units} instead of {n:,}, or "
     return (
         f"every answer abstains: no threshold was shown to keep at most {100 * limit.risk_limit:.3g}% of the "
         f"answers wrong; calibrate again with {more}a larger --risk, or without --risk for probabilities "

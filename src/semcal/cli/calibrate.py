@@ -64,9 +64,7 @@ OF_GIVEN = ("answer", "correct")
 #: Largest number of audited replies without a label that a message names.
 NAMED = 10
 #: The joint promise of several thresholds.
-TOGETHER = (
-    "All thresholds hold together with {:.3g}% confidence; review answers between the first and the last."
-)
+TOGETHER = "All thresholds hold together with {:.3g}% confidence; review answers {}."
 
 
 #: The value of --m that stands for auto.
@@ -608,8 +606,9 @@ def _moved(
         warn(f"would move the calibration {folder} to {len(rows):,} labeled rows")
         return None
     grader = None if options.grader == "rules" else models.open_grader(options.grader)
+    chosen = options.configuration(grader)
     learn = partial(
-        Calibrator(options.configuration(grader)).move,
+        Calibrator(risks=chosen.risks, delta=chosen.delta, grader=grader).move,
         calibration,
         [row.json for row in rows],
         equivalence=judge,
@@ -638,6 +637,8 @@ def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], Scor
         further(row)
 
     rows = list(good_rows(checked(lines, check), bad))
+    if not lines:
+        raise InputError(f"{options.file}: the file has no rows. Pass a file of labeled rows")
     if not rows:
         first = next((line for line in lines if isinstance(line, Row)), Row({}))
         names = ", ".join(name for name in first if name != "id")[:200]
@@ -843,10 +844,13 @@ def threshold_lines(calibration: Calibration) -> list[str]:
             lines.append(f"Tested on {one.n:,} {tested} questions: {counts}.")
     if calibration.ordering is not None and not calibration.report.apart:
         ranked = "the share of samples" if calibration.ordering == "E-SC" else calibration.ordering
-        text = f"No label is held out: answers are ranked by {ranked}, which needs no labels."
+        text = f"No label is held out: answers are ranked by {ranked}, not by the probability."
         lines.append(paragraph(text))
-    if calibration.thresholds:
-        lines.append(paragraph(TOGETHER.format(100 * (1 - sum(one.delta for one in calibration.thresholds)))))
+    if calibration.thresholds and calibration.limit is not None:
+        sure = 100 * (1 - sum(one.delta for one in calibration.thresholds))
+        is_strict = calibration.thresholds[0].threshold is not None
+        between = "between the first and the last" if is_strict else "at or above the last one"
+        lines.append(paragraph(TOGETHER.format(sure, between)))
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
 
 

@@ -132,6 +132,11 @@ def check_gradable(row: Row) -> None:
     if row.decision is None or row.verdict is None:
         _ = row.answers
     if row.predictions is None:
+        if row.has("answer") and not row.has("samples"):
+            raise InputError(
+                "'prediction' and 'samples' are missing. Name the column of the answer: --columns "
+                "prediction=answer"
+            )
         _ = row.samples, row.top_clusters, row.log_likelihoods
 
 

@@ -133,6 +133,14 @@ def as_pairs(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]
     return p, c
 
 
+def is_missing(label: object) -> bool:
+    """Return whether a label is None, NaN or `pandas.NA`, which has no truth value."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
+
+
 def as_groups(labels: GroupLabels | None, n: int) -> Groups | None:
     """Return the group numbers of n questions, None if no two questions share a group."""
     if labels is None:
@@ -145,8 +153,8 @@ def as_groups(labels: GroupLabels | None, n: int) -> Groups | None:
         numbers = np.array([first.setdefault(label, len(first)) for label in members], np.intp)
     except TypeError as error:
         raise InputError(f"groups: got an invalid label ({error}). Pass texts or numbers") from error
-    if any(label != label for label in first):
-        raise InputError("groups: got NaN. Pass a text or a number for each question")
+    if any(map(is_missing, first)):
+        raise InputError("groups: got NaN or None. Pass a text or a number for each question")
     return None if len(first) == n else numbers
 
 

@@ -149,6 +149,13 @@ def _least_answered(risk: float, delta: float) -> Floats:
     return np.asarray(errors + 1 + right)
 
 
+def tested_units(tested: Any, questions: int) -> tuple[int, str]:
+    """Return the number of independent units that tested a threshold, and their name."""
+    if tested.groups is None:
+        return questions, "questions"
+    return tested.groups if tested.test == "betting" else questions, "groups of questions"
+
+
 def threshold_sentence(tested: Any, questions: int, aside: int = 0) -> str:
     """Describe the promise of a threshold, or the reason why there is none.
 
@@ -162,10 +169,13 @@ def threshold_sentence(tested: Any, questions: int, aside: int = 0) -> str:
             f"threshold {tested.threshold:.4g}: answers {100 * tested.answered / questions:.0f}% of questions"
             f"; at most {limit} of those answers are wrong{about} ({sure})"
         )
-    none = f"no threshold: these {questions + aside:,} questions do not prove at most {limit} wrong answers"
+    n, units = tested_units(tested, questions + aside)
+    none = f"no threshold: these {n:,} {units} do not prove at most {limit} wrong answers"
     if tested.questions_needed is not None:
         about = "at least" if questions < _Promise(tested.risk_limit, tested.delta).fewest else "about"
-        return f"{none}; {about} {tested.questions_needed:,} questions are needed"
+        return f"{none}; {about} {tested.questions_needed:,} {units} are needed"
+    if tested.test == "betting" and getattr(tested, "refused", None) is None:
+        return none  # the effect of more questions is unknown
     why = f"{none}, and more questions would hardly help: too many of the surest answers are wrong"
     if tested.least_risk is None or tested.least_risk >= USELESS:
         return f"{why}, at any useful risk. Ask easier questions, or use a larger model."
