@@ -313,6 +313,12 @@ def test_a_column_with_one_value_is_named_without_its_scaled_value() -> None:
     assert "(0)" not in text
 
 
+def test_a_score_with_the_wrong_direction_is_named_with_the_other_one() -> None:
+    (text,) = semcal.Calibrator(score="score:falling").fit_rows(world()).report.warnings
+    assert "score:rising" in text
+    assert semcal.Calibrator(score="score:rising").fit_rows(world()).report.warnings == ()
+
+
 def test_an_empty_cell_of_a_feature_is_unknown_on_the_command_line_as_in_a_dataframe(tmp_path: Path) -> None:
     frame = pd.DataFrame(world(100)).assign(hint=[None, *np.linspace(0, 1, 99)])
     frame.to_csv(tmp_path / "rows.csv", index=False)

@@ -382,6 +382,11 @@ class ScoreColumn:
         return cls(name, None if direction is None else direction == "falling")
 
     @property
+    def opposite(self) -> str:
+        """The column with the other direction, as an option names it."""
+        return f"{self.name}:{'rising' if self.falling else 'falling'}"
+
+    @property
     def is_probability(self) -> bool:
         """True if the scores of the labeled rows are within [0, 1]."""
         return (self.low, self.high) == (0.0, 1.0)

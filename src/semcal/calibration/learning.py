@@ -79,6 +79,7 @@ from semcal.metrics.probability_maps import (
     part_of,
     predict_out_of_fold,
 )
+from semcal.metrics.ranking import auroc
 from semcal.models.clustering import ClusterConfig
 from semcal.models.equivalence import ExactMatch
 from semcal.recalibration.records import check_enough, warn_if_few
@@ -445,6 +446,13 @@ class _LearnedRows:
                 f"{ONE_PROBABILITY}. Label questions of more groups"
             )
         yield from one_value(self.features[0].base, self.share)
+        if self.score is not None and self.map.candidate.kind == "constant" and right not in (0, n):
+            ranking, other = auroc(self.share, self.correct_out_of_fold), self.score.opposite
+            if ranking < 0.5:
+                yield (
+                    f"a better {self.score.name!r} is more often wrong (AUROC {ranking:.2f}), so that "
+                    f"{ONE_PROBABILITY}. Pass {other}, or the name alone"
+                )
 
     def threshold_labels(self, n_choices: int) -> ThresholdLabels:
         """Return the labels that test thresholds, in the order that no label chose, or of the map.
