@@ -406,12 +406,14 @@ def judged(folder: Path) -> list[Judged]:
 
 
 def test_grading_is_nowhere_far_below_the_plain_rule_and_above_it_on_average(semcal_data):
-    cells = list(agreements(judged(semcal_data), plain_rule, by_rules()))
+    every = judged(semcal_data)
+    assert len(every) == 13316
+    cells = list(agreements(every[::3], plain_rule, by_rules()))  # benchmarks.grading_quality takes all
     for _, _, n, plain, ours in cells[:-1]:
-        assert ours - plain >= -max(0.003, 1.01 / n)  # a system with 29 answers may lose one of them
-    assert all(ours >= plain for _, _, n, plain, ours in cells if n > 300)
+        assert ours - plain >= -max(0.003, 1.01 / n)  # a system with 10 answers may lose one of them
+    assert all(ours >= plain for _, _, n, plain, ours in cells if n > 100)
     _, _, n, plain, ours = cells[-1]
-    assert n == 13316
+    assert n == 4439
     assert ours - plain > 0.01
 
 
