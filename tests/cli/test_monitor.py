@@ -89,6 +89,13 @@ def test_while_the_promise_holds_the_exit_code_is_0(tmp_path: Path) -> None:
     assert all(0 < line["e_value"] < 20 and line["alarm_at"] is None for line in lines)
 
 
+def test_rows_with_references_and_no_verdict_are_counted_and_the_remedy_is_named(tmp_path: Path) -> None:
+    rows = [{"id": str(i), "question": f"Q{i}?", "confidence": 0.8, "answers": ["Ana"]} for i in range(12)]
+    _, said = semcal("monitor", write(tmp_path / "rows.jsonl", rows))[1:]
+    assert "12 rows have 'answers'" in said
+    assert "semcal grade" in said
+
+
 def test_the_level_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", rows_of(excess=0.2))
     _, usual, _ = semcal("monitor", file, "--risk", 0.2)

@@ -160,13 +160,18 @@ def take_rows(rows: Iterable[Row], watch: PromiseWatch, limit: float | None, *, 
 
     For equal question, context and answer, the first label counts. Return the number of later labels.
     """
-    left, labeled = iter(rows), Counter[str]()
+    left, labeled, ungraded = iter(rows), Counter[str](), 0
     while batch := list(islice(left, PAGE)):
         values = [{**row.json, "correct": row.verdict} for row in batch]
         watch.observe(*(float(row["confidence"]) for row in values if row["confidence"] is not None))
         labels = (row for row in values if row["correct"] is not None)
         used = (row for row in labels if row.get("audited") or not audited)
         watch.update(*(_reply(row, limit) for row in used if _is_first(row, labeled)))
+        ungraded += sum(row["correct"] is None and bool(row.get("answers")) for row in values)
+    if ungraded:
+        info(
+            f"monitor: {ungraded:,} rows have 'answers' but no 'correct' and are no labels; run semcal grade"
+        )
     return labeled.total() - len(labeled)
 
 
