@@ -843,10 +843,6 @@ def _plotted(loss: LossOfT, table: LogPartitionTable, count: int = 121) -> LossC
     return LossCurve(tuple((1 / beta).flip(0).tolist()), tuple(loss.mean(beta).flip(0).tolist()))
 
 
-#: Maximum answer positions, and logits, in memory at once.
-POSITIONS, LOGITS = 2048, 2**26
-
-
 def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:
     """Return 1/T (n,) at the n predicting positions of a batch, in the order of answers.
 
@@ -872,6 +868,10 @@ def inverse_temperatures(reader: StateReader, features: FitFeatures) -> Tensor:
         for answers in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
     ]
     return torch.cat(parts)
+
+
+#: Maximum answer positions, and logits, in memory at once.
+POSITIONS, LOGITS = 2048, 2**26
 
 
 @torch.no_grad()

@@ -32,8 +32,6 @@ PAGE = {
 OPEN = {"/health", "/ready", *PAGE}
 #: Maximum number of lists and objects in a body, counted by braces and brackets, also in texts.
 MOST_CONTAINERS = 200_000
-#: The usual names of this machine, known without parsing an address.
-LOCAL = ("localhost", "127.0.0.1")
 #: Ids of requests that replies repeat.
 _ID = re.compile(r"[!-~]{1,128}")
 #: The port in a header "host".
@@ -126,7 +124,7 @@ class Guard:
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
             scope["state"]["key"] = hashed(key.strip())[:KEY_DIGITS]
         host = _PORT.sub("", headers.get("host", "localhost")).strip("[]")
-        if not self.settings.keys and host not in LOCAL and not is_loopback(host):
+        if not self.settings.keys and not is_loopback(host):
             reason = "without a key, this server only accepts localhost or 127.0.0.1 as its host; set a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):

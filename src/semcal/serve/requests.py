@@ -350,7 +350,7 @@ class Coverage:
                 reason = f"semcal.columns: {name!r} is missing, which the calibration reads; send it, or null"
                 raise ApiError(400, reason, param="semcal.columns")
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns that a request must bring; none for a score, which comes in a row with its columns."""
         learned = self.calibration

@@ -96,7 +96,7 @@ class Endpoint:
 def is_loopback(host: str) -> bool:
     """Return whether a name or address is a loopback address, which other machines cannot reach."""
     try:
-        return host.lower() == "localhost" or ip_address(host).is_loopback
+        return host.lower() in ("localhost", "127.0.0.1") or ip_address(host).is_loopback
     except ValueError:
         return False
 
