@@ -36,6 +36,30 @@ from semcal.recalibration.records import check_enough
 ORDER = "x0"
 
 
+def _read_labels(y: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the two classes of n labels, and the number of each label's class; InputError otherwise."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or len(labels) != n:
+        raise InputError(
+            f"y has the shape {labels.shape}, and X has {n} rows: y should be a 1d array "
+            "with one label for each row"
+        )
+    if missing := sum(map(is_missing, labels.tolist())):
+        raise InputError(f"y has {missing} missing labels (NaN or None). Leave these examples out")
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"y holds labels of several kinds ({error}). Give two classes") from None
+    if len(classes) != 2:
+        found = ", ".join(map(shown, classes[:3].tolist()))
+        kind = "Unknown label type: " if labels.dtype.kind == "f" else ""
+        raise InputError(
+            f"{kind}y has {len(classes)} classes ({found}). Only binary classification is "
+            "supported. Give two classes, such as True and False"
+        )
+    return classes, codes
+
+
 class ScoreCalibrator:
     """Learn the probability of the second class from scores, and thresholds with a guarantee.
 
@@ -120,25 +144,7 @@ class ScoreCalibrator:
         check_seed(self.seed)
         risks = sorted({*as_list(self.risks)})
         columns, names = self._columns(X)
-        labels = np.asarray(y)
-        if labels.ndim != 1 or len(labels) != len(columns):
-            raise InputError(
-                f"y has the shape {labels.shape}, and X has {len(columns)} rows: y should be a 1d array "
-                "with one label for each row"
-            )
-        if missing := sum(map(is_missing, labels.tolist())):
-            raise InputError(f"y has {missing} missing labels (NaN or None). Leave these examples out")
-        try:
-            self.classes_, codes = np.unique(labels, return_inverse=True)
-        except TypeError as error:
-            raise InputError(f"y holds labels of several kinds ({error}). Give two classes") from None
-        if len(self.classes_) != 2:
-            found = ", ".join(map(shown, self.classes_[:3].tolist()))
-            kind = "Unknown label type: " if labels.dtype.kind == "f" else ""
-            raise InputError(
-                f"{kind}y has {len(self.classes_)} classes ({found}). Only binary classification is "
-                "supported. Give two classes, such as True and False"
-            )
+        self.classes_, codes = _read_labels(y, len(columns))
         check_enough(len(columns), of="to calibrate on")
         correct = codes.astype(np.float64)
         related = as_groups(groups, len(correct))
