@@ -25,7 +25,6 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 WeightsAt = Callable[[Tensor, Tensor], Tensor]
 
 _BLOCK = 128
-_FIRST_RANKED, _WIDEN = 64, 8  # number of tokens ranked first without top-k, and the growth factor
 _LEAST = -87.0  # exp(-87) is the smallest normal float32; less likely tokens count as impossible
 _NOT_FINITE = "model: its probabilities are not finite. Try dtype='float32', and check the recalibrator"
 _ROWS = 16  # number of rows whose weights stay in a processor's cache
@@ -110,8 +109,7 @@ class Truncation:
 
     A truncation is a `Choose`: inverse CDF, in vocabulary order, among the remaining tokens. These are the
     same as in transformers: temperature (here: any recalibrator), then top-k, then top-p. The recorded
-    log-probability is that of the whole vocabulary (spec section 1). The vocabulary is not sorted: only the
-    top-k tokens are ranked, or as many as the nucleus needs.
+    log-probability is that of the whole vocabulary (spec section 1).
 
     Parameters
     ----------
@@ -148,74 +146,27 @@ class Truncation:
 
     def __call__(self, log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
         """Choose a token for each uniform; see `inverse_cdf` for arguments and errors."""
-        if not self.top_k and self.top_p == 1:
-            return inverse_cdf(log_probs, rows, u)
-        token_ids, remaining = self._remaining(log_probs)
-        rows = rows.cpu()
-        return token_ids[rows, inverse_cdf(remaining, rows, u.cpu())].to(log_probs.device)
+        if log_probs.device.type == "mps":  # has no float64
+            return self(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
+        return inverse_cdf(log_probs.masked_fill(~self.possible(log_probs), -torch.inf), rows, u)
 
     def possible(self, log_probs: Tensor) -> Tensor:
         """Return a mask (F, V) of the possible tokens for log-probabilities (F, V)."""
-        token_ids, remaining = self._remaining(log_probs)
-        mask = torch.zeros(log_probs.shape, dtype=torch.bool)
-        return mask.scatter(1, token_ids, remaining > -torch.inf)
-
-    def _remaining(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ascending token ids (F, n) and their log-probabilities, −inf if removed, on the CPU."""
+        possible = log_probs > -torch.inf
         if self.top_k:
-            return self._nucleus(*_ranked(*_top(log_probs, self.top_k)))
-        mass = _weights(log_probs).sum(1, keepdim=True).cpu()
-        size, width = log_probs.shape[1], _FIRST_RANKED
-        while True:
-            ranked = _ranked(*log_probs.topk(min(width, size)))
-            token_ids, remaining = self._nucleus(*ranked, mass)
-            last = remaining.masked_fill(remaining == -torch.inf, torch.inf).amin(1)
-            if width >= size or bool((last > ranked[1].amin(1)).all()):
-                return token_ids, remaining
-            width *= _WIDEN
-
-    def _nucleus(
-        self, token_ids: Tensor, log_probs: Tensor, mass: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Remove tokens outside the nucleus; `mass` (F, 1) is the total mass, by default of these tokens."""
-        if self.top_p == 1:
-            return token_ids, log_probs
-        weights = _weights(log_probs)
-        rising = log_probs.argsort(dim=1, stable=True)
-        ranked = weights.gather(1, rising)
-        above = ranked.flip(1).cumsum(1).flip(1) - ranked
-        inside = above < self.top_p * (weights.sum(1, keepdim=True) if mass is None else mass)
-        inside[:, -1] = True
-        keep = torch.empty_like(inside).scatter_(1, rising, inside)
-        return token_ids, log_probs.masked_fill(~keep, -torch.inf)
-
-
-def _top(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return values and tokens of the k most likely tokens of each row, and of ties with the k-th."""
-    size = log_probs.shape[1]
-    values, tokens = log_probs.topk(min(k + 1, size))
-    if k >= size:
-        return values, tokens
-    least = values[:, k - 1 : k]
-    if bool(((values[:, k:] == least) & (least > -torch.inf)).any()):
-        ties = (log_probs >= least) & (log_probs > -torch.inf)
-        values, tokens = log_probs.topk(max(k, int(ties.sum(1).max())))
-    return values.masked_fill(values < least, -torch.inf), tokens
-
-
-def _ranked(values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return tokens in vocabulary order with their values, on the CPU."""
-    token_ids, order = tokens.cpu().sort(1)
-    return token_ids, values.cpu().gather(1, order)
-
-
-def _weights(log_probs: Tensor) -> Tensor:
-    """Return probabilities in float64 divided by the largest, so that equal probabilities sum exactly."""
-    return (log_probs - log_probs.amax(1, keepdim=True)).double().exp()
-
-
-REFERENCE = Truncation(top_k=50, top_p=0.9)
-"""Truncation in the paper's published code; presets `sound` and `paper` do not truncate."""
+            least = log_probs.topk(min(self.top_k, log_probs.shape[1])).values[:, -1:]
+            possible &= log_probs >= least
+        if self.top_p < 1:
+            log_probs = log_probs.masked_fill(~possible, -torch.inf)
+            # divided by the largest, so that equal probabilities sum exactly
+            weights = (log_probs - log_probs.amax(1, keepdim=True)).double().exp()
+            rising = log_probs.argsort(dim=1, stable=True)
+            ranked = weights.gather(1, rising)
+            above = ranked.flip(1).cumsum(1).flip(1) - ranked
+            inside = above < self.top_p * weights.sum(1, keepdim=True)
+            inside[:, -1] = True
+            possible &= torch.empty_like(inside).scatter_(1, rising, inside)
+        return possible
 
 
 class Distributions:
