@@ -80,9 +80,6 @@ class CausalLanguageModel:
         quarter of the size of the weights, at least 64 MiB, so that it depends only on the model.
     refuse_larger : bool
         True rejects a single question that may exceed the budget; False runs it in its own batch.
-    checkpoint : str
-        A hash of the weights and the configuration of an unmodified `model`. The comparison of the logits of
-        engine and model then runs once, and its result is stored in the user's cache.
 
     Raises
     ------
@@ -104,12 +101,11 @@ class CausalLanguageModel:
         revision: str = "",
         memory_budget: int | None = None,
         refuse_larger: bool = False,
-        checkpoint: str = "",
     ) -> None:
         self.name = name
         self.revision = revision
         self.tokenizer = tokenizer
-        self.network = checked_network(model, checkpoint)
+        self.network = checked_network(model)
         self.format = chat_format(tokenizer, self.network.end_of_text(tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(_MIN_BUDGET, weights // 4)
@@ -118,7 +114,7 @@ class CausalLanguageModel:
     @cached_property
     def capabilities(self) -> Capabilities:
         """The capabilities, which depend on the chat template."""
-        return Capabilities(messages=self.format.takes_messages, system=self.format.takes_system)
+        return Capabilities(messages=self.format.takes_messages)
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"
@@ -300,8 +296,8 @@ class CausalLanguageModel:
         return self.format.prompt_text(prompt.token_ids)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; `encode` and `encode_answer` encode them as plain text."""
-        return self.format.special_tokens.find(text)
+        """Return the special tokens in a text; a prompt must not contain any."""
+        return self.format.special_tokens_in(text)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""

@@ -111,16 +111,14 @@ def load_model(
             f"{failure}: {len(missing)} weights are missing in its files ({', '.join(missing[:3])}, …). Pass "
             "a complete causal language model"
         )
-    checkpoint_revision = revision_of(location, config)
     with as_model_error(failure, location.source):
         language_model = CausalLanguageModel(
             model.to(torch_device),
             tokenizer,
             name=location.name,
-            revision=checkpoint_revision,
+            revision=revision_of(location, config),
             memory_budget=budget,
             refuse_larger=budget is not None,
-            checkpoint=checkpoint_revision,
         )
         language_model.encode_answer(chat("Which?"), "That.")  # raises here if the tokenizer is damaged
     settings = model.generation_config  # keep its special tokens, drop its sampling settings

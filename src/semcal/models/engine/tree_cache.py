@@ -12,24 +12,20 @@ sampling, beam search and scoring, and a temperature depends only on earlier tok
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
-from semcal.files import canonical, read_sealed, user_cache, write_sealed
 from semcal.models.engine.network import (
     SERVE_IT,
     AttentionConfig,
@@ -497,24 +493,16 @@ def distinct_steps(cache: TreeCache, node: Tensor, token: Tensor) -> tuple[Tenso
     return distinct // vocabulary, distinct % vocabulary, reached
 
 
-def checked_network(model: Any, checkpoint: str = "") -> Network:
+def checked_network(model: Any) -> Network:
     """Return body and head of a causal language model of transformers, with the fastest exact attention.
 
     SemcalWarning, with the reason, if the model needs the fallback. ModelError if neither way reproduces its
-    logits, for example because it looks ahead or accepts no masks. `checkpoint` identifies weights and
-    configuration: after an exact result, they are not compared again with this engine and these libraries.
+    logits, for example because it looks ahead or accepts no masks.
     """
     network = Network(model)
-    key = _verdict_key(network, checkpoint) if checkpoint else ""
-    path = user_cache("attention") / f"{key[:32]}.json"
-    verdict = read_sealed(path) if key else None
-    if verdict is not None and verdict.get("key") == key:
-        network.patch(skip_unwanted=verdict["skip_unwanted"])
-        network.bytes_per_token, network.width = verdict["bytes_per_token"], verdict["width"]
-        return network
     expected = _expected_logits(network)
     try:
-        skip_unwanted = _patch(network, expected)
+        _patch(network, expected)
         _check_windows(network)
     except (ModelError, *_FAILURES) as reason:
         network.patched = None
@@ -528,33 +516,16 @@ def checked_network(model: Any, checkpoint: str = "") -> Network:
             SemcalWarning,
             stacklevel=4,
         )
-        return network
-    if key:
-        sizes = {"width": network.width, "bytes_per_token": network.bytes_per_token}
-        with suppress(OSError):  # if the cache is read-only, the next process compares again
-            write_sealed(path, {"key": key, "skip_unwanted": skip_unwanted, **sizes})
     return network
 
 
-def _verdict_key(network: Network, checkpoint: str) -> str:
-    on_cpu = network.device.type == "cpu"
-    processor = torch.backends.cpu.get_cpu_capability() if on_cpu else str(network.device)
-    origin = [checkpoint, type(network.model).__name__, str(network.dtype), processor]
-    digest = hashlib.sha256(canonical([*origin, torch.__version__, transformers.__version__]).encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _patch(network: Network, expected: Tensor) -> bool:
-    """Patch the body and check its logits; return True if its last layer can skip tokens."""
+def _patch(network: Network, expected: Tensor) -> None:
+    """Patch the body so that its last layer skips tokens if the logits stay exact, and check its logits."""
     with suppress(ModelError, *_FAILURES):
         network.patch(skip_unwanted=True)
-        _check(network, expected)
-        return True
+        return _check(network, expected)
     network.patch(skip_unwanted=False)
-    _check(network, expected)
-    return False
+    return _check(network, expected)
 
 
 #: Maximum root mean square of logit differences, in standard deviations. For real models, rounding causes
