@@ -13,7 +13,7 @@ import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.data.datasets import as_questions
 from semcal.data.question import Question, Turn
-from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
+from semcal.errors import InputError, QuestionError, UsageError
 from semcal.inputs import load_equivalence
 from semcal.models.chat_format import chat_format
 from semcal.models.equivalence import side_of
@@ -153,16 +153,12 @@ def test_a_server_gets_messages_as_they_are() -> None:
         assert server.requests[-1][1]["messages"] == row["messages"]
 
 
-def test_a_system_message_without_a_place_begins_the_first_user_turn_and_is_told(tmp_path: Path) -> None:
+def test_a_system_message_without_a_place_begins_the_first_user_turn() -> None:
     no_system = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
     template = no_system + "{{ m.role }}: {{ m.content }}\n{% endfor %}"
     form = chat_format(tiny_models.tokenizer(template=template), [2])
     turns = [Turn("system", "Be brief."), Turn("assistant", "Yes?"), Turn("user", "a")]
     assert form.encode(turns) == form.encode([turns[1], Turn("user", "Be brief.\n\na")])
-    model = semcal.load_model(tiny_models.save(tmp_path / "model", template=template))
-    with pytest.warns(SemcalWarning, match="has no system message; the first user turn begins with it"):
-        PromptConfig().prompts(model, [Question("1", "", messages=tuple(turns))])
-    PromptConfig().prompts(model, [Question("1", "Who?")])  # the built-in one is no news
 
 
 def test_pairs_without_a_question_are_of_bare_answers() -> None:

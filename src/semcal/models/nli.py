@@ -2,9 +2,6 @@
 
 Both sides of a pair are "Question: x\\nAnswer: y" (spec section 5, point 4); the verdict is the argmax. All
 devices use float32, because half precision changes logits by far more than `CLOSE`.
-
-The answers to a question form many pairs of few sides. A fast tokenizer encodes each side once, and its
-post-processor adds the special tokens and segment ids of a pair.
 """
 
 from __future__ import annotations
@@ -16,9 +13,7 @@ from typing import Any
 import torch
 
 from semcal.errors import ModelError, SemcalWarning
-from semcal.models.chat_format import SpecialTokens
 from semcal.models.equivalence import Triple, rounded, side_of
-from semcal.text import cache_texts
 
 #: A pair with a smaller margin runs again in its own batch, so that batching cannot change a verdict.
 CLOSE = 1e-4
@@ -27,10 +22,6 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 #: One encoded pair: input_ids, attention_mask and other columns of the tokenizer, without padding.
 Encoded = dict[str, list[int]]
-
-_MAX_SIDES = 8192  # cached encodings
-#: Columns that a tokenizer may return for a pair, and their names in its library.
-_COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
 
 
 class CrossEncoder:
@@ -51,8 +42,6 @@ class CrossEncoder:
         self._entailment = entailment_index(model.config.id2label, name=name)
         self._model = model.eval().requires_grad_(False)
         self._tokenizer = tokenizer
-        self._special_tokens = SpecialTokens(tokenizer)
-        self._side = cache_texts(_MAX_SIDES)(self._encoded_side)
         self._longest = _longest_input(model, tokenizer)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
@@ -96,25 +85,15 @@ class CrossEncoder:
 
     def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
         """Return the unpadded columns of each pair; beyond `longest` the longer side loses its beginning."""
-        truncation = None if longest is None else "longest_first"
-        if not self._tokenizer.is_fast:
-            firsts, seconds = [first for first, _ in sides], [second for _, second in sides]
-            columns = self._tokenizer(firsts, seconds, truncation=truncation, max_length=longest)
-            return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
-        backend, names = self._tokenizer.backend_tokenizer, self._tokenizer.model_input_names
-        backend.no_truncation()
-        backend.no_padding()
-        encoded = [(self._side(first), self._side(second)) for first, second in sides]
-        if truncation:
-            backend.enable_truncation(longest, strategy=truncation, direction="left")
-        pairs = [backend.post_process(first, second) for first, second in encoded]
-        return [{name: getattr(pair, _COLUMNS[name]) for name in names if name in _COLUMNS} for pair in pairs]
-
-    def _encoded_side(self, text: str) -> Any:
-        plain = self._special_tokens.encode(text)
-        if plain is not None:
-            return plain
-        return self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+        firsts, seconds = [first for first, _ in sides], [second for _, second in sides]
+        columns = self._tokenizer(
+            firsts,
+            seconds,
+            truncation=False if longest is None else "longest_first",
+            max_length=longest,
+            split_special_tokens=True,  # special tokens in answers are text
+        )
+        return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:

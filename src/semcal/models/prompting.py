@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from semcal.data.datasets import Questions, as_questions
-from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
+from semcal.data.question import Question, Turn, answer_turn, chat, turns_of
 from semcal.data.template import (
     Template,
     TemplateLike,
@@ -20,7 +19,7 @@ from semcal.data.template import (
     describe_variants,
     variant_of,
 )
-from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
+from semcal.errors import InputError, ModelError, QuestionError, UsageError
 from semcal.models.protocols import AnswerReader, Prompt, Sampler
 
 if TYPE_CHECKING:
@@ -187,7 +186,6 @@ class PromptConfig:
 
     def prompts(self, model: Sampler, questions: Sequence[Question]) -> list[Prompt]:
         """Encode the prompt of each question."""
-        self._warn_of_examples(model)
         prompts = [self._prompt(model, question) for question in questions]
         if not self.few_shot:
             return prompts
@@ -203,7 +201,6 @@ class PromptConfig:
     ) -> tuple[list[LabelledPrompt], list[QuestionError]]:
         """Encode labeled questions; return them, and the errors of questions that cannot be encoded."""
         labelled, errors = list[LabelledPrompt](), list[QuestionError]()
-        self._warn_of_examples(model)
         for question in questions:
             try:
                 labelled.append((question, self._prompt(model, question), self.answers(model, question)))
@@ -217,14 +214,16 @@ class PromptConfig:
             raise QuestionError(question.id, f"{reason}. Pass a 'question', or use an instruct model")
         if (difference := self.passage_difference(question)) and not self.force:
             raise QuestionError(question.id, f"{difference}, or calibrate with such questions")
-        messages = [turn.content for turn in question.messages]
-        _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
         turns = self._turns(question)
+        tokens = [token for turn in turns for token in model.special_tokens_in(turn.content)]
+        if tokens:
+            spelled = ", ".join(map(repr, dict.fromkeys(tokens)))
+            raise QuestionError(
+                question.id,
+                f"its prompt contains {spelled}, a special token of {model.name}, which the model would "
+                "not read as text. Remove it",
+            )
         ids = _named(question, model.encode, turns)
-        if turns[0].role == "system" and turns[0].content != SYSTEM_MESSAGE and not model.capabilities.system:
-            place = "the first user turn begins with it"
-            text = f"system: the chat template of {model.name} has no system message; {place}"
-            warnings.warn(text, SemcalWarning, stacklevel=3)
         return Prompt(question.id, ids, turns, question=question.question)
 
     def _turns(self, question: Question) -> tuple[Turn, ...]:
@@ -233,15 +232,8 @@ class PromptConfig:
         except InputError as error:
             raise QuestionError(question.id, str(error)) from None
 
-    def _warn_of_examples(self, model: Sampler) -> None:
-        for example in self.few_shot:
-            texts = (example.question, example.context, *example.answers[:1])
-            texts += tuple(turn.content for turn in example.messages)
-            _warn_of_special_tokens(model, example.id, *texts)
-
     def answers(self, model: AnswerReader, question: Question) -> list[tuple[int, ...]]:
         """Encode the distinct reference answers of `question` as answer turns, with the end of turn."""
-        _warn_of_special_tokens(model, question.id, *question.answers)
         turns = self._turns(question)
         answers = (
             _named(question, model.encode_answer, turns, answer_turn(answer).content)
@@ -314,15 +306,3 @@ def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: A
         if isinstance(error, ModelError) and not question.messages:
             raise
         raise QuestionError(question.id, str(error)) from error
-
-
-def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
-    tokens = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
-    if tokens:
-        spelled = ", ".join(map(repr, dict.fromkeys(tokens)))
-        warnings.warn(
-            f"question {question_id!r} contains {spelled}, a special token of {model.name}, which is encoded "
-            "as plain text",
-            SemcalWarning,
-            stacklevel=3,
-        )

@@ -167,7 +167,6 @@ class Capabilities:
     answers_a_request: int | None = None  # samples per request; None: the sampler needs no requests
     may_charge: bool = False  # True if a request may cost money
     messages: bool = True  # True for chats; a base model accepts only text
-    system: bool = True  # True if a system message has its own place, not in the first user turn
     next_tokens: bool = True  # log-probabilities of the first tokens of an answer
 
 
@@ -216,7 +215,7 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
         """Return the prompt as readable text."""
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; `encode` and `encode_answer` encode them as plain text."""
+        """Return the special tokens in a text; a prompt must not contain any."""
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""

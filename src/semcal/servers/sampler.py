@@ -194,7 +194,6 @@ class ServerModel:
             answers_a_request=profile.together,
             may_charge=Endpoint(profile.url).may_charge,
             messages=self.format is None or self.format.takes_messages,
-            system=self.format is None or self.format.takes_system,
             next_tokens=profile.log_probs is not None and profile.top_log_probs > 1,
         )
 
@@ -226,7 +225,7 @@ class ServerModel:
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """Return the special tokens in a text; without a tokenizer they are unknown, and the result is ()."""
-        return () if self.format is None else self.format.special_tokens.find(text)
+        return () if self.format is None else self.format.special_tokens_in(text)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return errors for the prompts that are too long for the server; raises the errors of `sample`."""
