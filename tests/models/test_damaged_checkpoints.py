@@ -12,13 +12,10 @@ import tiny_models
 import tiny_nli
 import torch
 from tiny_engine import flat, sample
-from transformers import CanineConfig, DogeConfig, PretrainedConfig
 
 import semcal
 from semcal.data.question import chat
 from semcal.errors import ModelError
-from semcal.hub_names import LANGUAGE_MODEL, locate
-from semcal.models.checkpoint import check_settings
 from semcal.models.protocols import Prompt
 from semcal.recalibration import Base
 
@@ -38,12 +35,6 @@ def change(directory: Path, file: str = "config.json", **values: Any) -> None:
     path = directory / file
     content = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps({**content, **values}))
-
-
-@pytest.mark.parametrize("kind", [CanineConfig, DogeConfig])  # hash buckets and experts: 16384
-def test_the_largest_counts_of_known_models_are_taken(tmp_path: Path, kind: type[PretrainedConfig]) -> None:
-    kind().save_pretrained(tmp_path)
-    check_settings("a model", locate(str(tmp_path), LANGUAGE_MODEL))
 
 
 def test_an_end_of_text_that_the_model_cannot_draw_ends_nothing(checkpoint: Path) -> None:
@@ -73,10 +64,9 @@ def ends(value: Any) -> Any:
     ("damage", "named"),
     [
         (settings(vocab_size="many"), "vocab_size"),
-        (settings(num_hidden_layers=0), "num_hidden_layers = 0"),
+        (settings(num_hidden_layers=0), "layers"),
         (settings(num_hidden_layers=3), r"layers\.2"),
         (settings(num_hidden_layers=10**30), "num_hidden_layers"),
-        (settings(text_config={"num_hidden_layers": 10**9}), "num_hidden_layers"),
         (settings(num_labels=10**9), "num_labels"),
         (settings(num_key_value_heads=0), "ZeroDivision"),
         (settings(hidden_act="guess"), "'guess'"),
@@ -85,9 +75,6 @@ def ends(value: Any) -> Any:
         (settings(model_type="abacus"), "abacus"),
         (settings(eos_token_id=[2, 1.5]), "eos_token_id"),
         *((ends(value), "eos_token_id") for value in ("many", True, {"a": 1})),
-        (settings(quantization_config={"quant_method": "guess"}), "'guess'.*quant_method"),
-        (settings(quantization_config=7), "quantization_config = 7"),
-        (settings(quantization_config={"bits": 4}), "quant_method"),
         (settings(quantization_config={"quant_method": "gptq", "bits": 4}), "optimum"),
         (settings(quantization_config={"load_in_4bit": True}), "bitsandbytes"),
         *((content("config.json", text), "configuration") for text in ("[" * 10**5, "[1]")),
@@ -127,17 +114,17 @@ class Harm:
 
 
 @pytest.fixture(params=["language model", "NLI model"])
-def kind(checkpoint: Path, nli: Path, request: Any) -> tuple[Path, Any, str]:
-    """A directory, what loads it, and the type in its configuration."""
+def kind(checkpoint: Path, nli: Path, request: Any) -> tuple[Path, Any]:
+    """A directory, and what loads it."""
     if request.param == "NLI model":
-        return nli, semcal.load_equivalence, "bert"
-    return checkpoint, semcal.load_model, "llama"
+        return nli, semcal.load_equivalence
+    return checkpoint, semcal.load_model
 
 
 def test_pickled_weights_that_hold_more_than_tensors_are_not_run(
-    kind: tuple[Path, Any, str], tmp_path: Path
+    kind: tuple[Path, Any], tmp_path: Path
 ) -> None:
-    directory, load, _ = kind
+    directory, load = kind
     torch.save({"a": Harm(tmp_path / "made")}, directory / "pytorch_model.bin")
     load(directory)  # the safetensors beside it are preferred
     (directory / "model.safetensors").unlink()
@@ -146,14 +133,13 @@ def test_pickled_weights_that_hold_more_than_tensors_are_not_run(
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "processor_config.json"])
-def test_a_directory_that_asks_for_code_of_its_own_is_refused_by_name(
-    kind: tuple[Path, Any, str], file: str
-) -> None:
-    directory, load, known = kind
-    change(directory, file, auto_map={"AutoConfig": "own.Config", "AutoTokenizer": ["own.Slow", None]})
-    with pytest.raises(ModelError, match=rf"{file} .*auto_map: own\.Config.*{known}"):
-        load(directory)
+def test_code_in_a_directory_is_not_run(kind: tuple[Path, Any], tmp_path: Path) -> None:
+    directory, load = kind
+    (directory / "own.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'made')!r}).touch()")
+    for file in ("config.json", "tokenizer_config.json"):
+        change(directory, file, auto_map={"AutoConfig": "own.Config", "AutoTokenizer": ["own.Slow", None]})
+    load(directory)  # by the classes of transformers
     change(directory, model_type="abacus")
-    with pytest.raises(ModelError, match="'abacus'"):
+    with pytest.raises(ModelError, match="never run"):
         load(directory)
+    assert not (tmp_path / "made").exists()

@@ -167,7 +167,7 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for_and_one_that_fails_is_na
         asked.append(local_files_only)
         raise OSError("damaged")
 
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
+    monkeypatch.setattr(transformers.PretrainedConfig, "get_config_dict", kept)
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
     with pytest.raises(ModelError, match=r"'owner/model'.*it rains"):
         semcal.load_model("owner/model")

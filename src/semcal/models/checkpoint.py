@@ -1,16 +1,14 @@
-"""Read checkpoints with transformers after a check of their settings; failures become ModelErrors.
+"""Read checkpoints with transformers; failures become ModelErrors.
 
-Code in a checkpoint is never run: a checkpoint that requires it is rejected. Also rejected are sizes for
-which building the model would take hours, and quantization that transformers would silently ignore.
+Code in a checkpoint is never run: a checkpoint of a type that transformers lacks is rejected.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pickle import UnpicklingError
@@ -23,9 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 
-_CODE_KEY = "auto_map"
 _COUNTS = re.compile(r"num_\w+|n_layers?")  # numbers of modules or labels that are created one by one
-_AT_LEAST_ONE = ("vocab_size", "num_hidden_layers", "n_layer")
 _MOST_MODULES = 10**5
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "*.model", "chat_template*", "added_tokens.json")
 _WEIGHT_FILES = (
@@ -37,12 +33,18 @@ _WEIGHT_FILES = (
 
 
 def read_config(failure: str, location: Location, revision: str | None) -> Any:
-    """Return the configuration of a checkpoint, after `check_settings`."""
-    from transformers import AutoConfig
+    """Return the configuration of a checkpoint; ModelError for so many layers that it could not be built."""
+    from transformers import AutoConfig, PretrainedConfig
 
-    check_settings(failure, location, revision)
     with silenced(), as_model_error(f"{failure}: its configuration", location.source):
-        return _from_pretrained(AutoConfig, location, revision)
+        content, _ = _read(PretrainedConfig.get_config_dict, location, revision)
+        for key, value in content.items():
+            if _COUNTS.fullmatch(key) and type(value) is int and value > _MOST_MODULES:
+                raise ModelError(
+                    f"{failure}: its config.json has {key} = {str(value)[:20]}…, expected at most "
+                    f"{_MOST_MODULES}. Download it again"
+                )
+        return _read(AutoConfig.from_pretrained, location, revision)
 
 
 def read_checkpoint(
@@ -56,10 +58,15 @@ def read_checkpoint(
 ) -> tuple[Any, Any, Any]:
     """Return tokenizer and model of a checkpoint, and the report of transformers on its weights."""
     tokenizer = _read_tokenizer(failure, location, revision)
-    check_settings(failure, location, revision)  # again, because files of a hub checkpoint now exist
     with silenced(), as_model_error(f"{failure}: its weights", location.source):
-        model, report = _from_pretrained(
-            kind, location, revision, dtype=dtype, output_loading_info=True, weights_only=True, **options
+        model, report = _read(
+            kind.from_pretrained,
+            location,
+            revision,
+            dtype=dtype,
+            output_loading_info=True,
+            weights_only=True,
+            **options,
         )
     return tokenizer, model, report
 
@@ -68,11 +75,10 @@ def read_tokenizer(failure: str, location: Location) -> tuple[Any, set[int]]:
     """Return the tokenizer of a checkpoint, and the tokens that end a text for its model."""
     from transformers import GenerationConfig
 
-    check_settings(failure, location)
     tokenizer = _read_tokenizer(failure, location, None)
     ends = {tokenizer.eos_token_id}
     with silenced(), suppress(OSError):  # some checkpoints have no generation config
-        eos = _from_pretrained(GenerationConfig, location, None).eos_token_id
+        eos = _read(GenerationConfig.from_pretrained, location, None).eos_token_id
         ends |= set(eos if isinstance(eos, list) else [eos])
     return tokenizer, {token for token in ends if type(token) is int}
 
@@ -81,12 +87,14 @@ def _read_tokenizer(failure: str, location: Location, revision: str | None) -> A
     from transformers import AutoTokenizer
 
     with silenced(), as_model_error(f"{failure}: its tokenizer", location.source):
-        return _from_pretrained(AutoTokenizer, location, revision)
+        return _read(AutoTokenizer.from_pretrained, location, revision)
 
 
-def _from_pretrained(kind: Any, location: Location, revision: str | None, **options: Any) -> Any:
-    """Read with a class of transformers; `trust_remote_code=False` avoids its question on stdin."""
-    return kind.from_pretrained(
+def _read(
+    from_pretrained: Callable[..., Any], location: Location, revision: str | None, **options: Any
+) -> Any:
+    """Call a function of transformers; `trust_remote_code=False` avoids its question on stdin."""
+    return from_pretrained(
         location.source,
         revision=revision or "main",
         local_files_only=location.cached,
@@ -116,79 +124,6 @@ def files_hash(directory: Path) -> str:
         with path.open("rb") as file:
             digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return f"sha256:{digest.hexdigest()}"
-
-
-def check_settings(failure: str, location: Location, revision: str | None = None) -> None:
-    """Reject a checkpoint with unsafe settings of model, tokenizer or processor.
-
-    For a checkpoint on the hub, this checks the files in the cache of the hub client.
-    """
-    folder: Path | None = Path(location.source)
-    if location.on_hub:  # the folder of the hub client's cache, if it exists
-        from huggingface_hub import try_to_load_from_cache
-
-        config_path = try_to_load_from_cache(location.source, "config.json", revision=revision)
-        folder = Path(config_path).parent if isinstance(config_path, str) else None
-    for path in sorted(folder.glob("*config*.json")) if folder else ():
-        if classes := _code_classes(_content(path)):
-            raise ModelError(
-                f"{failure}: {path} requires the checkpoint's code ({_CODE_KEY}: {', '.join(classes)[:80]}), "
-                f"which is never run. {_remedy(_content(path.parent / 'config.json'), path.name)}"
-            )
-    config = _content(folder / "config.json") if folder else None
-    for problem in _problems(config if isinstance(config, dict) else {}):
-        raise ModelError(f"{failure}: its config.json has {problem}")
-
-
-def _problems(config: Mapping[str, object]) -> Iterator[str]:
-    for key, value in config.items():
-        if isinstance(value, dict) and key.endswith("_config") and key != "quantization_config":
-            yield from _problems(value)
-        if type(value) is int and key in _AT_LEAST_ONE and value < 1:
-            yield f"{key} = {value}, expected at least 1"
-        if type(value) is int and _COUNTS.fullmatch(key) and value > _MOST_MODULES:
-            yield f"{key} = {str(value)[:20]}…, expected at most {_MOST_MODULES}"
-    if (quantization := config.get("quantization_config")) is not None and not _is_known(quantization):
-        yield (
-            f"quantization_config = {shown(quantization)}, whose quant_method is unknown to transformers. "
-            "Use a checkpoint without quantization, or with another quantization"
-        )
-
-
-def _is_known(quantization: Any) -> bool:
-    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
-
-    if not isinstance(quantization, dict):
-        return False
-    by_flag = quantization.get("load_in_8bit") or quantization.get("load_in_4bit")
-    return bool(by_flag) or quantization.get("quant_method") in list(AUTO_QUANTIZATION_CONFIG_MAPPING)
-
-
-def _remedy(config: Any, file: str) -> str:
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    if isinstance(kind, str) and kind in CONFIG_MAPPING_NAMES:
-        return f"To use the {kind} of transformers, remove {_CODE_KEY} from {file} (in a copy)"
-    return f"Use a checkpoint of a type that transformers supports, not {shown(kind)}"
-
-
-def _content(path: Path) -> Any:
-    """Return the JSON in a file; None if the file is missing or damaged, which the loader will report."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _code_classes(settings: Any) -> list[str]:
-    """Return the classes of the checkpoint that settings name, nested settings included."""
-    if not isinstance(settings, dict):
-        return []
-    named = settings.get(_CODE_KEY) or []
-    values = named.values() if isinstance(named, dict) else named if isinstance(named, list) else [named]
-    nested = [name for part in settings.values() for name in _code_classes(part)]
-    return [str(value) for value in values] + nested
 
 
 @contextmanager
