@@ -540,7 +540,7 @@ def _folder(place: Location) -> Path | None:
     if place.gguf:
         from semcal.models.gguf import unpacked_folder
 
-        return unpacked_folder(Path(place.source), "float32")[0]
+        return unpacked_folder(Path(place.source), "float32")
     if not place.on_hub:
         return Path(place.source)
     from huggingface_hub import try_to_load_from_cache

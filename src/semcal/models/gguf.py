@@ -1,21 +1,19 @@
 """Unpack GGUFs into checkpoints.
 
-A GGUF is unpacked once, by the reader of transformers, into a checkpoint in the user's cache. Its tensors are
-dequantized and written one at a time, so that unpacking takes less memory than the model. The copy is
-identified by the sha256 of the GGUF and the dtype, and is written again if one of its files has changed.
+A GGUF is unpacked once, by the reader of transformers, into a checkpoint in the user's cache. The copy is
+identified by name, size and time of the GGUF and by the dtype. It is written again if one of its files has
+changed.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import io
-import json
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +25,10 @@ from semcal.models.checkpoint import as_model_error, silenced
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 
 #: Version of the unpacked checkpoint.
-_GGUF_FORMAT = 2
+_GGUF_FORMAT = 3
 #: Bytes of all files except the weights.
 _BYTES_BESIDE_WEIGHTS = 5 * 10**7
 #: Seconds to wait for another process that unpacks the same file.
@@ -54,10 +51,11 @@ def gguf_cache() -> Path:
     return user_cache("gguf")
 
 
-def unpacked_folder(path: Path, kind: str) -> tuple[Path, str]:
-    """Return the folder of an unpacked GGUF, by its content and dtype ("float32"), and its sha256."""
-    digest = _sha256(path)
-    return gguf_cache() / f"{digest[:32]}-{kind}", digest
+def unpacked_folder(path: Path, kind: str) -> Path:
+    """Return the folder of an unpacked GGUF with a dtype ("float32")."""
+    status = path.stat()
+    identity = f"{path.name}:{status.st_size}:{status.st_mtime_ns}".encode(errors="surrogateescape")
+    return gguf_cache() / f"{hashlib.sha256(identity).hexdigest()[:32]}-{kind}"
 
 
 def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Location:
@@ -70,43 +68,28 @@ def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Loc
 
     path = Path(location.source)
     try:
-        folder, digest = unpacked_folder(path, "tokenizer" if dtype is None else str(dtype).split(".")[-1])
-        key = {"format": _GGUF_FORMAT, "sha256": digest, "transformers": transformers.__version__}
-        if not _is_complete(folder, key):
+        folder = unpacked_folder(path, "tokenizer" if dtype is None else str(dtype).split(".")[-1])
+        key = {"format": _GGUF_FORMAT, "transformers": transformers.__version__}
+        seal = _seal_of_whole(folder, key)
+        if seal is None:
             folder.parent.mkdir(parents=True, exist_ok=True)
             busy = f"{failure}: another process has been unpacking it for an hour. Wait for it, or end it"
             with file_lock(folder.with_name(f".{folder.name}{LOCK}"), busy, patience=_LOCK_SECONDS):
-                if not _is_complete(folder, key):
+                seal = _seal_of_whole(folder, key)
+                if seal is None:
                     shutil.rmtree(folder, ignore_errors=True)
                     with atomic_folder(folder) as part:
                         _unpack(failure, path, part, dtype)
-                    write_sealed(
-                        folder.with_suffix(".json"),
-                        {"key": key, "of": str(path), "files": _file_stamps(folder)},
-                    )
+                    with path.open("rb") as file:
+                        digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    seal = {"key": key, "of": str(path), "sha256": digest, "files": _file_stamps(folder)}
+                    write_sealed(folder.with_suffix(".json"), seal)
     except OSError as error:
         raise ModelError(
             f"{failure}: it cannot be read, or unpacked into {gguf_cache()} ({error.strerror or error}). Set "
             "SEMCAL_CACHE to a writable folder with free space"
         ) from error
-    return replace(location, source=str(folder), revision=f"sha256:{digest}", gguf=False)
-
-
-def _sha256(path: Path) -> str:
-    """Return the sha256 of a file, cached by path, size and times, because hashing takes seconds."""
-    status = path.stat()
-    resolved = str(path.resolve())
-    key = [resolved, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    name = hashlib.sha256(resolved.encode(errors="surrogateescape")).hexdigest()[:32]
-    record = gguf_cache() / "hashes" / f"{name}.json"
-    seal = read_sealed(record)
-    if seal is not None and seal.get("key") == key:
-        return str(seal["sha256"])
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with suppress(OSError):
-        write_sealed(record, {"key": key, "sha256": digest})
-    return digest
+    return replace(location, source=str(folder), revision=f"sha256:{seal['sha256']}", gguf=False)
 
 
 def _file_stamps(folder: Path) -> dict[str, list[int]]:
@@ -114,14 +97,16 @@ def _file_stamps(folder: Path) -> dict[str, list[int]]:
     return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in own_files(folder)}
 
 
-def _is_complete(folder: Path, key: Mapping[str, object]) -> bool:
+def _seal_of_whole(folder: Path, key: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the seal of an unpacked GGUF; None unless all of its files are as they were written."""
     seal = read_sealed(folder.with_suffix(".json"))
-    return (
+    is_whole = (
         seal is not None
         and seal.get("key") == key
         and folder.is_dir()
         and seal["files"] == _file_stamps(folder)
     )
+    return seal if is_whole else None
 
 
 def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -> None:
@@ -148,10 +133,8 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
         _check_positions(reader, config)
     ends = _settle_tokenizer(reader, tokenizer)
     with _reading_gguf(failure, path):
-        reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # frees much memory
-        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc would not return it
         if dtype is not None:
-            _write_weights(reader, config, folder, dtype)
+            _write_weights(config, folder, dtype)
         link.unlink()
         config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -176,20 +159,13 @@ def _open_gguf(failure: str, path: Path) -> Any:
         import gguf
     except ImportError as error:
         raise MissingExtraError("gguf", "gguf") from error
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start != b"GGUF":
-        raise ModelError(f"{failure}: {path} is not a GGUF, it begins with {shown(start)}. Download it again")
     try:
         reader = gguf.GGUFReader(path)
         kind = _value(reader, "general.type", "model")
         architecture = _value(reader, _ARCHITECTURE, "")
     except Exception as error:
-        if "GGMLQuantizationType" in str(error):
-            raise ModelError(f"{failure}: {error} in the package gguf; {llama_cpp_line(path)}") from error
-        raise ModelError(
-            f"{failure}: {path} is damaged or incomplete ({error}). Download it again"
-        ) from error
+        reason = f"{failure}: the package gguf cannot read {path} ({error}). Download it again"
+        raise ModelError(f"{reason}, or {llama_cpp_line(path)}") from error
     if _SPLIT.search(path.name) or _value(reader, "split.count", 0) > 1:
         raise ModelError(
             f"{failure}: it is one part of a split file. Join the parts (llama-gguf-split --merge FIRST_PART "
@@ -254,57 +230,14 @@ def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
     return sorted({int(number) for number in ends if number >= 0})
 
 
-def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
+def _write_weights(config: Any, folder: Path, dtype: torch.dtype) -> None:
     import torch
-    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    read = _tensor_reader(reader, config, model)
-    if read is None:
-        with redirect_stderr(io.StringIO()):  # a progress bar
-            loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", dtype=dtype)
-        model.load_state_dict(loaded.state_dict(), assign=True)
-        model.tie_weights()
-        model.save_pretrained(folder)
-        return
-    names, tensor_of = read
-    shapes, files = model.state_dict(), dict[str, str]()  # files by name of their tensors, one in each
-    for tensor in reader.tensors:
-        if name := names.get(tensor.name):
-            files[name] = f"model-{len(files):05}.safetensors"
-            values = tensor_of(tensor).to(dtype).reshape(shapes[name].shape).contiguous()
-            save_file({name: values}, folder / files[name], metadata={"format": "pt"})
-    index = json.dumps({"metadata": {}, "weight_map": files})
-    (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
-
-
-def _tensor_reader(
-    reader: Any, config: Any, model: Any
-) -> tuple[dict[str, str], Callable[..., Tensor]] | None:
-    """Return the model's names of tensors and a function that reads one; None if tensors must be merged."""
-    import torch
-    from gguf import dequantize
-
-    try:
-        from transformers import modeling_gguf_pytorch_utils as reading
-        from transformers.integrations.gguf.utils import is_gguf_arch_supported
-    except ImportError:  # another version of transformers
-        return None
-    architecture = _value(reader, _ARCHITECTURE)
-    processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config=config.to_dict())
-    names = reading.get_gguf_hf_weights_map(model, processor)
-    matched = [names[tensor.name] for tensor in reader.tensors if tensor.name in names]
-    lacking = set(model.state_dict()) - set(matched) - set(model.all_tied_weights_keys)
-    if is_gguf_arch_supported(architecture) or lacking or len(matched) != len(set(matched)):
-        return None
-
-    def read(tensor: Any) -> Tensor:
-        values = dequantize(tensor.data, tensor.tensor_type)
-        values = processor.process(
-            weights=values, name=tensor.name, tensor_key_mapping=names, parsed_parameters={"tensors": {}}
-        ).weights
-        return torch.from_numpy(values if values.flags.writeable else values.copy())
-
-    return names, read
+    with redirect_stderr(io.StringIO()):  # a progress bar
+        loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", dtype=dtype)
+    model.load_state_dict(loaded.state_dict(), assign=True)
+    model.tie_weights()
+    model.save_pretrained(folder)
