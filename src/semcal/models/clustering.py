@@ -60,7 +60,6 @@ class Clustering:
 
     clusters: list[list[list[int]]]  # per question a partition of its samples, numbered by first sample
     calls: int  # number of ordered pairs of normal forms that the equivalence decided
-    plain_calls: int  # number of all ordered pairs of samples, m (m − 1) per question
 
 
 def cluster_answers(
@@ -115,8 +114,8 @@ def cluster_answers(
     ... )
     >>> clustering.clusters
     [[[0, 2, 3], [1]]]
-    >>> clustering.calls, clustering.plain_calls
-    (3, 12)
+    >>> clustering.calls
+    3
     """
     check_name(linkage, LINKAGES, what="linkage")
     if len(questions) != len(answers):
@@ -140,8 +139,7 @@ def cluster_answers(
     for (samples, apart), found in zip(units, _finish(questions, searches, verdicts, progress)):
         together = [[i for text in cluster for i in samples[text]] for cluster in found]
         clusters.append(sorted(sorted(cluster) for cluster in [*apart, *together]))
-    plain_calls = sum(len(texts) * (len(texts) - 1) for texts in answers)
-    return Clustering(clusters, verdicts.calls, plain_calls)
+    return Clustering(clusters, verdicts.calls)
 
 
 def _samples_by_unit(
@@ -201,17 +199,16 @@ def _components(relation: Relation) -> Search:
     """Join pairs by descending margin, except across cannot-links."""
     texts = sorted(relation.texts)
     same = [pair for pair in combinations(texts, 2) if relation.verdict(*pair)]
-    units = _join(texts, [(math.inf, *pair) for pair in same], relation)
-    margins: dict[TextPair, float] = {}
+    waiting = _join(texts, [(math.inf, *pair) for pair in same], relation)
     clusters: list[list[str]] = []
-    waiting = units
     while waiting:
         component, waiting = [waiting[0]], waiting[1:]
         for unit in component:  # the list grows during the loop
-            near, waiting = yield from _accepted(unit, waiting, relation, margins)
+            near, waiting = yield from _accepted(unit, waiting, relation)
             component += near
+        members = [text for unit in component for text in unit]
         if not any(_kept_apart(one, other, relation) for one, other in combinations(component, 2)):
-            clusters.append([text for unit in component for text in unit])
+            clusters.append(members)
             continue
         open_pairs = [
             pair
@@ -219,25 +216,15 @@ def _components(relation: Relation) -> Search:
             if not _kept_apart(one, other, relation)
             for pair in product(one, other)
         ]
-        yield from _ask([relation.form_pair(*pair) for pair in open_pairs], margins)
+        margins = yield [relation.form_pair(*pair) for pair in open_pairs]
         joins = [(math.inf, unit[0], text) for unit in component for text in unit[1:]]
-        joins += [(margins[relation.form_pair(a, b)], min(a, b), max(a, b)) for a, b in open_pairs]
-        members = [text for unit in component for text in unit]
+        joins += [(margin, min(pair), max(pair)) for margin, pair in zip(margins, open_pairs)]
         clusters += _join(members, [join for join in joins if join[0] > 0], relation)
     return clusters
 
 
-def _ask(
-    pairs: list[TextPair], margins: dict[TextPair, float]
-) -> Generator[list[TextPair], list[float], None]:
-    unknown = [pair for pair in dict.fromkeys(pairs) if pair not in margins]
-    if unknown:
-        found = yield unknown
-        margins.update(zip(unknown, found, strict=True))
-
-
 def _accepted(
-    unit: list[str], others: list[list[str]], relation: Relation, margins: dict[TextPair, float]
+    unit: list[str], others: list[list[str]], relation: Relation
 ) -> Generator[list[TextPair], list[float], tuple[list[list[str]], list[list[str]]]]:
     """Split units into those that share an accepted pair with `unit`, and the rest."""
     queues = {
@@ -247,8 +234,8 @@ def _accepted(
     }
     near = set()
     while queues:
-        yield from _ask([queue[0] for queue in queues.values()], margins)
-        near |= {place for place, queue in queues.items() if margins[queue[0]] > 0}
+        margins = yield [queue[0] for queue in queues.values()]
+        near |= {place for place, margin in zip(queues, margins) if margin > 0}
         queues = {place: queue[1:] for place, queue in queues.items() if place not in near and queue[1:]}
     return (
         [other for place, other in enumerate(others) if place in near],
@@ -272,31 +259,33 @@ def _join(texts: Sequence[str], joins: list[tuple[float, str, str]], relation: R
 
 def _greedy(relation: Relation) -> Search:
     """Let each answer join the first cluster whose first member it is equivalent to."""
-    margins: dict[TextPair, float] = {}
     clusters, waiting = [], relation.texts
     while waiting:
         first, *others = waiting
-        verdicts = {other: relation.verdict(first, other) for other in others}
-        pairs = [relation.form_pair(first, other) for other in others if verdicts[other] is None]
-        yield from _ask(pairs, margins)
-        near = [
-            other
-            for other in others
-            if (margins[relation.form_pair(first, other)] > 0 if verdicts[other] is None else verdicts[other])
-        ]
-        clusters.append([first, *near])
-        waiting = [other for other in others if other not in near]
+        equal = yield from _equivalent(first, others, relation)
+        clusters.append([first, *equal])
+        waiting = [other for other in others if other not in equal]
     return clusters
+
+
+def _equivalent(
+    text: str, others: Sequence[str], relation: Relation
+) -> Generator[list[TextPair], list[float], list[str]]:
+    """Return the other answers that are equivalent to an answer, by rule or by the model."""
+    verdicts = {other: relation.verdict(text, other) for other in others}
+    asked = [other for other in others if verdicts[other] is None]
+    margins = yield [relation.form_pair(text, other) for other in asked]
+    verdicts |= {other: margin > 0 for other, margin in zip(asked, margins)}
+    return [other for other in others if verdicts[other]]
 
 
 def _complete(relation: Relation) -> Search:
     """Compare all pairs, the most frequent answers first, and cluster the samples by complete linkage."""
     ordered = sorted(relation.texts, key=lambda text: (-relation.counts[text], *_rank(text)))
-    margins: dict[TextPair, float] = {}
-    open_pairs = [pair for pair in combinations(ordered, 2) if relation.verdict(*pair) is None]
-    yield from _ask([relation.form_pair(*pair) for pair in open_pairs], margins)
     related = {pair for pair in combinations(ordered, 2) if relation.verdict(*pair)}
-    related |= {pair for pair in open_pairs if margins[relation.form_pair(*pair)] > 0}
+    open_pairs = [pair for pair in combinations(ordered, 2) if relation.verdict(*pair) is None]
+    margins = yield [relation.form_pair(*pair) for pair in open_pairs]
+    related |= {pair for pair, margin in zip(open_pairs, margins) if margin > 0}
     samples = [text for text in ordered for _ in range(relation.counts[text])]
     matrix = [[a == b or (a, b) in related or (b, a) in related for b in samples] for a in samples]
     return [sorted({samples[i] for i in cluster}) for cluster in complete(matrix)]
@@ -521,18 +510,9 @@ def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
     own = normal_form(answer)
     cut = _cut_texts(row.samples, row.finished)
     relation = Relation(row.question, {text: [0] for text in [answer, *texts] if text.strip()}, cut)
-    verdicts = {text: relation.verdict(answer, text) for text in texts if text.strip()}
-    if equal := [text for text, same in verdicts.items() if same and relation.forms[text] == own]:
-        return [equal]
-    margins: dict[TextPair, float] = {}
-    yield from _ask([relation.form_pair(answer, t) for t, same in verdicts.items() if same is None], margins)
-    return [
-        [
-            text
-            for text, same in verdicts.items()
-            if (same if same is not None else margins[relation.form_pair(answer, text)] > 0)
-        ]
-    ]
+    told = [text for text in texts if text.strip()]
+    equal = [text for text in told if relation.forms[text] == own and relation.verdict(answer, text)]
+    return [equal or (yield from _equivalent(answer, told, relation))]
 
 
 def _by_temperature(row: Row) -> list[list[int]]:
