@@ -120,7 +120,11 @@ class FakeLanguageModel:
         self._ids = {word: FIRST_WORD + index for index, word in enumerate(words)}
         self._bytes = dict(enumerate(bytes([byte]) for byte in range(256)))
         self._bytes |= {token: word.encode() for word, token in self._ids.items()}
-        self._next = {question: self._continuations(answers) for question, answers in table.items()}
+        self._answers = {q: [(*self._tokens(answer), END) for answer in row] for q, row in table.items()}
+        self._next = {
+            question: self._continuations(self._answers[question], row.values())
+            for question, row in table.items()
+        }
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn: BOS, then each turn between its role and its end."""
@@ -188,12 +192,16 @@ class FakeLanguageModel:
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
-        """Answer each prompt by beam search; the answer with the highest mean token log-probability wins."""
+        """Return for each prompt the answer in the table with the highest mean token log-probability."""
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        return [
-            self._search(prompt, recalibrator, num_beams, max_new_tokens)
-            for prompt in _counted(prompts, progress)
-        ]
+        best = []
+        for prompt in _counted(prompts, progress):
+            question = self._question(prompt)
+            answers = [tokens[:max_new_tokens] for tokens in self._answers[question]]
+            scored = [(self._score(question, tokens, recalibrator), tokens) for tokens in answers]
+            log_probs, tokens = max(scored, key=lambda pair: math.fsum(pair[0]) / len(pair[0]))
+            best.append(self._generation(tokens, log_probs))
+        return best
 
     def score(
         self,
@@ -290,10 +298,11 @@ class FakeLanguageModel:
     def _text(self, tokens: Iterable[int]) -> str:
         return b"".join(self._bytes.get(token, b"") for token in tokens).decode(errors="replace")
 
-    def _continuations(self, answers: Mapping[str, float]) -> dict[tuple[int, ...], dict[int, float]]:
+    def _continuations(
+        self, answers: Iterable[tuple[int, ...]], probabilities: Iterable[float]
+    ) -> dict[tuple[int, ...], dict[int, float]]:
         mass: dict[tuple[int, ...], dict[int, float]] = {}
-        for answer, probability in answers.items():
-            tokens = (*self._tokens(answer), END)
+        for tokens, probability in zip(answers, probabilities):
             for place, token in enumerate(tokens):
                 after = mass.setdefault(tokens[:place], {})
                 after[token] = after.get(token, 0.0) + probability
@@ -357,27 +366,6 @@ class FakeLanguageModel:
             scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
             rescored.append(replace(draw, rescored=scores, lead=lead))
         return rescored
-
-    def _search(
-        self, prompt: Prompt, recalibrator: AnyRecalibrator, num_beams: int, max_new_tokens: int
-    ) -> Generation:
-        question = self._question(prompt)
-        beams: list[tuple[list[int], list[float]]] = [([], [])]
-        ended = []
-        for _ in range(max_new_tokens):
-            extended = [beam for begun in beams for beam in self._extended(question, *begun, recalibrator)]
-            extended.sort(key=lambda beam: -math.fsum(beam[1]))
-            ended += [beam for beam in extended[: 2 * num_beams] if beam[0][-1] == END]
-            beams = [beam for beam in extended if beam[0][-1] != END][:num_beams]
-        tokens, log_probs = max(ended or beams, key=lambda beam: math.fsum(beam[1]) / len(beam[1]))
-        return self._generation(tokens, log_probs)
-
-    def _extended(
-        self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
-    ) -> list[tuple[list[int], list[float]]]:
-        row = _recalibrated(recalibrator, self._state(question, tokens))
-        allowed = self._next[question].get(tuple(tokens), {END: 1.0})
-        return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
 
     def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
         finished = tokens[-1:] == [END]
