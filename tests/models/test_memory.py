@@ -22,15 +22,14 @@ from semcal.recalibration import ATS, SE, Base
     ("text", "size"),
     [
         ("2GB", 2 * 10**9), ("2 gb", 2 * 10**9), ("2G", 2 * 10**9), ("1.5GiB", 1610612736),
-        ("500MB", 5 * 10**8), ("64MiB", 2**26), ("1kB", 1000), ("1KiB", 1024), ("1tb", 10**12),
-        ("12345", 12345), (12345, 12345), ("7B", 7), (10**15, 10**15), ("3 B", 3),
+        ("500MB", 5 * 10**8), ("1KiB", 1024), ("12345", 12345), (10**15, 10**15),
     ],
 )  # fmt: skip
 def test_sizes_are_read_as_people_write_them(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "2 apples", "2XB", "1e9", "0", "0.1B", "iB", "2iB", -5])
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "2 apples", "1e9", "0", "9" * 40 + "GB", -5])
 def test_what_is_no_size_is_refused(text: str | int) -> None:
     with pytest.raises(UsageError, match=re.escape(repr(text))):
         parse_size(text)

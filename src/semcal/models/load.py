@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from semcal.errors import ModelError, UsageError, naming_extra, shown
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, llama_cpp_line, locate
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from semcal.models.causal_lm import CausalLanguageModel
 
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {f"{unit}I": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
-_SIZE_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)
 _ADDRESS_SPACE = 2**63  # no process can address as many bytes
 
 
@@ -164,17 +162,15 @@ def load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: st
 
 
 def parse_size(text: str | int) -> int:
-    """Parse a number of bytes with an optional unit.
+    """Parse a number of bytes with an optional unit: kB, MB, … are powers of 1000, KiB, MiB, … of 1024.
 
-    kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024; the B is optional, and case is ignored.
-    UsageError if the text is not a size, below one byte, or larger than an address space.
-
-    >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("512m"), parse_size(1000)
-    (2000000000, 1610612736, 512000000, 1000)
+    >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size(1000)
+    (2000000000, 1610612736, 1000)
     """
-    size: float = text if isinstance(text, int) else 0
-    if not isinstance(text, int) and (match := _SIZE_PATTERN.fullmatch(text)):
-        size = float(match[1]) * _UNITS.get(match[2].upper(), 0)
+    try:
+        size = TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
+        size = ByteSize(0)
     if not 1 <= size < _ADDRESS_SPACE:
         raise UsageError(
             f"{shown(text)} is not a size of memory. Pass bytes, or a size with a unit such as 1.5GiB"
