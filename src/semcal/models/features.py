@@ -8,7 +8,7 @@ the shared prefix.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from itertools import accumulate
 
 import torch
@@ -35,17 +35,11 @@ class BlockShape:
     rms_eps: float = 1e-5  # constant that RMSNorm adds to the mean square
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not value > 0 or (field.type == "int" and value != int(value)):
-                raise UsageError(f"{field.name}: got {value}. Pass a positive {field.type}")
-        if self.heads % self.key_value_heads:
+        if min(astuple(self)) <= 0 or self.heads % self.key_value_heads or self.head_dim % 2:
             raise UsageError(
-                f"heads: {self.heads} is not a multiple of key_value_heads, {self.key_value_heads}. Pass a "
-                "multiple"
+                f"block shape: got {self}. Pass positive sizes, heads as a multiple of key_value_heads, "
+                "and an even head_dim"
             )
-        if self.head_dim % 2:
-            raise UsageError(f"head_dim: got {self.head_dim}. Pass an even number for rotary positions")
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,7 @@ _GGUF_FORMAT = 3
 _BYTES_BESIDE_WEIGHTS = 5 * 10**7
 #: Seconds to wait for another process that unpacks the same file.
 _LOCK_SECONDS = 3600.0
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _BLOCK = re.compile(r"\bblk\.(\d+)\.")
-#: Architectures that generate no text: vision parts, embedding models and transcription models.
-_NO_TEXT = re.compile(r"clip|mmproj|.*bert.*|t5encoder|whisper|.*embed.*")
 #: Names in llama.cpp of patterns that split a text before BPE: that of GPT-2, and GPT-2 after single digits.
 _GPT2 = {"gpt-2", "mpt", "olmo", "jais", "trillion", "phi-2", "default"}
 _DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum"}
@@ -162,16 +159,13 @@ def _open_gguf(failure: str, path: Path) -> Any:
     except Exception as error:
         reason = f"{failure}: the package gguf cannot read {path} ({error}). Download it again"
         raise ModelError(f"{reason}, or {llama_cpp_line(path)}") from error
-    if _SPLIT.search(path.name) or _value(reader, "split.count", 0) > 1:
+    if _value(reader, "split.count", 0) > 1:
         raise ModelError(
             f"{failure}: it is one part of a split file. Join the parts (llama-gguf-split --merge FIRST_PART "
             "whole.gguf), and pass the result"
         )
-    if kind != "model" or _NO_TEXT.match(architecture):
-        raise ModelError(
-            f"{failure}: it is not a language model (type {kind!r}, architecture {architecture!r}). Pass the "
-            "GGUF of the model that generates text"
-        )
+    if kind != "model":
+        raise ModelError(f"{failure}: it is of type {kind!r}. Pass the GGUF of the language model")
     stated = _value(reader, f"{architecture}.block_count", 0)
     blocks = {found[1] for tensor in reader.tensors if (found := _BLOCK.search(tensor.name))}
     if not isinstance(stated, int) or stated > len(blocks):  # missing layers would be random numbers

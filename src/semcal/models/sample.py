@@ -572,13 +572,12 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
     where f is the cached share times its discount; the sentence gives f = 0.5 and 0.9. A server that may
     charge gets no request.
     """
-    asking, ways = sampling.asking, len(sampling.recalibrators)
-    n, about, tokens, requests, characters, repeated = len(questions), "", 0, 0, 0, 0
+    ways = len(sampling.recalibrators)
+    n, about, tokens, requests, repeated = len(questions), "", 0, 0, 0
     for group in _by_passage(questions):
         for _, request in sampling.passes(model, group):
             each = requests_a_question(model, request.m, ways)
             sizes = [sum(len(turn.content) for turn in prompt.chat) for prompt in request.prompts]
-            characters += sum(sizes)
             requests += each * len(sizes)
             if all(prompt.token_ids for prompt in request.prompts):
                 size = sum(len(prompt.token_ids) for prompt in request.prompts)
@@ -594,12 +593,6 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
         lines.append(
             f"a server that caches prompts charges repetitions as {about}{half} prompt tokens at a discount "
             f"of 50%, or {most} at 90%"
-        )
-    passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, characters)
-    if passages > 0.5:
-        lines.append(
-            f"the passages of the few-shot examples are {100 * passages:.0f}% of the prompts: use fewer "
-            "examples, or shorter passages, to reduce them"
         )
     if requests:
         lines.insert(0, f"requests: {requests:,}")
