@@ -157,10 +157,7 @@ def test_a_fault_that_may_pass_is_tried_again_after_growing_random_waits(
         ({"retry-after": "7"}, 7.0),
         ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
-        ({"retry-after": "Sun, 22 Nov 2026 10:00:30 GMT", "date": "Sun, 22 Nov 2026 10:00:00 GMT"}, 30.0),
-        ({"retry-after": "Sun, 22 Nov 2026 09:00:00 GMT", "date": "Sun, 22 Nov 2026 10:00:00 GMT"}, 0.0),
-        ({"retry-after": "Wed, 01 Jan 2020 00:00:00 GMT"}, 0.0),
-        *(({"retry-after": text}, None) for text in ("soon", "-3", "nan")),
+        *(({"retry-after": text}, None) for text in ("soon", "-3", "nan", "Wed, 01 Jan 2020 00:00:00 GMT")),
         ({}, None),
     ],
 )
@@ -199,7 +196,6 @@ def said(**error: Any) -> bytes:
         (200, b"\xff\xfe{}", "JSON", 3),
         (200, b'{"text": "\xed\xa0\xbd"}', "JSON", 3),
         (200, b'{"other": 1}', "no choices", 3),
-        (200, b"[" + b"[]," * 4_000_000 + b"[]]", "4000000", 3),
         (200, said(message="upstream failed"), "upstream failed", 3),
         (200, b'{"choices": null, "error": {"message": "Busy", "code": 429}}', "Busy (429)", 3),
         (200, said(message="Gone", code="502"), "Gone (502)", 3),
@@ -291,21 +287,15 @@ def test_requests_that_always_fail_among_others_that_do_not_are_bad_rows() -> No
     assert {one.reason for one in found[1::2]} == {"the connection broke: reset (the last of 2 attempts)"}
 
 
-def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
-    with FakeServer() as server, ServerClient(Endpoint(server.host), ServerSettings()) as client:
+@pytest.mark.parametrize("reply", [httpx.Response(404), httpx.Response(200, text="<h1>Welcome</h1>")])
+def test_a_url_that_is_none_of_an_openai_style_server_is_named_with_how_it_ends(
+    reply: httpx.Response,
+) -> None:
+    with mocked(lambda _: reply, "http://server", retries=0) as client:
         (failed,) = client.send_all([asks()], dict)
-        assert server.url in failed.reason
-        with pytest.raises(ServerError, match=server.url):
+        assert "/v1" in failed.reason
+        with pytest.raises(ServerError, match=r"/models: .*/v1"):
             client.get("/models")
-        with pytest.raises(ServerError) as error:  # no route of OpenAI's
-            client.get("/info")
-        assert server.url not in str(error.value)
-        secure = Endpoint(server.url.replace("http:", "https:"))
-    page = mocked(lambda _: httpx.Response(200, text="<h1>Welcome</h1>"), retries=0)
-    with page as client, pytest.raises(ServerError, match=r"'Welcome'.*URL"):
-        client.get("/models")
-    with ServerClient(secure, ServerSettings(retries=0)) as client, pytest.raises(ServerError, match="http:"):
-        client.get("/models")
 
 
 @pytest.mark.parametrize(
@@ -314,12 +304,11 @@ def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
         ('{"object": "error", "message": "max_tokens is 0", "code": 400}', "max_tokens is 0"),
         ('{"error": "model not found", "error_type": "validation"}', "model not found"),
         ('{"detail": "Not Found"}', "Not Found"),
-        ('{"detail": [{"loc": ["body", "n"], "msg": "no"}, {"msg": "other"}]}', "body.n: no; other"),
+        ('{"detail": [{"loc": ["n"], "msg": "no"}]}', '[{"loc": ["n"], "msg": "no"}]'),
         ('{"error": {"code": 3}}', '{"code": 3}'),
-        ("[]", ""),
         ('"busy"', "busy"),
         ("null", "null"),
-        ("<html><style>p {}</style><h1>502</h1>\n<p>Bad\x1b[2J gateway</p></html>", "502 Bad�[2J gateway"),
+        ("<h1>502</h1>\n<p>Bad\x1b[2J gateway</p>", "<h1>502</h1> <p>Bad�[2J gateway</p>"),
         ("", ""),
         ("[" * 5000, "[" * 197 + "..."),
     ],
