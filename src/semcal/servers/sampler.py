@@ -56,8 +56,8 @@ from semcal.servers.protocol import (
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
 
-Reading = Literal["given", "on request", "of all"]
-"""Source of log-probabilities at T: every reply, replies on request, or the whole vocabulary at T = 1."""
+Reading = Literal["given", "on request"]
+"""Source of log-probabilities at T: every reply, or replies on request."""
 
 #: Maximum difference from 1 of the sum of probabilities of the whole vocabulary.
 _SUM = 1e-3
@@ -69,34 +69,13 @@ def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
         return None
     if temperature == 1 or profile.log_probs != "raw":
         return "given"
-    if profile.scaled_on_request and profile.truncated_to is None:
-        return "on request"
-    return "of all" if profile.whole_vocabulary and profile.vocabulary else None
+    return "on request" if profile.scaled_on_request and profile.truncated_to is None else None
 
 
-def log_prob_at(
-    entry: TokenEntry,
-    temperature: float,
-    reading: Reading | None,
-    *,
-    token_id: int | None = None,
-    vocabulary: int | None = None,
-) -> float | None:
-    """Return the log-probability of the token of an entry, or of `token_id` instead; None if unknown.
-
-    >>> raw = TokenEntry("a", math.log(0.2), 0, {0: math.log(0.2), 1: math.log(0.8)})
-    >>> round(math.exp(log_prob_at(raw, 0.5, "of all", token_id=1, vocabulary=2)), 6)
-    0.941176
-    """
-    log_prob = entry.log_prob if token_id in (None, entry.token_id) else entry.top.get(token_id or 0)
-    if reading is None or log_prob is None or log_prob == -math.inf:
-        return None
-    if reading != "of all":
-        return log_prob
-    values = np.fromiter(entry.top.values(), dtype=np.float64)
-    if vocabulary is None or len(values) < vocabulary - 1 or abs(np.exp(values).sum() - 1) > _SUM:
-        return None  # the sampled token may have replaced another token in the list
-    return min(0.0, float(log_prob / temperature - np.logaddexp.reduce(values / temperature)))
+def _log_prob(entry: TokenEntry, token_id: int) -> float | None:
+    """Return the log-probability of a token, sampled or among the alternatives; None if unknown."""
+    log_prob = entry.log_prob if token_id == entry.token_id else entry.top.get(token_id)
+    return None if log_prob == -math.inf else log_prob
 
 
 def why_unknown(profile: ServerProfile, temperature: float) -> str:
@@ -360,8 +339,7 @@ class ServerModel:
                 answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
                 of_way = [request_for(self.profile, prompt, answer) for answer in answers]
                 if schema is not None:
-                    listed = way.reading not in (None, "of all")  # all alternatives of a document cost much
-                    answers = [replace(answer, schema=schema, log_probs=listed) for answer in answers]
+                    answers = [replace(answer, schema=schema) for answer in answers]
                     of_way = [without_ids(request_for(self.profile, prompt, answer)) for answer in answers]
                 requests += of_way
                 places += [(i, way, answer.n) for answer in answers]
@@ -407,7 +385,6 @@ class ServerModel:
             way.requested,
             max_new_tokens,
             log_probs=way.reading is not None,
-            alternatives=(self.profile.vocabulary or 1) if way.reading == "of all" else 1,
             at_temperature=way.reading == "on request",
         )
         return [
@@ -428,12 +405,9 @@ class ServerModel:
             ended = ids[end - 1] in self.format.stops or ended
             ids, entries, finished = ids[:end], entries[:end], ended or finished
             text = self.format.text(ids) if complete or choice.token_ids else text
-        values = [
-            log_prob_at(value, way.temperature, way.reading, vocabulary=self.profile.vocabulary)
-            for value in entries
-        ]
-        scored = complete and (ended or finished is False) and None not in values
-        log_probs = tuple(value for value in values if value is not None) if scored else ()
+        log_probs = tuple(entry.log_prob for entry in entries)
+        if not (way.reading and complete and (ended or finished is False)) or -math.inf in log_probs:
+            log_probs = ()
         token_ids = ids if complete or choice.token_ids else ()
         refusal = choice.refusal
         if refusal is None and self.format is not None and not choice.reasoning:
@@ -482,15 +456,10 @@ class ServerModel:
             beginning = (*prompt.token_ids, *completed[:place])
             missing = _Missing(beginning, completed[place], way.temperature, way.reading)
             # At the first difference another token was sampled, but this token may be among its alternatives.
-            log_prob = self._log_prob(missing, entries[shared : shared + 1]) if place == shared else None
+            is_listed = place == shared < len(entries)
+            log_prob = _log_prob(entries[shared], completed[place]) if is_listed else None
             values.append(missing if log_prob is None else log_prob)
         return replace(draw, rescored=tuple(values))
-
-    def _log_prob(self, token: _Missing, entries: Sequence[TokenEntry]) -> float | None:
-        if not entries:
-            return None
-        size, token_id = self.profile.vocabulary, token.token_id
-        return log_prob_at(entries[0], token.temperature, token.reading, token_id=token_id, vocabulary=size)
 
     def _ask(self, missing: Iterable[_Missing]) -> dict[_Missing, float | RequestFailed | None]:
         """Request missing log-probabilities; None if the server does not list the token."""
@@ -506,15 +475,15 @@ class ServerModel:
             for token, reply in zip(unanswered, replies):
                 if isinstance(reply, RequestFailed):
                     answers[token] = reply
-                else:
-                    answers[token] = self._log_prob(token, reply[0].entries or ())
+                elif entries := reply[0].entries:
+                    answers[token] = _log_prob(entries[0], token.token_id)
         return answers
 
     def _token_request(self, token: _Missing, seed: int) -> AnswerRequest:
         """Return the cheapest request for the log-probability of a token; after seed 0, of all tokens."""
         profile = self.profile
         answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
-        if seed or token.reading == "of all":
+        if seed:
             return replace(answer, alternatives=profile.vocabulary or 1)
         if token.temperature == 1 and profile.forced_raw:
             return replace(answer, forced=token.token_id)
