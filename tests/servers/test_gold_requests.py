@@ -67,9 +67,8 @@ def test_positions_that_answers_share_are_asked_once() -> None:
     assert one.tokens == ((0, 7), (1, 8), (2, 0), (0, 7), (1, 9), (3, 0), (0, 5), (4, 0))
 
 
-@pytest.mark.parametrize("way", ["prompt_logprobs", "echo"])
-def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None:
-    with asking({"scores_prompt": way}, prompt_scores=way) as (requests, server):
+def test_a_server_that_scores_prompts_gives_the_answers_tokens() -> None:
+    with asking({"scores_prompt": True}) as (requests, server):
         rows = requests.raw(gold())
         assert len(server.requests) == 6  # one an answer
     for question, row in zip(gold(), rows):
@@ -77,8 +76,7 @@ def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None
         assert row["log_probs"] == pytest.approx([at[p][token] for p, token in question.tokens], abs=1e-6)
         for (position, token), top in zip(question.tokens, row["top"]):
             best = sorted((v for i, v in enumerate(at[position]) if i != token), reverse=True)
-            if way == "prompt_logprobs":  # by echo, tokens that share a text are one
-                assert sorted(top, reverse=True)[:1] == pytest.approx(best[:1], abs=1e-6)
+            assert sorted(top, reverse=True)[:1] == pytest.approx(best[:1], abs=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.9])
@@ -92,7 +90,7 @@ def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None
 )
 def test_one_token_gives_the_loss_at_any_temperature(temperature: float, quirks: dict[str, Any]) -> None:
     profile = {name: quirks[name] for name in ("log_probs", "scaled_on_request") if name in quirks}
-    with asking({"scores_prompt": "prompt_logprobs", **profile}, **quirks) as (requests, _):
+    with asking({"scores_prompt": True, **profile}, **quirks) as (requests, _):
         rows = requests.losses(gold(), requests.raw(gold()), temperature)
     for question, row in zip(gold(), rows):
         at = [fake_model.at_temperature(one, temperature) for one in truth(question)]
@@ -126,8 +124,8 @@ def test_probabilities_that_do_not_add_up_are_no_vocabulary(monkeypatch: pytest.
     ("profile", "quirks", "named"),
     [
         ({"vocabulary": 2}, {"server": "llama.cpp"}, "id below 2"),
-        ({"scores_prompt": "prompt_logprobs"}, {"max_temperature": 2.0}, "at most 2.0"),
-        ({"scores_prompt": "prompt_logprobs"}, {"prompt_scores": None}, "the scores of a prompt"),
+        ({"scores_prompt": True}, {"max_temperature": 2.0}, "at most 2.0"),
+        ({"scores_prompt": True}, {"prompt_scores": False}, "the scores of a prompt"),
         ({"forced_raw": True}, {"server": "llama.cpp"}, "logit_bias"),  # which it ignores
     ],
 )
@@ -150,7 +148,7 @@ FULL = ServerProfile(
     scaled_on_request=True,
     top_log_probs=20,
     whole_vocabulary=True,
-    scores_prompt="prompt_logprobs",
+    scores_prompt=True,
     token_ids_in=True,
     end_included=True,
 )
@@ -161,9 +159,9 @@ FULL = ServerProfile(
     [
         ({}, "one token"),
         ({"scaled_on_request": False, "log_probs": "scaled"}, "one token"),
-        ({"scores_prompt": None, "forced_raw": True}, "one token"),
+        ({"scores_prompt": False, "forced_raw": True}, "one token"),
         ({"scaled_on_request": False}, "whole vocabulary"),
-        ({"scores_prompt": None}, "whole vocabulary"),
+        ({"scores_prompt": False}, "whole vocabulary"),
         ({"truncated_to": "top-k 40"}, "whole vocabulary"),
     ],
 )
@@ -172,28 +170,24 @@ def test_the_route_is_the_best_that_the_server_allows(lacks: dict[str, Any], rou
 
 
 @pytest.mark.parametrize(
-    ("lacks", "words"),
+    "lacks",
     [
-        ({"token_ids_in": False}, "token ids"),
-        ({"scores_prompt": None}, "a given token"),
-        ({"scaled_on_request": False}, "T = 1"),
-        ({"scaled_on_request": False, "server": "vLLM"}, "--logprobs-mode processed_logprobs"),
-        ({"truncated_to": "top-k 40"}, "top-k 40"),
+        {"token_ids_in": False},
+        {"scores_prompt": False},
+        {"scaled_on_request": False},
+        {"truncated_to": "top-k 40"},
     ],
 )
-def test_what_a_server_lacks_is_said_and_ts_grid_is_named(lacks: dict[str, Any], words: str) -> None:
-    with pytest.raises(ServerError, match=words) as error:
-        choose_route(replace(FULL, whole_vocabulary=False, **lacks))
-    assert "semcal fit --method TS-grid" in str(error.value)
-
-
-def test_a_route_that_the_server_does_not_allow_is_refused_with_one_that_it_does() -> None:
-    with pytest.raises(ServerError, match="one token, but by whole vocabulary"):
-        choose_route(replace(FULL, scaled_on_request=False), "one token")
+def test_a_server_that_lacks_something_is_refused_and_ts_grid_is_named(lacks: dict[str, Any]) -> None:
+    for server, remedy in (("vLLM", "--logprobs-mode processed_logprobs"), ("S", "--method TS-grid")):
+        with pytest.raises(ServerError, match=remedy):
+            choose_route(replace(FULL, whole_vocabulary=False, server=server, **lacks))
+    with pytest.raises(ServerError, match="one token"):
+        choose_route(replace(FULL, **lacks), "one token")
 
 
 def test_requests_are_counted_before_any_is_sent() -> None:
-    with asking({"scores_prompt": "prompt_logprobs", "max_n": 4}) as (requests, server):
+    with asking({"scores_prompt": True, "max_n": 4}) as (requests, server):
         positions = sum(len(question.beginnings) for question in gold())
         assert requests.counts(gold(), "one token") == (6, positions)
         assert requests.counts(gold(), "whole vocabulary") == (positions, 0)

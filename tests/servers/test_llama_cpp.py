@@ -112,7 +112,6 @@ def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
         vocabulary=3072,
         total_slots=4,
         max_n=4,
-        seed=True,
         choices_differ=True,
         log_probs="raw",
         scaled_on_request=True,

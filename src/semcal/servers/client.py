@@ -286,7 +286,7 @@ class Budget:
         )
 
 
-def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -> tuple[int, int]:
+def tokens_of_reply(reply: Any, worst: tuple[int, int]) -> tuple[int, int]:
     """Return the prompt and completion tokens of a reply.
 
     The number of completion tokens is the larger of two counts: tokens with a log-probability, and `usage`.
@@ -300,13 +300,10 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -
             raise ValueError(f"{name} is {shown(count)}")
         if isinstance(count, int) and not isinstance(count, bool):
             counts[place] = max(count, 0)
-    tokens_in = counts[0] or worst[0]
     for choice in choices if isinstance(choices, list) else ():
         listed = inside(choice, "logprobs", "content") or inside(choice, "logprobs", "tokens")
         entries += len(listed) if isinstance(listed, list) else 0
-    if echo and entries:
-        entries = max(entries - tokens_in * len(choices), 0)
-    return tokens_in, max(entries, counts[1]) or worst[1]
+    return counts[0] or worst[0], max(entries, counts[1]) or worst[1]
 
 
 def inside(reply: Any, *path: str | int) -> Any:
@@ -580,7 +577,7 @@ class ServerClient:
             try:
                 _check_lengths(answer, request.body)
                 parsed = parse(answer)
-                spent = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo")))
+                spent = tokens_of_reply(answer, worst)
             except ValueError as error:
                 return Fault(f"the reply is damaged: {error}", 200, lost=True)
             lost = False
@@ -689,7 +686,7 @@ def _check_lengths(reply: Any, body: Json) -> None:
     """
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
     choices = inside(reply, "choices")
-    if limit is None or body.get("echo") or not isinstance(choices, list):
+    if limit is None or not isinstance(choices, list):
         return
     for choice in choices:
         answer = inside(choice, "message", "content") or inside(choice, "text")

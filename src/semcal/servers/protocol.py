@@ -48,14 +48,13 @@ class ServerProfile:
     #: Fields of every request: the accepted fields of `NEUTRAL`, with accepted values.
     neutral: Json = field(default_factory=lambda: dict(NEUTRAL))
     max_n: int = 1  # the largest n for which one request returned n choices
-    seed: bool = False  # True if the same request with the same seed returns the same answer
     choices_differ: bool = False  # True if the choices of one request with a seed differ
     log_probs: Literal["raw", "scaled", "masked"] | None = None  # kind of log-probabilities at T other than 1
     scaled_on_request: bool = False  # post_sampling_probs: log-probabilities at T, per request (llama.cpp)
     top_log_probs: int = 0  # maximum alternatives of a token
     whole_vocabulary: bool = False  # True if the alternatives may be all tokens
     chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
-    scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
+    scores_prompt: bool = False  # prompt_logprobs: log-probabilities of the tokens of a prompt, at T = 1
     forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
     token_ids_in: bool = False  # True if /completions accepts a prompt of token ids
     token_ids_out: bool = False  # True if replies have the ids of sampled tokens

@@ -643,36 +643,22 @@ class GoldQuestion:
 
 def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
     """Return the cheapest exact route to T, or `route` if it is possible; else ServerError."""
-    where, cut = f"{profile.server} at {profile.url}", profile.truncated_to
-    if not profile.token_ids_in:
-        raise ServerError(
-            f"{where} accepts no prompts of token ids, so it cannot continue an answer. {_ELSE}"
-        )
-    scores = profile.top_log_probs > 0 and (profile.scores_prompt is not None or profile.forced_raw)
+    scores = profile.top_log_probs > 0 and (profile.scores_prompt or profile.forced_raw)
     at_temperature = profile.scaled_on_request or profile.log_probs == "scaled"
     routes: list[Route] = []
-    if scores and cut is None and at_temperature:
+    if profile.token_ids_in and scores and profile.truncated_to is None and at_temperature:
         routes.append("one token")
-    if profile.whole_vocabulary and profile.vocabulary is not None:
+    if profile.token_ids_in and profile.whole_vocabulary and profile.vocabulary is not None:
         routes.append("whole vocabulary")
-    if route is not None and route not in routes:
+    chosen = next((one for one in routes if route in (None, one)), None)
+    if chosen is None:
+        flags = " Start vLLM with --logprobs-mode processed_logprobs." if profile.server == "vLLM" else ""
         raise ServerError(
-            f"{where} does not allow a fit by {route}, but by {', '.join(routes) or 'no route'}"
+            f"{profile.server} at {profile.url} does not allow an exact fit of T by "
+            f"{route or 'any route'}: it needs prompts of token ids, log-probabilities of given tokens, and "
+            f"log-probabilities at T without truncation, or of the whole vocabulary.{flags} {_ELSE}"
         )
-    if not routes:
-        raise ServerError(f"{where} {_lack(profile, scores=scores)}: T cannot be fitted exactly. {_ELSE}")
-    return route or routes[0]
-
-
-def _lack(profile: ServerProfile, *, scores: bool) -> str:
-    if not scores:
-        cut = f" and truncates samples to {profile.truncated_to}" if profile.truncated_to else ""
-        return f"returns no log-probability of a given token{cut}"
-    if profile.truncated_to:
-        return f"truncates samples to {profile.truncated_to}"
-    flags = " (start vLLM with --logprobs-mode processed_logprobs or --max-logprobs -1)"
-    listed = f"returns log-probabilities only at T = 1, of at most {profile.top_log_probs} tokens"
-    return listed + flags * (profile.server == "vLLM")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -687,7 +673,7 @@ class PartitionRequests:
 
         The rows are {"log_probs": [N], "top": [N] lists without the token itself}.
         """
-        forced = self.profile.scores_prompt is None
+        forced = not self.profile.scores_prompt
         row_of: Callable[[GoldQuestion, list[Any]], ReplyRow] = _forced_row if forced else _scored_row
         parse: Callable[[Json], Any] = _entry if forced else _scored
         return self._rows(questions, self._scoring, parse, lambda i, replies: row_of(questions[i], replies))
@@ -726,13 +712,10 @@ class PartitionRequests:
     def _scoring(self, question: GoldQuestion) -> list[ServerRequest]:
         """Return one request per answer if the server scores prompts; else one that forces each token."""
         k = min(self.profile.top_log_probs, 2)  # includes the most likely token, although the token is listed
-        if self.profile.scores_prompt is None:
+        if not self.profile.scores_prompt:
             answer = AnswerRequest(1.0, 1, alternatives=k)
             return [self._at(question, i, replace(answer, forced=token)) for i, token in question.tokens]
-        fields = {"echo": True, "logprobs": k}
-        if self.profile.scores_prompt == "prompt_logprobs":
-            fields = {"prompt_logprobs": k}
-        generation = AnswerRequest(1.0, 1, log_probs=False)
+        generation, fields = AnswerRequest(1.0, 1, log_probs=False), {"prompt_logprobs": k}
         prompts = [Prompt(question.id, question.prompt + answer) for answer in question.answers]
         return [request_for(self.profile, prompt, generation).with_fields(fields) for prompt in prompts]
 
@@ -795,25 +778,13 @@ def _forced_row(question: GoldQuestion, entries: Sequence[TokenEntry]) -> ReplyR
     return _raw_row([(entry.token_id, _listed(entry)) for entry in entries])
 
 
-def _scored(reply: Json) -> list[tuple[str | None, Mapping[str, float] | None]]:
-    """Return the token at each position of a prompt, None if not reported, and the listed tokens.
-
-    Tokens are ids (vLLM's prompt_logprobs) or texts (echo).
-    """
+def _scored(reply: Json) -> list[dict[str, float] | None]:
+    """Return the log-probabilities of listed tokens, by id, at each position of a prompt."""
     try:
         (choice,) = reply["choices"]
-        if "prompt_logprobs" in choice:
-            by_id = choice["prompt_logprobs"]
-            return [
-                (None, entries and {token: entry["logprob"] for token, entry in entries.items()})
-                for entries in by_id
-            ]
-        logprobs = choice["logprobs"]
-        tops = logprobs.get("top_logprobs") or [{}] * len(logprobs["tokens"])
-        rows = zip(logprobs["tokens"], logprobs["token_logprobs"], tops)
         return [
-            (text, None if log_prob is None else {**(top or {}), text: log_prob})
-            for text, log_prob, top in rows
+            entries and {token: entry["logprob"] for token, entry in entries.items()}
+            for entries in choice["prompt_logprobs"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the scores of a prompt are damaged ({error!r})") from None
@@ -825,8 +796,7 @@ def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
         start, stop = len(question.prompt), len(question.prompt) + len(answer)
         if len(positions) < stop:
             raise ValueError(f"the reply scores {len(positions)} tokens of a prompt, expected {stop}")
-        for token, (name, listed) in zip(answer, positions[start:stop]):
-            scored.append((str(token) if name is None else name, listed))
+        scored += zip(map(str, answer), positions[start:stop])
     return _raw_row(scored)
 
 
