@@ -134,19 +134,6 @@ def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -
             probe(client)
 
 
-def test_a_host_that_answers_without_v1_too_but_not_as_openai_does_is_refused() -> None:
-    class Both(FakeServer):  # as llama.cpp, whose /completions is its own
-        def _route(self, method: str, path: str, body: Json) -> Json:
-            return super()._route(method, path if path.startswith("/v1") else f"/v1{path}", body)
-
-    with (
-        Both() as server,
-        ServerClient(Endpoint(server.host), ServerSettings()) as client,
-        pytest.raises(ServerError, match=f"{server.url}$"),
-    ):
-        probe(client)
-
-
 def test_a_server_without_models_needs_a_name() -> None:
     nameless = pytest.raises(ServerError, match="/v1#NAME")
     with FakeServer(models=()) as server, client_of(server) as client, nameless:

@@ -416,19 +416,18 @@ class ServerClient:
         requests: Sequence[ServerRequest],
         parse: Callable[[Any], Parsed],
         *,
-        progress: Callable[[int], None] | None = None,
         on_reply: Callable[[int, Parsed | RequestFailed], None] | None = None,
         in_turn: int = 1,
         at_once: int | None = None,
     ) -> list[Parsed | RequestFailed]:
         """Send all requests and return, in order, each parsed reply, or the reason of the failure.
 
-        `parse` raises ValueError for a damaged reply, which is then requested again. `progress` receives the
-        number of finished requests, and `on_reply` the index and the result of each request as soon as it is
-        known. All callbacks run in the client's thread, which also stores replies if
-        `semcal.store.keeping_replies` is active. The requests of a group of `in_turn` are sent one after
-        another, and `at_once` groups run at the same time, limited by the concurrency. ServerError if the
-        server cannot be reached or rejects the key; BudgetError before a limit is exceeded.
+        `parse` raises ValueError for a damaged reply, which is then requested again. `on_reply` receives the
+        index and the result of each request as soon as it is known. Both run in the client's thread, which
+        also stores replies if `semcal.store.keeping_replies` is active. The requests of a group of `in_turn`
+        are sent one after another, and `at_once` groups run at the same time, limited by the concurrency.
+        ServerError if the server cannot be reached or rejects the key; BudgetError before a limit is
+        exceeded.
         """
         if not requests:
             return []
@@ -442,8 +441,6 @@ class ServerClient:
                 results[index] = await self._ask(running, requests[index], parse, kept)
                 if on_reply is not None:
                     on_reply(index, results[index])
-                if progress is not None:
-                    progress(len(results))
 
         async def send(running: _Running) -> list[Parsed | RequestFailed]:
             try:

@@ -61,21 +61,12 @@ def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfi
     return profile if same else None
 
 
-#: Server by the owner in /models, and the address and key of each server's version.
-OWNERS = {
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "library": "Ollama",
-    "me": "llama-cpp-python",
-}
-VERSIONS = {
-    "llama.cpp": ("//props", "build_info"),
-    "vLLM": ("//version", "version"),
-    "SGLang": ("//get_server_info", "version"),
-    "Ollama": ("//api/version", "version"),
-    "TGI": ("//info", "version"),
-    "LiteLLM": ("//health/readiness", "litellm_version"),
+#: Server by the owner of a model in /models, with the address and the key of its version.
+SERVERS = {
+    "llamacpp": ("llama.cpp", "//props", "build_info"),
+    "vllm": ("vLLM", "//version", "version"),
+    "sglang": ("SGLang", "//get_server_info", "version"),
+    "library": ("Ollama", "//api/version", "version"),
 }
 
 
@@ -86,45 +77,31 @@ def identify(client: ServerClient) -> ServerProfile:
     """
     url, model = client.endpoint.url, client.endpoint.model
     listed = _models(client)
-    _check_path(client)
     if model is None and not listed:
         raise ServerError(f"{url} lists no models. Name a model: {url}#NAME")
     name = model or listed[0]["id"]
-    entry = next((row for row in listed if name == row["id"] or name in _aliases(row)), None)
+    entry = next((row for row in listed if name == row["id"]), None)
     if entry is None and listed:
         names = client.words(", ".join(row["id"] for row in listed[:10]))
-        unlisted = f"{url} does not list the model {name}; it lists {names}"
-        effect = f"Requests use {name}, and results are recorded for that name"
-        warnings.warn(f"{unlisted}. {effect}", SemcalWarning, stacklevel=2)
+        warnings.warn(
+            f"{url} does not list the model {name}; it lists {names}. Requests use {name}, and results are "
+            "recorded for that name",
+            SemcalWarning,
+            stacklevel=2,
+        )
     entry = entry or (listed[0] if listed else {})
-    server, details = _server(client, str(entry.get("owned_by", "")))
-    version = details.get(VERSIONS.get(server, ("", ""))[1])
+    server, version, details = _server(client, str(entry.get("owned_by", "")))
     sizes = {**details, **_object(entry.get("meta")), **entry}
     lengths = [_count(sizes.get(key)) for key in ("max_model_len", "n_ctx", "max_total_tokens")]
     return ServerProfile(
         url,
         name,
         server,
-        None if version is None else client.words(str(version)),
+        version,
         next(filter(None, lengths), None),
         _count(sizes.get("n_vocab")),
         _count(details.get("total_slots")),
     )
-
-
-def _check_path(client: ServerClient) -> None:
-    host = client.endpoint.host
-    if client.endpoint.url == host:
-        try:
-            client.get("/v1/models")
-        except ServerError:
-            return
-        raise ServerError(f"{host}: the OpenAI-style API is under /v1. Pass {host}/v1")
-
-
-def _aliases(row: Json) -> list[Any]:
-    aliases = row.get("aliases")
-    return aliases if isinstance(aliases, list) else []
 
 
 def _models(client: ServerClient) -> list[Json]:
@@ -138,20 +115,23 @@ def _models(client: ServerClient) -> list[Json]:
     return [row for row, name in named if isinstance(name, str) and name == client.words(name, width=500)]
 
 
-def _server(client: ServerClient, owner: str) -> tuple[str, Json]:
-    """Return the name of the server, and the reply of the address of its version."""
-    of_openai = owner in ("openai", "system", "openai-internal")
-    named = [OWNERS[owner]] if owner in OWNERS else []
-    for server in named or (["LiteLLM"] if of_openai else ["TGI", "Ollama"]):
-        path, key = VERSIONS.get(server, ("", ""))
-        try:
-            details = _object(client.get(path)) if path else {}
-        except ServerError:
-            details = {}
-        # LiteLLM no longer reports its version.
-        if named or key in details or (server == "LiteLLM" and "db" in details):
-            return server, details
-    return "OpenAI" if of_openai else "unknown", {}
+def _server(client: ServerClient, owner: str) -> tuple[str, str | None, Json]:
+    """Return the name and the version of the server, and the reply with its version."""
+    if owner in SERVERS:
+        name, path, key = SERVERS[owner]
+        details = _details(client, path)
+        return name, client.words(str(details[key])) if key in details else None, details
+    if owner not in ("openai", "system", "openai-internal"):
+        return "unknown", None, {}
+    # LiteLLM names OpenAI as the owner, and reports no version.
+    return "LiteLLM" if "db" in _details(client, "//health/readiness") else "OpenAI", None, {}
+
+
+def _details(client: ServerClient, path: str) -> Json:
+    try:
+        return _object(client.get(path))
+    except ServerError:
+        return {}
 
 
 def _object(value: Any) -> Json:

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, count, islice, takewhile
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -127,9 +127,6 @@ class PendingSample:
 
 SamplesByWay: TypeAlias = "dict[tuple[int, Way], list[PendingSample] | QuestionError]"
 """Samples, or the error of the prompt, by the index of the prompt and the `Way`."""
-
-#: Minimum T of servers that silently raise a lower T to it.
-_RAISED_TO = {"vLLM": 0.01}
 
 
 class ServerModel:
@@ -312,11 +309,6 @@ class ServerModel:
                 f"temperature: {temperature:g} exceeds {most:g}, the maximum of {self.profile.url}. "
                 f"Pass at most {most:g}"
             )
-        if temperature < (least := _RAISED_TO.get(self.profile.server, 0.0)):
-            raise UsageError(
-                f"temperature: {temperature:g} is below {least:g}, to which {self.profile.server} silently "
-                f"raises it. Pass at least {least:g}"
-            )
         return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
 
     def _draw(
@@ -343,13 +335,17 @@ class ServerModel:
                     of_way = [without_ids(request_for(self.profile, prompt, answer)) for answer in answers]
                 requests += of_way
                 places += [(i, way, answer.n) for answer in answers]
-        requests_each = len(requests) / max(1, len(prompts))
-        advance = None if progress is None else lambda count: progress(int(count / requests_each))
+        requests_each, answered = len(requests) / max(1, len(prompts)), count(1)
+
+        def advance(*_: object) -> None:
+            if progress is not None:
+                progress(int(next(answered) / requests_each))
+
         slots, in_turn = self.profile.slots, 1
         if slots is not None:  # one slot reads a prompt for all its samples, and no slot is idle
             in_turn = max(1, min(int(requests_each), math.ceil(len(requests) / slots)))
         replies = self.client.send_all(
-            requests, parse_choices, progress=advance, in_turn=in_turn, at_once=slots
+            requests, parse_choices, on_reply=advance, in_turn=in_turn, at_once=slots
         )
         samples_by_way: SamplesByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
         choices = list[ReplyChoice]()
@@ -440,8 +436,8 @@ class ServerModel:
             scores: tuple[float, ...] | None = None if uncut else ()
             if not (uncut or ended):
                 texts = accumulate(entry.text for entry in entries)
-                count = next((k for k, text in enumerate(texts, 1) if len(text) >= end), 0)
-                scores = generation.token_log_probs[:count]
+                length = next((k for k, text in enumerate(texts, 1) if len(text) >= end), 0)
+                scores = generation.token_log_probs[:length]
             scores = scores if lead or not start else ()
             return replace(draw, generation=replace(generation, lead=lead), rescored=scores)
         completed = self.format.complete(generation, end, start, ended)
