@@ -364,24 +364,14 @@ class RequestFailed:
 class ServerClient:
     """A client of one server.
 
-    Calls block; at most `settings.concurrency` requests of all threads run at the same time. Requests run in
-    an event loop in a separate thread, from the first call until `close`.
+    Calls block; at most `settings.concurrency` requests of all threads run at the same time, in an event loop
+    in a separate thread, from the first call until `close`. Transient faults (408, 409, 425, 429, 5xx except
+    501, a broken connection, a time-out, a damaged reply) are retried, with an exponential back-off that is
+    at least as long as the server asks for (up to 5 minutes). ServerError, which ends the command, if the key
+    is rejected or has no quota, if the last attempt of a request found no server, or if ten consecutive
+    requests failed and none was answered meanwhile.
 
-    Transient faults (408, 409, 425, 429, 5xx except 501, a broken connection, a time-out, a damaged reply)
-    are retried up to `settings.retries` times. The back-off is exponential with full jitter, and at least as
-    long as the server asks for (up to 5 minutes). Other statuses fail without a retry. A fault that applies
-    to all requests raises ServerError, which ends the command:
-
-    - The key is rejected or has no quota (401, 402, 403 before any answer, 429 for missing quota).
-    - The last attempt of a request found no server. Before any reply of the server, a request has at most 3
-      attempts.
-    - Ten consecutive requests failed by transient faults or unreadable replies, and no request was answered
-      after their first attempts.
-
-    A reply with the name of another model causes a warning once, except for a dated version of the model.
-
-    `transport` replaces the network in tests (`httpx.MockTransport`); `first_wait` is the maximum wait before
-    the second attempt, in seconds.
+    `transport` replaces the network in tests; `first_wait` is the maximum wait before the second attempt.
     """
 
     def __init__(

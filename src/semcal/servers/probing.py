@@ -145,8 +145,6 @@ def _count(value: Any) -> int | None:
 #: Version of the probe: profiles of other versions are not read.
 PROBE = 7
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
-#: A question that has many answers at any temperature.
-OPEN_QUESTION = "Write down any ten words."
 #: A prompt of token ids that does not begin a chat, so that nearly anything may follow.
 IDS = tuple(range(40, 56))
 #: Temperatures to try.
@@ -255,11 +253,6 @@ class _Probing:
     def hot(self) -> float:
         """An accepted temperature above 1, or 1."""
         return min(self.profile.max_temperature or HOT[0], HOT[0])
-
-    @property
-    def hottest(self) -> float:
-        """The highest temperature that was accepted."""
-        return self.profile.max_temperature or HOT[-1]
 
     def confirms(self) -> bool:
         """Return whether the kind of log-probabilities is unchanged; an option of two servers sets it."""
@@ -425,15 +418,6 @@ class _Probing:
         cached = inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
         self.add(prefix_cached=cached > 0 if isinstance(cached, int) else None)
 
-    def find_ignored_temperature(self) -> None:
-        """Find out if the server ignores the temperature: all samples at the highest are equal."""
-        prompt = self.open if self.profile.token_ids_in else _chat(OPEN_QUESTION)
-        answer = AnswerRequest(self.hottest, 64)
-        answers = [self.texts(prompt, replace(answer, seed=seed)) for seed in range(1, 6)]
-        different = {text for texts in answers for text in texts}
-        if len(different) == 1 and min(different).strip():  # replies without a text prove nothing
-            self.add(truncated_to=f"1 token: 5 answers at T = {self.hottest:g} were the same")
-
 
 #: Later findings build on earlier ones.
 _FINDINGS = (
@@ -446,7 +430,6 @@ _FINDINGS = (
     _Probing.find_whole_vocabulary,
     _Probing.find_end,
     _Probing.find_cache,
-    _Probing.find_ignored_temperature,
     _Probing.find_named_tokens,
     _Probing.find_teacher_forcing,
 )
