@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -71,28 +70,6 @@ def test_answers_come_in_order_and_as_many_are_under_way_as_the_concurrency_says
         assert [text for part in found for text in part] == one_by_one
         assert client.send_all([], text_of) == []
         assert client.usage.requests == 80
-
-
-def test_one_request_that_always_times_out_slows_no_others() -> None:
-    seen: list[int] = []
-
-    async def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(number_of(request))
-        await asyncio.sleep(60 if seen[-1] == 20 else 0)
-        return httpx.Response(200, json={"ok": True})
-
-    with mocked(answer, concurrency=8, timeout=0.2, retries=2) as client:
-        found = client.send_all([asks(number) for number in range(40)], lambda reply: reply["ok"])
-    assert [index for index, one in enumerate(found) if isinstance(one, RequestFailed)] == [20]
-    assert seen.count(20) == 3
-
-
-def test_each_request_is_told_of_once() -> None:
-    told: dict[int, Any] = {}
-    with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
-        requests = [asks(number, n=1 if number % 3 else -1) for number in range(30)]
-        found = client.send_all(requests, text_of, on_reply=told.__setitem__)
-    assert [told[index] for index in range(30)] == found
 
 
 @pytest.mark.parametrize(("in_turn", "at_once", "most"), [(3, 2, 2), (4, None, 3), (1, 5, 5), (20, 9, 1)])
@@ -342,13 +319,6 @@ def test_a_server_that_dies_ends_the_command_and_makes_no_bad_rows() -> None:
     assert all(isinstance(one, str) for one in told)
 
 
-def test_paths_are_below_the_url_or_below_the_host() -> None:
-    with mocked(lambda request: httpx.Response(200, json={"path": request.url.path})) as client:
-        assert client.get("/models") == {"path": "/v1/models"}
-        assert client.get("//version") == {"path": "/version"}
-        assert client.get("//")["path"] == "/"
-
-
 # Ctrl-C and threads
 
 
@@ -377,21 +347,6 @@ def test_ctrl_c_cancels_what_is_under_way_and_leaves_no_thread_behind() -> None:
         assert set(threading.enumerate()) <= before
 
 
-def test_ctrl_c_before_the_waiting_begins_cancels_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = asyncio.run_coroutine_threadsafe
-
-    def interrupted(work: Any, loop: Any) -> Any:
-        begin(work, loop)
-        raise KeyboardInterrupt
-
-    with FakeServer(delay=60) as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
-        before = set(threading.enumerate())
-        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            client.send_all([asks(number) for number in range(40)], dict)
-        assert not left_over(before)  # what was under way is cancelled with its thread
-
-
 def test_a_client_that_is_dropped_waits_for_no_lock_and_leaves_no_thread_behind() -> None:
     busy, go_on, went_on = threading.Event(), threading.Event(), list[bool]()
 
@@ -412,12 +367,6 @@ def test_a_client_that_is_dropped_waits_for_no_lock_and_leaves_no_thread_behind(
     go_on.set()
     assert not left_over(before)
     assert went_on == [True]
-
-
-def test_the_servers_are_imported_without_httpx() -> None:
-    code = "import sys, semcal.servers.client; print('httpx' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 # HTTPS
