@@ -7,9 +7,8 @@ The servers have the embedded model in float32: `python -m tools.vllm_server ser
 ids. The log-probability of each sampled token is compared with that of plain transformers after the same
 tokens. The place of the token in the distribution, with tokens sorted by probability, must be uniform: the
 test is chi-square over at most 20 bins of all tokens where no token has a probability above 0.9 (a token is
-an interval, with a random place inside). If log-probabilities at T need the whole vocabulary, a reply has
-megabytes, so 20 questions and two answers are used. T is fitted to 200 labeled questions with each route of
-the server, and exactly here.
+an interval, with a random place inside). T is fitted to 200 labeled questions with each route of the server,
+and exactly here.
 """
 
 from __future__ import annotations
@@ -34,14 +33,13 @@ from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 from semcal.recalibration.fit_data import FitData, fit_features
 from semcal.recalibration.server_fit import fit_over_server
-from semcal.servers.sampler import Route, ServerModel, load_server, reading_at
+from semcal.servers.sampler import Route, ServerModel, load_server
 
 QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20
-FEW, FEW_DRAWS = 20, 2
 CERTAIN = 0.9  # maximum probability of a token; above it, the place would be random
 TEMPERATURES = (1.0, 0.5, 1.4)
 DATA = "atlas-rare"
-QUICK = {"QUESTIONS": 6, "M": 3, "FEW": 2, "FEW_DRAWS": 1}
+QUICK = {"QUESTIONS": 6, "M": 3}
 
 
 def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
@@ -54,12 +52,10 @@ def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> l
 
 def drawn(model: ServerModel, net: Any, prompts: Sequence[Prompt], temperature: float) -> dict[str, Any]:
     """Return one row for answers sampled at a temperature."""
-    reading = reading_at(model.profile, temperature)
-    asked, m = (prompts[:FEW], FEW_DRAWS) if reading == "of all" else (prompts, M)
-    how: Any = {"recalibrators": [Temperature(temperature)], "m": m, "max_new_tokens": MOST_TOKENS}
-    (found,) = model.sample(SampleRequest(asked, **how))[0]
+    how: Any = {"recalibrators": [Temperature(temperature)], "m": M, "max_new_tokens": MOST_TOKENS}
+    (found,) = model.sample(SampleRequest(prompts, **how))[0]
     generator, apart, places, known, total = np.random.default_rng(0), 0.0, [], 0, 0
-    for prompt, draws in zip(asked, found, strict=True):
+    for prompt, draws in zip(prompts, found, strict=True):
         if isinstance(draws, SemcalError):
             raise draws
         total += len(draws)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import lzma
 import math
 import pickle
 import struct
-import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,38 +229,20 @@ def test_likelihoods_are_taken_over_only_where_the_file_says_what_they_are(
     assert row.get("log_likelihoods") == (None if expected is None else [expected])
 
 
-def test_one_unknown_likelihood_leaves_all_of_the_question_out(tmp_path):
-    samples = [inspect_sample("1", epoch, "Sull.") for epoch in (1, 2)]
-    for sample, logprob in zip(samples, (-0.5, "-inf")):
-        listed = [entry | {"logprob": logprob} for entry in entries("Sull.", end=True)]
-        sample["output"]["choices"][0]["logprobs"] = {"content": listed}
-    log = json_file(tmp_path / "log.json", samples, **AT_ONE)
-    assert "log_likelihoods" not in semcal("import", "inspect", log)[1][0]
-
-
-def test_a_log_compressed_with_zstd_is_read_where_python_can_and_else_names_the_ways_out(
-    tmp_path, monkeypatch
-):
+def test_a_log_in_a_compression_that_python_cannot_read_names_the_ways_out(tmp_path):
     log = eval_file(tmp_path / "log.eval", inspect_samples())
-    raw = bytearray(log.read_bytes())
-    for signature, offset in ((b"PK\x01\x02", 10), (b"PK\x03\x04", 8)):
-        place = raw.find(signature)
-        while place >= 0:
-            struct.pack_into("<H", raw, place + offset, 93)
-            place = raw.find(signature, place + 1)
-    log.write_bytes(raw)
-    monkeypatch.delattr(zipfile, "ZIP_ZSTANDARD", raising=False)
-    monkeypatch.setitem(sys.modules, "zipfile_zstd", None)
-    code, _, stderr = semcal("import", "inspect", log)
-    assert code == 1
+    deflated, zstd = (struct.pack("<HH", 0, method) for method in (8, 93))
+    log.write_bytes(log.read_bytes().replace(deflated, zstd))
+    code, rows, stderr = semcal("import", "inspect", log)
+    assert (code, rows) == (1, [])
     assert "inspect log convert FILE --to json" in stderr
-    assert "Install zipfile-zstd" in stderr
+    assert "zipfile-zstd" in stderr
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("log.eval", b"no zip", "is not an inspect log, or is damaged"),
+        ("log.eval", b"no zip", "is not an inspect log"),
         ("log.json", b"{", "not JSON"),
         ("log.json", b'{"status": "success"}', "no samples"),
         ("log.json", "é".encode("latin-1"), "utf-8"),
@@ -295,14 +274,7 @@ def request(name: str, question: str, **settings: Any) -> dict[str, Any]:
     return {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
-DRAWS = [(f"{name}#{i}", name, text) for name, (*_, texts) in ASKED.items() for i, text in enumerate(texts)]
-REPLIED = [reply(id, text) for id, _, text in DRAWS]
 QUESTIONS = [{"id": name, "question": q, "answers": answers} for name, (q, answers, _) in ASKED.items()]
-
-
-def asked_at(**settings: Any) -> list[dict[str, Any]]:
-    """The requests of `REPLIED`."""
-    return [request(id, ASKED[name][0], **settings) for id, name, _ in DRAWS]
 
 
 def test_a_reply_without_a_question_in_the_file_of_questions_is_a_bad_row(imports):
@@ -380,15 +352,6 @@ def test_a_question_with_a_bad_line_epoch_or_reply_is_a_bad_row_and_the_others_g
     assert (code, [row["id"] for row in rows]) == (1, ["1"]), stderr
     assert "(id '0')" in stderr
     assert reason in stderr
-
-
-def test_lines_of_a_batch_that_are_none_are_reported(tmp_path):
-    file = tmp_path / "output.jsonl"
-    file.write_text('{"a": 1}\nnonsense\n')
-    code, rows, stderr = semcal("import", "openai-batch", file)
-    assert (code, rows) == (1, [])
-    assert "line 1: no 'custom_id'" in stderr
-    assert "line 2: not JSON" in stderr
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 10])
@@ -535,23 +498,9 @@ def test_a_chat_and_a_worked_solution_of_lm_eval_are_read(imports):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[["Which mill?", {"do_sample": False}]], ["Which mill?", {"do_sample": False}]]
-)
-def test_greedy_answers_of_an_old_log_of_lm_eval_are_no_samples(imports, arguments):
-    lines = [lm_eval_line("0", doc={}, arguments=arguments, resps=[["A", "A", "A"]])]
-    code, rows, stderr = imports("lm-eval", lines)
-    assert (code, rows, "decoded greedily" in stderr) == (1, [], True)
-    (arguments[0] if isinstance(arguments[0], list) else arguments)[1].update(do_sample=True, temperature=1)
-    code, (row,), _ = imports("lm-eval", lines)
-    assert (code, row["question"], row["temperatures"]) == (0, "Which mill?", [1] * 3)
-
-
-@pytest.mark.parametrize(
     ("changed", "question"),
     [
         ({"doc": {"text": "?"}}, ASKED["0"][0]),  # that of the prompt
-        ({"doc": {"question": {"text": "Which mill?", "tokens": ["Which", "mill", "?"]}}}, "Which mill?"),
-        ({"doc": {"question": {"stem": "Which mill?", "choices": []}}}, "Which mill?"),
         *(({"doc": {"question": other}}, ASKED["0"][0]) for other in ({"id": 3}, ["Which mill?"], "")),
         *(
             ({"doc": {}, "arguments": {"gen_args_0": {"arg_0": prompt}}}, question)
@@ -571,11 +520,6 @@ def test_the_question_of_lm_eval_is_that_of_the_document_or_between_the_last_lab
 ):
     code, (row,), _ = imports("lm-eval", [lm_eval_line("0", **changed)])
     assert (code, row["question"]) == (0, question)
-
-
-@pytest.mark.parametrize("texts", [["Ilka.", "Bo."], ["Ilka."]])
-def test_flat_responses_of_lm_eval_are_samples(imports, texts):
-    assert imports("lm-eval", [lm_eval_line("0", resps=texts)])[1][0]["generations"] == texts
 
 
 # --answer: the log's own answer
@@ -670,40 +614,14 @@ def test_an_epoch_without_a_score_has_no_verdict(tmp_path, scores):
     assert (code, rows) == (0, [{"id": "0", "question": question, "answers": answers, "answer": "Bo"}])
 
 
-@pytest.mark.parametrize(("kind", "ending"), [("given", "answer"), ("greedy", "greedy")])
-@pytest.mark.parametrize("first", [True, False])
-def test_a_request_of_a_batch_that_is_named_so_is_the_answer(imports, kind, ending, first):
-    answers = [reply(f"{name}#{ending}", "Ana. She") for name in ASKED]
-    zero = [request(f"{name}#{ending}", ASKED[name][0], temperature=0) for name in ASKED]
-    draws = asked_at(temperature=1)
-    lines, asked = (answers + REPLIED, zero + draws) if first else (REPLIED + answers, draws + zero)
-    code, rows, _ = imports("openai-batch", lines, "--answer", kind, requests=asked)
-    assert code == 0
-    for row, (name, (question, _, texts)) in zip(sorted(rows, key=lambda row: row["id"]), ASKED.items()):
-        assert (row["id"], row["question"], row["samples"]) == (name, question, first_answers(texts))
-        assert row["answer" if kind == "given" else "greedy"] == "Ana"
-        assert row["temperatures"] == [1] * 4
-    code, rows, stderr = imports("openai-batch", lines, requests=asked)
-    assert (code, {row["id"] for row in rows}) == (1, set(ASKED))
-    assert "decoded greedily" in stderr
-
-
-def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad_row(imports):
-    lines = [reply(f"{name}#{i}", "Sull.") for name in "abcd" for i in range(2)]
-    answers = [("b", "x"), ("b", "y"), ("c", None), ("d", "x"), ("e", "x")]
-    lines += [reply(f"{name}#greedy", text) for name, text in answers]
-    asked = [request(f"{name}#{i}", "Who?", temperature=1) for name in "abcd" for i in range(2)]
-    at = {"b": 0, "c": 0, "d": 1, "e": 0}
-    asked += [request(f"{name}#greedy", "Who?", temperature=t) for name, t in at.items()]
-    code, (row,), stderr = imports("openai-batch", lines, "--answer", "greedy", requests=asked)
-    assert (code, row["id"], row["greedy"]) == (1, "c", None)  # no answer at T = 0
-    for reason in (
-        "its own answer is missing. Add a reply to ID#greedy",
-        "the answer occurs twice",
-        "request 'd#greedy' has another question than the samples, or not T = 0",
-        "it has an answer and no samples",
-    ):
-        assert reason in stderr
+def test_the_only_reply_to_a_question_of_a_batch_is_the_given_answer(imports):
+    lines = [reply("0", "Ilka Soren. She"), reply("1#0", "Orre"), reply("1#1", "Sull")]
+    asked = [request(name, ASKED[name[0]][0]) for name in ("0", "1#0", "1#1")]
+    code, (row,), stderr = imports("openai-batch", lines, "--answer", "given", requests=asked)
+    assert (code, row) == (1, {"id": "0", "question": ASKED["0"][0], "answer": "Ilka Soren"})
+    assert "(id '1')" in stderr
+    code, _, stderr = imports("openai-batch", lines, "--answer", "greedy", requests=asked)
+    assert (code, "--answer" in stderr) == (2, True)
 
 
 # --questions: by id, or by text where no question has an id
@@ -812,13 +730,6 @@ def test_the_time_for_a_prompt_of_blanks_grows_with_its_length_alone(tmp_path):
 # Zip files that are damaged, encrypted, or far larger than they look
 
 
-def test_ids_with_slashes_are_read_from_an_inspect_log(tmp_path):
-    samples = [sample | {"id": f"a/b{sample['id']}"} for sample in inspect_samples()]
-    code, rows, _ = semcal("import", "inspect", eval_file(tmp_path / "log.eval", samples))
-    assert code == 0
-    assert [(row["id"], len(row["samples"])) for row in rows] == [("a/b0", 4), ("a/b1", 4)]
-
-
 def outcome(log: Path, format: str) -> list[JsonLine | RowError] | str:
     """The rows of a log, or the error that it is none."""
     try:
@@ -827,48 +738,19 @@ def outcome(log: Path, format: str) -> list[JsonLine | RowError] | str:
         return str(error)
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path, part):
+def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path):
     whole = eval_file(tmp_path / "log.eval", inspect_samples(), temperature=1.0).read_bytes()
     log, refused = tmp_path / "damaged.eval", 0
-    for number in range(54 * part, 54 * (part + 1)):
+    for number in range(100):
         damaged, words = damaged_zip(whole, Random(number))
         log.write_bytes(damaged)
         found = outcome(log, "inspect")
-        refused += isinstance(found, str)
-        errors = [outcome(log, "lm-eval"), *([found] if isinstance(found, str) else [])]
-        rows = [] if isinstance(found, str) else found
-        assert all(str(error).startswith((str(log), "[RowError(")) for error in errors), words
-        assert all(isinstance(row, JsonLine | RowError) for row in rows), words
-    assert refused >= 15
-
-
-@pytest.mark.parametrize(
-    ("error", "module"),
-    [
-        (RuntimeError("File is encrypted, password required"), None),
-        (NotImplementedError("method 99"), None),
-        (OverflowError("1"), None),
-        (struct.error("2"), None),
-        (EOFError("3"), None),
-        (OSError("4"), None),
-        (lzma.LZMAError("5"), None),
-        (UnicodeDecodeError("a", b"", 0, 1, "6"), None),
-        (ArithmeticError("a frame of zstd"), "zstandard"),
-        (ArithmeticError("a frame of zstd"), "compression.zstd"),
-    ],
-)
-def test_every_way_in_which_unpacking_fails_is_one_clear_error(tmp_path, monkeypatch, error, module):
-    def fail(*_: object) -> bytes:
-        raise error
-
-    if module is not None:
-        monkeypatch.setitem(sys.modules, module, SimpleNamespace(ZstdError=ArithmeticError))
-    log = eval_file(tmp_path / "log.eval", inspect_samples())
-    monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
-    code, rows, stderr = semcal("import", "inspect", log)
-    assert (code, rows) == (1, [])
-    assert f"is not an inspect log, or is damaged or encrypted ({error})" in stderr
+        if isinstance(found, str):
+            refused += 1
+            assert found.startswith(str(log)), words
+        else:
+            assert all(isinstance(row, JsonLine | RowError) for row in found), words
+    assert refused >= 30
 
 
 def bomb(path: Path, size: int, *, declared: int | None = None) -> Path:
@@ -912,10 +794,8 @@ def test_all_members_together_are_bounded_too(tmp_path, monkeypatch):
 def test_a_pickle_is_refused_with_the_reason(tmp_path):
     for name in ("results.man", "samples.jsonl"):
         (tmp_path / name).write_bytes(pickle.dumps({"stats": [1]}, protocol=4))
-    with zipfile.ZipFile(tmp_path / "torch.eval", "w") as archive:  # as torch.save writes
-        archive.writestr("results/data.pkl", b"\x80\x02.")
     (tmp_path / "empty.man").write_bytes(b"")
-    for name in ("results.man", "samples.jsonl", "torch.eval", "empty.man"):
+    for name in ("results.man", "samples.jsonl", "empty.man"):
         for kind in ("lm-eval", "inspect", "openai-batch"):
             code, rows, stderr = semcal("import", kind, tmp_path / name)
             assert (code, rows) == (1, [])

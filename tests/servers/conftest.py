@@ -16,12 +16,10 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """What is known of each server that decides, in place of a probe; a test may change it."""
-    known: dict[str, object] = {"log_probs": "raw", "top_log_probs": 20}
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of each server that decides, in place of a probe."""
     monkeypatch.setattr(
         entailment,
         "stored_profile",
-        lambda client: ServerProfile(client.endpoint.url, "fake", "vLLM", "0.0.1", **known),  # type: ignore[arg-type]
+        lambda client: ServerProfile(client.endpoint.url, "fake", "vLLM", "0.0.1", log_probs="raw"),
     )
-    return known

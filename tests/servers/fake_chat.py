@@ -58,7 +58,6 @@ def profile_of(server: FakeServer, **more: Any) -> ServerProfile:
         "server": server.quirks.server,
         "version": server.quirks.version,
         "vocabulary": len(fake_model.VOCABULARY),
-        "seed": True,
         "choices_differ": True,
         "log_probs": "raw",
         "top_log_probs": 20,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
 import ssl
 from collections import Counter
@@ -38,7 +37,7 @@ LLAMA: dict[str, Any] = {
     "scaled_on_request": True,
     "max_top_logprobs": -1,
     "zero_drops_them": True,
-    "prompt_scores": None,
+    "prompt_scores": False,
     "chosen_ids": False,
     "usage_of_one": True,
 }
@@ -49,7 +48,7 @@ OPENAI: dict[str, Any] = {
     "completions": False,
     "ids_in": False,
     "ids_out": False,
-    "prompt_scores": None,
+    "prompt_scores": False,
     "chosen_ids": False,
 }
 
@@ -61,7 +60,6 @@ class Quirks:
     n_ignored: bool = False  # n > 1 gives one choice
     n_at_most: int = 10**6  # n above it gives that many choices, without a word
     slots: int | None = None  # n above it is a 400 (llama.cpp)
-    seed_ignored: bool = False  # the same request is answered differently each time
     choices_alike: bool = False  # all choices of a request are the same
     log_probs: str | None = "raw"  # at T = 1 whatever T is; "scaled": at T; "masked": at T, after truncation
     scaled_on_request: bool = False  # post_sampling_probs gives prob and top_probs at T (llama.cpp)
@@ -70,13 +68,13 @@ class Quirks:
     drawn_takes_a_place: bool = False  # the drawn token stands first among top_logprobs (vLLM)
     halves_lost: bool = False  # half a character has no entry; its text joins the next one (llama.cpp)
     end_has_entry: bool = True  # the end of turn has an entry of its own
-    prompt_scores: str | None = "both"  # or "prompt_logprobs", "echo"; None: they are ignored with a 200
+    prompt_scores: bool = True  # prompt_logprobs is obeyed
     chosen_ids: bool = True  # logprob_token_ids is obeyed
     ids_in: bool = True  # prompts of token ids are taken
     ids_out: bool = True  # return_token_ids and return_tokens_as_token_ids are obeyed
     usage_of_one: bool = False  # usage counts one choice of n (llama.cpp)
     no_usage: bool = False
-    truncates: str = "never"  # "unless stated": top-k 40, top-p 0.95, min-p 0.05 where absent; "always"
+    truncates: str = "never"  # "always": top-k 40, top-p 0.95, min-p 0.05
     max_temperature: float | None = None  # more is a 400 (OpenAI: 2)
     longest: int | None = None  # a prompt of more tokens is a 400
     unknown_refused: bool = False  # a field that OpenAI does not know (top_k, min_p, ...) is a 400
@@ -103,7 +101,7 @@ class Refused(Exception):
 
 
 KNOWN = {
-    *("model", "messages", "prompt", "n", "seed", "temperature", "top_p", "max_tokens", "logprobs", "echo"),
+    *("model", "messages", "prompt", "n", "seed", "temperature", "top_p", "max_tokens", "logprobs"),
     *("max_completion_tokens", "top_logprobs", "stop", "presence_penalty", "frequency_penalty"),
 }
 THINKING = model.encode("<think>" + "let me " * 4 + "</think>")
@@ -125,7 +123,6 @@ class FakeModel:
 
     def __init__(self, quirks: Quirks) -> None:
         self.quirks = quirks
-        self._unseeded = itertools.count()
 
     def chat(self, body: Json) -> Json:
         prompt = model.render(body["messages"])
@@ -142,10 +139,7 @@ class FakeModel:
             if self.quirks.ids_out and body.get("return_token_ids"):
                 choice["token_ids"] = drawn.ids
             found.append(choice)
-        reply = self._reply("chat.completion", body, found, choices, prompt)
-        if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
-            reply["prompt_logprobs"] = self._of_prompt(model.encode(prompt), body["prompt_logprobs"])
-        return reply
+        return self._reply("chat.completion", body, found, choices, prompt)
 
     def completions(self, body: Json) -> Json:
         given = body["prompt"]
@@ -155,26 +149,22 @@ class FakeModel:
         prompt = model.decode(ids)
         k = body.get("logprobs")
         choices = self._draw_all(body, prompt, body.get("max_tokens", 16))
-        echo = self._scores_prompt("echo") and body.get("echo")
         found = []
         for index, drawn in enumerate(choices):
             choice: Json = {"index": index, "finish_reason": "stop" if drawn.finished else "length"}
-            choice["text"] = (prompt if echo else "") + _text(drawn.ids)
+            choice["text"] = _text(drawn.ids)
             if k is None:
                 choice["logprobs"] = None
             elif self.quirks.server == "llama.cpp":
                 choice["logprobs"] = self._content(body, drawn, int(k))
             else:
-                choice["logprobs"] = self._legacy(body, ids if echo else [], drawn, int(k))
+                choice["logprobs"] = self._legacy(body, drawn, int(k))
             if self.quirks.ids_out and body.get("return_token_ids"):
                 choice["token_ids"] = drawn.ids
-            if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
+            if self.quirks.prompt_scores and body.get("prompt_logprobs") is not None:
                 choice["prompt_logprobs"] = self._of_prompt(ids, body["prompt_logprobs"])
             found.append(choice)
         return self._reply("text_completion", body, found, choices, prompt)
-
-    def _scores_prompt(self, by: str) -> bool:
-        return self.quirks.prompt_scores in (by, "both")
 
     def _draw_all(self, body: Json, prompt: str, limit: int) -> list[Drawn]:
         quirks, n = self.quirks, int(body.get("n", 1))
@@ -199,8 +189,6 @@ class FakeModel:
         if not isinstance(asked, bool) and (asked > most or below):
             raise Refused(400, f"top_logprobs must be at most {most}, got {asked}")
         key = json.dumps(body, sort_keys=True)
-        if quirks.seed_ignored:
-            key += str(next(self._unseeded))
         alike = quirks.choices_alike
         return [
             self._draw(body, prompt, limit, temperature, f"{key}{0 if alike else index}")
@@ -235,12 +223,10 @@ class FakeModel:
         return self.quirks.scaled_on_request and bool(body.get("post_sampling_probs"))
 
     def _truncation(self, body: Json) -> Json:
-        defaults = {"top_k": 40, "top_p": 0.95, "min_p": 0.05}
-        nothing = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         if self.quirks.truncates == "always":
-            return defaults
-        start = defaults if self.quirks.truncates == "unless stated" else nothing
-        return {name: body.get(name, value) for name, value in start.items()}
+            return {"top_k": 40, "top_p": 0.95, "min_p": 0.05}
+        nothing = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        return {name: body.get(name, value) for name, value in nothing.items()}
 
     def _message(self, drawn: Drawn) -> Json:
         if self.quirks.reasons == "field":
@@ -289,16 +275,15 @@ class FakeModel:
             return [index, *(one for one in order if one != index)][:k]
         return order
 
-    def _legacy(self, body: Json, prompt: list[int], drawn: Drawn, k: int) -> Json | None:
-        """Log-probabilities as /completions gives them: parallel lists, the prompt's before the answer's."""
+    def _legacy(self, body: Json, drawn: Drawn, k: int) -> Json | None:
+        """Log-probabilities as /completions gives them: parallel lists."""
         if self.quirks.log_probs is None:
             return None
-        before = [model.next_log_probs(model.decode(prompt[:at])) for at in range(len(prompt))]
-        ids, seen = [*prompt, *drawn.ids], [*before, *drawn.seen]
+        ids, seen = drawn.ids, drawn.seen
         if not self.quirks.end_has_entry and ids and ids[-1] == model.END:
             ids, seen = ids[:-1], seen[:-1]
         chosen = body.get("logprob_token_ids", ()) if self.quirks.chosen_ids else ()
-        found = {
+        return {
             "tokens": [self._name(body, index, model.VOCABULARY[index]) for index in ids],
             "token_logprobs": [_finite(step[index]) for index, step in zip(ids, seen)],
             "top_logprobs": [
@@ -309,9 +294,6 @@ class FakeModel:
                 for index, step in zip(ids, seen)
             ],
         }
-        if prompt:
-            found["token_logprobs"][0] = found["top_logprobs"][0] = None  # type: ignore[assignment]
-        return found
 
     def _of_prompt(self, ids: list[int], k: int) -> list[Json | None]:
         """prompt_logprobs of vLLM: for every token but the first, those of the k most likely and its own."""

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -73,30 +72,6 @@ def test_answers_come_in_order_and_as_many_are_under_way_as_the_concurrency_says
         assert client.usage.requests == 80
 
 
-def test_one_request_that_always_times_out_slows_no_others() -> None:
-    seen: list[int] = []
-
-    async def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(number_of(request))
-        await asyncio.sleep(60 if seen[-1] == 20 else 0)
-        return httpx.Response(200, json={"ok": True})
-
-    with mocked(answer, concurrency=8, timeout=0.2, retries=2) as client:
-        found = client.send_all([asks(number) for number in range(40)], lambda reply: reply["ok"])
-    assert [index for index, one in enumerate(found) if isinstance(one, RequestFailed)] == [20]
-    assert seen.count(20) == 3
-
-
-def test_progress_and_each_hear_of_every_request_once() -> None:
-    done: list[int] = []
-    told: dict[int, Any] = {}
-    with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
-        requests = [asks(number, n=1 if number % 3 else -1) for number in range(30)]
-        found = client.send_all(requests, text_of, progress=done.append, on_reply=told.__setitem__)
-    assert done == list(range(1, 31))
-    assert [told[index] for index in range(30)] == found
-
-
 @pytest.mark.parametrize(("in_turn", "at_once", "most"), [(3, 2, 2), (4, None, 3), (1, 5, 5), (20, 9, 1)])
 def test_requests_in_turn_follow_each_other(in_turn: int, at_once: int | None, most: int) -> None:
     """Of each group one at a time, in order; so many groups at the same time."""
@@ -157,10 +132,7 @@ def test_a_fault_that_may_pass_is_tried_again_after_growing_random_waits(
         ({"retry-after": "7"}, 7.0),
         ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
-        ({"retry-after": "Sun, 22 Nov 2026 10:00:30 GMT", "date": "Sun, 22 Nov 2026 10:00:00 GMT"}, 30.0),
-        ({"retry-after": "Sun, 22 Nov 2026 09:00:00 GMT", "date": "Sun, 22 Nov 2026 10:00:00 GMT"}, 0.0),
-        ({"retry-after": "Wed, 01 Jan 2020 00:00:00 GMT"}, 0.0),
-        *(({"retry-after": text}, None) for text in ("soon", "-3", "nan")),
+        *(({"retry-after": text}, None) for text in ("soon", "-3", "nan", "Wed, 01 Jan 2020 00:00:00 GMT")),
         ({}, None),
     ],
 )
@@ -199,7 +171,6 @@ def said(**error: Any) -> bytes:
         (200, b"\xff\xfe{}", "JSON", 3),
         (200, b'{"text": "\xed\xa0\xbd"}', "JSON", 3),
         (200, b'{"other": 1}', "no choices", 3),
-        (200, b"[" + b"[]," * 4_000_000 + b"[]]", "4000000", 3),
         (200, said(message="upstream failed"), "upstream failed", 3),
         (200, b'{"choices": null, "error": {"message": "Busy", "code": 429}}', "Busy (429)", 3),
         (200, said(message="Gone", code="502"), "Gone (502)", 3),
@@ -291,21 +262,15 @@ def test_requests_that_always_fail_among_others_that_do_not_are_bad_rows() -> No
     assert {one.reason for one in found[1::2]} == {"the connection broke: reset (the last of 2 attempts)"}
 
 
-def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
-    with FakeServer() as server, ServerClient(Endpoint(server.host), ServerSettings()) as client:
+@pytest.mark.parametrize("reply", [httpx.Response(404), httpx.Response(200, text="<h1>Welcome</h1>")])
+def test_a_url_that_is_none_of_an_openai_style_server_is_named_with_how_it_ends(
+    reply: httpx.Response,
+) -> None:
+    with mocked(lambda _: reply, "http://server", retries=0) as client:
         (failed,) = client.send_all([asks()], dict)
-        assert server.url in failed.reason
-        with pytest.raises(ServerError, match=server.url):
+        assert "/v1" in failed.reason
+        with pytest.raises(ServerError, match=r"/models: .*/v1"):
             client.get("/models")
-        with pytest.raises(ServerError) as error:  # no route of OpenAI's
-            client.get("/info")
-        assert server.url not in str(error.value)
-        secure = Endpoint(server.url.replace("http:", "https:"))
-    page = mocked(lambda _: httpx.Response(200, text="<h1>Welcome</h1>"), retries=0)
-    with page as client, pytest.raises(ServerError, match=r"'Welcome'.*URL"):
-        client.get("/models")
-    with ServerClient(secure, ServerSettings(retries=0)) as client, pytest.raises(ServerError, match="http:"):
-        client.get("/models")
 
 
 @pytest.mark.parametrize(
@@ -314,12 +279,11 @@ def test_a_url_of_another_server_or_version_or_scheme_is_told_so() -> None:
         ('{"object": "error", "message": "max_tokens is 0", "code": 400}', "max_tokens is 0"),
         ('{"error": "model not found", "error_type": "validation"}', "model not found"),
         ('{"detail": "Not Found"}', "Not Found"),
-        ('{"detail": [{"loc": ["body", "n"], "msg": "no"}, {"msg": "other"}]}', "body.n: no; other"),
+        ('{"detail": [{"loc": ["n"], "msg": "no"}]}', '[{"loc": ["n"], "msg": "no"}]'),
         ('{"error": {"code": 3}}', '{"code": 3}'),
-        ("[]", ""),
         ('"busy"', "busy"),
         ("null", "null"),
-        ("<html><style>p {}</style><h1>502</h1>\n<p>Bad\x1b[2J gateway</p></html>", "502 Bad�[2J gateway"),
+        ("<h1>502</h1>\n<p>Bad\x1b[2J gateway</p>", "<h1>502</h1> <p>Bad�[2J gateway</p>"),
         ("", ""),
         ("[" * 5000, "[" * 197 + "..."),
     ],
@@ -355,13 +319,6 @@ def test_a_server_that_dies_ends_the_command_and_makes_no_bad_rows() -> None:
     assert all(isinstance(one, str) for one in told)
 
 
-def test_paths_are_below_the_url_or_below_the_host() -> None:
-    with mocked(lambda request: httpx.Response(200, json={"path": request.url.path})) as client:
-        assert client.get("/models") == {"path": "/v1/models"}
-        assert client.get("//version") == {"path": "/version"}
-        assert client.get("//")["path"] == "/"
-
-
 # Ctrl-C and threads
 
 
@@ -390,21 +347,6 @@ def test_ctrl_c_cancels_what_is_under_way_and_leaves_no_thread_behind() -> None:
         assert set(threading.enumerate()) <= before
 
 
-def test_ctrl_c_before_the_waiting_begins_cancels_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = asyncio.run_coroutine_threadsafe
-
-    def interrupted(work: Any, loop: Any) -> Any:
-        begin(work, loop)
-        raise KeyboardInterrupt
-
-    with FakeServer(delay=60) as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
-        before = set(threading.enumerate())
-        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            client.send_all([asks(number) for number in range(40)], dict)
-        assert not left_over(before)  # what was under way is cancelled with its thread
-
-
 def test_a_client_that_is_dropped_waits_for_no_lock_and_leaves_no_thread_behind() -> None:
     busy, go_on, went_on = threading.Event(), threading.Event(), list[bool]()
 
@@ -425,12 +367,6 @@ def test_a_client_that_is_dropped_waits_for_no_lock_and_leaves_no_thread_behind(
     go_on.set()
     assert not left_over(before)
     assert went_on == [True]
-
-
-def test_the_servers_are_imported_without_httpx() -> None:
-    code = "import sys, semcal.servers.client; print('httpx' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 # HTTPS

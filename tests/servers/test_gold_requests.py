@@ -11,17 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from semcal.errors import ServerError
 from semcal.servers.client import ServerClient
-from semcal.servers.protocol import ServerProfile, TokenEntry
+from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import (
     GoldQuestion,
     PartitionRequests,
     choose_route,
-    log_prob_at,
     reading_at,
     why_unknown,
 )
@@ -70,9 +67,8 @@ def test_positions_that_answers_share_are_asked_once() -> None:
     assert one.tokens == ((0, 7), (1, 8), (2, 0), (0, 7), (1, 9), (3, 0), (0, 5), (4, 0))
 
 
-@pytest.mark.parametrize("way", ["prompt_logprobs", "echo"])
-def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None:
-    with asking({"scores_prompt": way}, prompt_scores=way) as (requests, server):
+def test_a_server_that_scores_prompts_gives_the_answers_tokens() -> None:
+    with asking({"scores_prompt": True}) as (requests, server):
         rows = requests.raw(gold())
         assert len(server.requests) == 6  # one an answer
     for question, row in zip(gold(), rows):
@@ -80,8 +76,7 @@ def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None
         assert row["log_probs"] == pytest.approx([at[p][token] for p, token in question.tokens], abs=1e-6)
         for (position, token), top in zip(question.tokens, row["top"]):
             best = sorted((v for i, v in enumerate(at[position]) if i != token), reverse=True)
-            if way == "prompt_logprobs":  # by echo, tokens that share a text are one
-                assert sorted(top, reverse=True)[:1] == pytest.approx(best[:1], abs=1e-6)
+            assert sorted(top, reverse=True)[:1] == pytest.approx(best[:1], abs=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.9])
@@ -95,7 +90,7 @@ def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None
 )
 def test_one_token_gives_the_loss_at_any_temperature(temperature: float, quirks: dict[str, Any]) -> None:
     profile = {name: quirks[name] for name in ("log_probs", "scaled_on_request") if name in quirks}
-    with asking({"scores_prompt": "prompt_logprobs", **profile}, **quirks) as (requests, _):
+    with asking({"scores_prompt": True, **profile}, **quirks) as (requests, _):
         rows = requests.losses(gold(), requests.raw(gold()), temperature)
     for question, row in zip(gold(), rows):
         at = [fake_model.at_temperature(one, temperature) for one in truth(question)]
@@ -129,8 +124,8 @@ def test_probabilities_that_do_not_add_up_are_no_vocabulary(monkeypatch: pytest.
     ("profile", "quirks", "named"),
     [
         ({"vocabulary": 2}, {"server": "llama.cpp"}, "id below 2"),
-        ({"scores_prompt": "prompt_logprobs"}, {"max_temperature": 2.0}, "at most 2.0"),
-        ({"scores_prompt": "prompt_logprobs"}, {"prompt_scores": None}, "the scores of a prompt"),
+        ({"scores_prompt": True}, {"max_temperature": 2.0}, "at most 2.0"),
+        ({"scores_prompt": True}, {"prompt_scores": False}, "the scores of a prompt"),
         ({"forced_raw": True}, {"server": "llama.cpp"}, "logit_bias"),  # which it ignores
     ],
 )
@@ -153,7 +148,7 @@ FULL = ServerProfile(
     scaled_on_request=True,
     top_log_probs=20,
     whole_vocabulary=True,
-    scores_prompt="prompt_logprobs",
+    scores_prompt=True,
     token_ids_in=True,
     end_included=True,
 )
@@ -164,9 +159,9 @@ FULL = ServerProfile(
     [
         ({}, "one token"),
         ({"scaled_on_request": False, "log_probs": "scaled"}, "one token"),
-        ({"scores_prompt": None, "forced_raw": True}, "one token"),
+        ({"scores_prompt": False, "forced_raw": True}, "one token"),
         ({"scaled_on_request": False}, "whole vocabulary"),
-        ({"scores_prompt": None}, "whole vocabulary"),
+        ({"scores_prompt": False}, "whole vocabulary"),
         ({"truncated_to": "top-k 40"}, "whole vocabulary"),
     ],
 )
@@ -175,28 +170,24 @@ def test_the_route_is_the_best_that_the_server_allows(lacks: dict[str, Any], rou
 
 
 @pytest.mark.parametrize(
-    ("lacks", "words"),
+    "lacks",
     [
-        ({"token_ids_in": False}, "token ids"),
-        ({"scores_prompt": None}, "a given token"),
-        ({"scaled_on_request": False}, "T = 1"),
-        ({"scaled_on_request": False, "server": "vLLM"}, "--logprobs-mode processed_logprobs"),
-        ({"truncated_to": "top-k 40"}, "top-k 40"),
+        {"token_ids_in": False},
+        {"scores_prompt": False},
+        {"scaled_on_request": False},
+        {"truncated_to": "top-k 40"},
     ],
 )
-def test_what_a_server_lacks_is_said_and_ts_grid_is_named(lacks: dict[str, Any], words: str) -> None:
-    with pytest.raises(ServerError, match=words) as error:
-        choose_route(replace(FULL, whole_vocabulary=False, **lacks))
-    assert "semcal fit --method TS-grid" in str(error.value)
-
-
-def test_a_route_that_the_server_does_not_allow_is_refused_with_one_that_it_does() -> None:
-    with pytest.raises(ServerError, match="one token, but by whole vocabulary"):
-        choose_route(replace(FULL, scaled_on_request=False), "one token")
+def test_a_server_that_lacks_something_is_refused_and_ts_grid_is_named(lacks: dict[str, Any]) -> None:
+    for server, remedy in (("vLLM", "--logprobs-mode processed_logprobs"), ("S", "--method TS-grid")):
+        with pytest.raises(ServerError, match=remedy):
+            choose_route(replace(FULL, whole_vocabulary=False, server=server, **lacks))
+    with pytest.raises(ServerError, match="one token"):
+        choose_route(replace(FULL, **lacks), "one token")
 
 
 def test_requests_are_counted_before_any_is_sent() -> None:
-    with asking({"scores_prompt": "prompt_logprobs", "max_n": 4}) as (requests, server):
+    with asking({"scores_prompt": True, "max_n": 4}) as (requests, server):
         positions = sum(len(question.beginnings) for question in gold())
         assert requests.counts(gold(), "one token") == (6, positions)
         assert requests.counts(gold(), "whole vocabulary") == (positions, 0)
@@ -206,7 +197,6 @@ def test_requests_are_counted_before_any_is_sent() -> None:
 # ---- Log-probabilities at the temperature of a draw, from what servers give --------------------------------
 
 RAW = ServerProfile("http://127.0.0.1:1/v1", "small", "vLLM", log_probs="raw")
-ALL = replace(RAW, whole_vocabulary=True, vocabulary=3072)
 
 
 @pytest.mark.parametrize(
@@ -214,9 +204,7 @@ ALL = replace(RAW, whole_vocabulary=True, vocabulary=3072)
     [
         (replace(RAW, log_probs=None), None, None),
         (RAW, "given", None),
-        (ALL, "given", "of all"),
-        (replace(ALL, vocabulary=None), "given", None),
-        (replace(ALL, scaled_on_request=True), "given", "on request"),
+        (replace(RAW, scaled_on_request=True), "given", "on request"),
         (replace(RAW, log_probs="scaled"), "given", "given"),
         (replace(RAW, log_probs="masked", truncated_to="top_k 40"), None, None),
         (replace(RAW, truncated_to="top_k 40"), "given", None),
@@ -228,40 +216,6 @@ def test_what_a_server_gives_says_how_log_probabilities_at_t_are_had(profile, at
     assert {reading_at(profile, t) for t in (0.5, 1.3)} == {elsewhere}
     if elsewhere is None:
         assert "E-SC" in why_unknown(profile, 1.3)
-
-
-logits = st.lists(st.floats(-30, 30), min_size=2, max_size=12)
-
-
-@given(logits=logits, temperature=st.floats(0.05, 20))
-def test_raw_ones_of_the_whole_vocabulary_give_those_at_t(logits: list[float], temperature: float) -> None:
-    z = np.array(logits)
-    raw = z - np.logaddexp.reduce(z)
-    top = dict(enumerate(map(float, raw)))
-    expected = z / temperature - np.logaddexp.reduce(z / temperature)
-    for token_id in top:
-        found = log_prob_at(
-            TokenEntry("", top[0], 0, top), temperature, "of all", token_id=token_id, vocabulary=len(top)
-        )
-        assert found == pytest.approx(expected[token_id], abs=1e-9)
-
-
-def test_a_vocabulary_that_is_not_whole_leaves_it_unknown() -> None:
-    top = {0: math.log(0.6), 1: math.log(0.3)}  # a tenth is missing
-    assert log_prob_at(TokenEntry("", top[0], 0, top), 2.0, "of all", vocabulary=3) is None
-    nearly = {0: math.log(0.9999), 1: math.log(0.00005)}  # adds up, but of 10 tokens
-    assert log_prob_at(TokenEntry("", nearly[0], 0, nearly), 2.0, "of all", vocabulary=10) is None
-    drawn_instead = {0: math.log(0.7), 1: math.log(0.2999)}  # of the least likely
-    found = log_prob_at(TokenEntry("", drawn_instead[0], 0, drawn_instead), 1.0, "of all", vocabulary=3)
-    assert found == pytest.approx(math.log(0.7), abs=1e-3)
-
-
-def test_what_is_not_listed_is_unknown() -> None:
-    entry = TokenEntry("a", -0.5, 4, {4: -0.5, 6: -1.5})
-    assert log_prob_at(entry, 1.0, "given", token_id=6) == -1.5
-    assert log_prob_at(entry, 1.0, "given", token_id=7) is None
-    assert log_prob_at(entry, 1.0, None) is None
-    assert log_prob_at(TokenEntry("a", -math.inf), 1.0, "given") is None
 
 
 def test_the_remedy_is_the_server_s() -> None:

@@ -144,21 +144,6 @@ def test_what_a_server_cannot_serve_is_left_out_by_name_and_the_rest_is_answered
     }
 
 
-@pytest.mark.slow
-def test_the_report_names_what_was_left_out_and_compares_methods_where_both_were_served(
-    whole: Path, tmp_path: Path
-) -> None:
-    analyse(whole, tmp_path)
-    page = build.build(whole, tmp_path)
-    named = "without TS, Platt, beams, transfer and token losses for served, which is behind a server"
-    assert named in (tmp_path / "results.md").read_text()
-    assert "for served, which is behind a server" in page.read_text()
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert {row["model"] for row in results["analyses"]["temperatures"]} == {"one"}
-    assert any(row["contrast"].startswith("ACE of Base less that of TS") for row in results["contrasts"])
-    assert "mill,TS," in (tmp_path / "tables" / "03-main-served.csv").read_text()
-
-
 class Address:
     """What `model_of` reads of a server that another process runs."""
 

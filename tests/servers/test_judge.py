@@ -36,7 +36,7 @@ ROWS = [
 
 
 @pytest.fixture
-def server(known: dict[str, Any]) -> Iterator[VerdictServer]:
+def server(known: None) -> Iterator[VerdictServer]:
     """A server whose profile is known."""
     with VerdictServer(TABLE) as running:
         yield running

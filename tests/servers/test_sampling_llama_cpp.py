@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy.stats import chi2, norm
-from typer.testing import CliRunner
+from scipy.stats import chi2
 
-import semcal
-from semcal.cli.app import app
 from semcal.data.question import Question, chat
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.errors import SemcalWarning, UsageError
+from semcal.errors import UsageError
 from semcal.meaning.answer import first_answer
 from semcal.models import load_model
 from semcal.models.causal_lm import CausalLanguageModel
@@ -110,19 +105,6 @@ def test_first_words_come_as_often_as_the_model_says(
     assert statistic < chi2.isf(1e-6, len(often) - 1)
 
 
-def test_the_greedy_answers_are_those_of_the_model(
-    model: ServerModel, local: CausalLanguageModel, chats: list[Any]
-) -> None:
-    some = chats[:20]
-    asked = [Prompt(f"q{i}", model.encode(one), one) for i, one in enumerate(some)]
-    own = [Prompt(f"q{i}", local.encode(one), one) for i, one in enumerate(some)]
-    found = model.greedy(asked, recalibrator=Base())
-    assert [one.text.strip() for one in found] == [
-        one.text.strip() for one in local.greedy(own, recalibrator=Base())
-    ]
-    assert isinstance(model.revision, str)
-
-
 @pytest.mark.parametrize("model", ["messages"], indirect=True)
 def test_a_slot_reads_a_question_once_for_all_its_draws(
     model: ServerModel, chats: list[Any], monkeypatch: pytest.MonkeyPatch
@@ -150,69 +132,6 @@ def test_a_slot_reads_a_question_once_for_all_its_draws(
 
     assert model.profile.slots == 4
     assert read_for(chats[:20]) < read_for(chats[20:], in_turn=1) / 2
-
-
-@pytest.mark.parametrize("model", ["token ids"], indirect=True)
-def test_the_whole_pipeline_gives_the_same_figures_within_sampling_error(
-    model: ServerModel, local: CausalLanguageModel
-) -> None:
-    """Differences question by question, whose mean is 0 if both draw from one distribution."""
-    questions = [*load_set("atlas-trivia").test[:50], *load_set("atlas-rare").test[:50]]
-    how = {"m": 5, "recalibrator": Base(), "equivalence": "exact", "progress": False}
-    figures = []
-    for seed, sampler in enumerate((local, model)):
-        rows = semcal.ask_many(sampler, questions, seed=seed, **how).rows
-        figures.append([_figures(row) for row in rows])
-    own, served = np.array(figures)
-    assert own.shape == served.shape == (100, 6)
-    assert np.isfinite(served).all()
-    difference = served - own
-    z = difference.mean(0) / (difference.std(0, ddof=1) / math.sqrt(100))
-    assert np.abs(z).max() < norm.isf(1e-4 / 2 / 6)  # it fails by chance for one seed in 10^4
-    assert abs(served.mean(0) - own.mean(0)).max() < 0.25
-
-
-def _figures(row: dict[str, Any]) -> list[float]:
-    """Of a question: right, two confidences, the number of meanings, likelihood and length of the answers."""
-    confidence, answers = row["confidence"], row["samples"]
-    return [
-        float(row["correct"]["E-SC"]),
-        confidence["E-SC"],
-        confidence["L-SC"],
-        len(row["clusters"]),
-        float(np.mean(row["log_likelihoods"])),
-        float(np.mean([len(answer.split()) for answer in answers])),
-    ]
-
-
-# ---- Verdicts: the embedded model cannot judge, so only that all parts fit
-
-TRIPLES = [("Who wrote it?", "ana velis", "velis"), ("Who wrote it?", "velis", "ana velis")]
-
-
-def test_verdicts_are_given_once_and_kept(llama_server: str, llama_cache: Path):
-    settings = ServerSettings(profiles=llama_cache / "servers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SemcalWarning)  # about what cannot be read
-        equivalence = semcal.load_equivalence(f"openai:{llama_server}#atlas", settings=settings)
-        first, again = equivalence.entails(TRIPLES), equivalence.entails(TRIPLES)
-    assert first == again
-    assert {type(verdict) for verdict in first} == {bool}
-    assert equivalence.name == "atlas"
-    assert "llama.cpp" in equivalence.revision
-
-
-@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
-def test_a_judge_grades_a_file(
-    llama_server: str, llama_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("SEMCAL_CACHE", str(llama_cache))
-    row = {"id": "1", "question": "Who wrote it?", "prediction": "Bo", "answers": ["Ana Velis"]}
-    (tmp_path / "rows").write_text(json.dumps(row) + "\n")
-    grader = f"judge:openai:{llama_server}#atlas"
-    done = CliRunner().invoke(app, ["grade", str(tmp_path / "rows"), "--grader", grader])
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["rule"] in ("judge", "none")
 
 
 # ---- T fitted over the server, against the exact fit to the same questions with the model itself

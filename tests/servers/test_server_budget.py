@@ -54,11 +54,6 @@ def test_tokens_are_those_with_log_probabilities_or_those_of_usage_or_the_most(
     assert tokens_of_reply(reply, (100, 200)) == tokens
 
 
-def test_an_echoed_prompt_is_no_part_of_what_was_generated() -> None:
-    reply = {**usage(7, 1), "choices": [choice(8, "tokens"), choice(9, "tokens")]}
-    assert tokens_of_reply(reply, (100, 200), echo=True) == (7, 3)
-
-
 def request(number: int, worst: tuple[int, int]) -> ServerRequest:
     return ServerRequest("/chat/completions", {"number": number}, *worst)
 

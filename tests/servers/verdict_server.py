@@ -9,7 +9,6 @@ order in which they came; `odd` maps pairs to what takes the place of the label 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -27,13 +26,11 @@ class VerdictServer(FakeServer):
         table: Mapping[Pair, str] | None = None,
         *,
         odd: Mapping[Pair, Any] | None = None,
-        with_log_probs: bool = True,
         fails_after: int | None = None,
         **quirks: Any,
     ) -> None:
         super().__init__(**quirks)
         self.table, self.odd = dict(table or {}), dict(odd or {})
-        self.with_log_probs = with_log_probs
         self.fails_after = fails_after
         self.asked: list[Pair] = []
 
@@ -56,18 +53,10 @@ class VerdictServer(FakeServer):
         label = self._decide(pair, otherwise)
         if isinstance(label, Exception):
             raise label
-        if callable(label):
-            label = label(body)
-        if isinstance(label, dict):
-            return label
-        return reply_of(label, log_probs=self.with_log_probs and bool(body.get("logprobs")))
+        return label(body) if callable(label) else reply_of(label)
 
 
-def reply_of(text: str, *, log_probs: bool = False, first: Mapping[str, float] | None = None) -> Json:
-    """A reply of /chat/completions; `first` are probabilities of its first token, the drawn one first."""
-    shares = {text[:3]: 0.97, "The": 0.02} if first is None else first
-    tokens = [{"token": token, "logprob": math.log(p) if p else -9999.0} for token, p in shares.items()]
-    content = [{**tokens[0], "top_logprobs": tokens}]
+def reply_of(text: str) -> Json:
+    """A reply of /chat/completions."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    choice["logprobs"] = {"content": content} if log_probs or first is not None else None
     return {"choices": [choice], "usage": {"prompt_tokens": 90, "completion_tokens": 3}}

@@ -210,8 +210,8 @@ class ImportOptions:
     answer: str | None = Option(
         None,
         metavar="KIND",
-        help="Also import the answer of the log: given (as answer, and correct if known), or greedy (as "
-        "greedy; the reply to q#greedy of a batch). No answer is imported by default.",
+        help="Also import the answer of the log: given (as answer, and correct if known). No answer is "
+        "imported by default.",
     )
     answer_format: str | None = Option(
         None,
@@ -237,13 +237,14 @@ def import_rows(options: ImportOptions) -> int:
     chosen = FORMATS[check_name(options.format, FORMATS, what="format")]
     without = several = repeated = 0
     ends = Counter[int]()
-    kind = as_answer_kind(options.answer or "modal")
+    if options.answer not in (None, "given"):
+        raise UsageError(f"--answer: got {options.answer}. Pass given, or omit it")
     lines = read_recorded(
         options.file,
         options.format,
         requests=options.requests,
         questions=options.questions,
-        answer=kind,
+        given=options.answer is not None,
         answer_format=options.answer_format,
     )
     read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)

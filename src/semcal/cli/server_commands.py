@@ -20,7 +20,6 @@ from semcal.files import dumps, user_cache
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.recalibration.records import Fitted
     from semcal.servers.protocol import ServerProfile
 
 #: The remedy against truncation of the distribution, by server.
@@ -65,47 +64,15 @@ def probe(
 
     settings = ServerSettings(api_key=read_api_key(api_key_file), timeout=timeout, announce=info)
     with ServerClient(Endpoint.parse(url), settings) as client:
-        profile = stored_profile(client, fresh=fresh, whole=True)
+        profile = stored_profile(client, fresh=fresh)
         info(f"probe: {client.usage.requests} requests")
+    findings, consequences = asdict(profile), dict(_consequences(profile))
     if json or not sys.stdout.isatty():
-        show(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))
+        show(dumps({**findings, "consequences": consequences}))
         return 0
-    version = f" {profile.version}" if profile.version else ""
-    show(f"{profile.model} behind {profile.server}{version} at {profile.url}\n")
-    for rows in (_findings(profile), _consequences(profile)):
-        for name, text in rows:
-            show(f"{name:<30}{text}")
-        show()
+    for name, value in (findings | consequences).items():
+        show(f"{name:<30}{value}")
     return 0
-
-
-def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
-    length, most = profile.max_length, profile.max_n
-    yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
-    several = "different samples" if profile.choices_differ else "samples, but all of them are equal"
-    used = "; semcal requests one at a time" if profile.together == 1 else ""
-    known = f"up to {most} {several}{used}" if most > 1 else "1: n is ignored or rejected"
-    yield "samples per request (n)", known
-    yield "seed", "the same seed repeats a sample" if profile.seed else "the same seed gives another sample"
-    at = {None: "none", "raw": "raw (at T = 1)", "scaled": "at T", "masked": "at T, after truncation"}
-    on_request = "; at T on request" if profile.scaled_on_request else ""
-    yield "log-probabilities of samples", f"{at[profile.log_probs]}{on_request}"
-    listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
-    yield "alternatives of a token", listed if profile.top_log_probs else "none"
-    chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
-    yield "tokens named in a request", f"scored with {' or '.join(chosen)}" if chosen else "not scored"
-    scored = profile.scores_prompt
-    yield "tokens of the prompt", f"scored with {scored}" if scored else "not scored"
-    yield "token ids as a prompt", "accepted" if profile.token_ids_in else "not accepted"
-    yield "token ids of samples", "returned" if profile.token_ids_out else "not returned"
-    yield "end of turn", "has a log-probability" if profile.end_included else "has no log-probability"
-    cached = {True: "yes", False: "no", None: "unknown"}
-    yield "prompts are cached", cached[profile.prefix_cached]
-    yield "truncation of samples", f"found: {profile.truncated_to}" if profile.truncated_to else "not found"
-    hottest = profile.max_temperature
-    yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
-    stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield "fields of every request", stated or "none: the server rejects fields against truncation"
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
@@ -159,7 +126,6 @@ def export(
     check_name(format, ("temperature", "logits-processor"), what="format")
     fitted, provenance = from_pretrained(recalibrator)
     temperature = single_temperature(fitted)
-    _warn_of_steps(fitted)
     belonging = (
         f"T = {temperature:g} is valid for {provenance.model} (revision {provenance.revision}) with the "
         "prompt of the fit; nothing else may divide the logits"
@@ -175,16 +141,6 @@ def export(
     origin = {name: getattr(provenance, name) for name in names}
     show(dumps({"temperature": temperature, **found_by, **origin}, indent=None if json else 2))
     return 0
-
-
-def _warn_of_steps(fitted: Fitted) -> None:
-    steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
-    if steps is not None and temperature is not None:
-        info(
-            f"warning: T = {temperature:g} after {steps.steps} gradient steps is "
-            f"{steps.distance(temperature):.3g} in log T away from the optimum of its loss, "
-            f"{steps.exact_temperature:g}. Run `semcal fit` without --solver sgd for the optimum."
-        )
 
 
 def env(json: bool = opt.JSON) -> int:

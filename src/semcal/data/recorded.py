@@ -5,20 +5,15 @@ and lists all tokens of the answer and its end of turn. (At T = 1, raw and scale
 equal.) A question with a missing reply is a bad row. A refusal, or a reply without text or choices, has no
 answer.
 
-A log may also hold one answer of its own: the text that lm-eval's filter extracted and its metric judged, the
-first epoch of inspect with its score, or a request of a batch with the name "answer". It becomes the answer
-"given", or "greedy" if it was decoded at T = 0 and the log has samples too.
+A log also holds one answer of its own: the text that lm-eval's filter extracted and its metric judged, the
+first epoch of inspect with its score, or the only reply to a question of a batch.
 """
 
 from __future__ import annotations
 
-import lzma
 import math
 import re
-import struct
-import sys
 import zipfile
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,8 +33,6 @@ _Rows = Iterator[JsonLine | RowError]
 #: Files that can run code when they are opened: endings, and first bytes.
 _PICKLES = (".man", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
-_ZSTD = 93  # number of the compression in a zip file
-_CONVERT = "run inspect log convert FILE --to json --output-dir DIR, and import the JSON file"
 #: Maximum number of bytes of all members of a log, unpacked.
 LARGEST = 4_000_000_000
 #: The last question of a prompt without blank lines.
@@ -48,8 +41,6 @@ _LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A)
 _BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
 _ENDING = 2000
 _SAMPLE = re.compile(r"(.+)#(\d{1,9})")
-#: The key of a log's own answer by its kind; the custom_id of its request ends in "#" and this key.
-_KEYS: Mapping[str, str] = {"given": "answer", "greedy": "greedy"}
 #: Output of lm-eval's filters if they find nothing.
 _NOT_EXTRACTED = "[invalid]"
 #: Settings that do not change the distribution; temperature and top_p must be stated.
@@ -103,14 +94,6 @@ class _Answers:
         for number, choice in enumerate(choices):
             self.replies[request, number] = _reply(choice, stored)
 
-    def state(self, choices: Any) -> None:
-        """Add the reply that is the log's own answer."""
-        if self.stated:
-            raise InputError("the answer occurs twice. Keep one.")
-        reply = _Answers(self.line)
-        reply.add(0, choices, {})
-        self.stated[0] = self.answer(reply.replies[0, 0]), None
-
     def answer(self, reply: _Reply) -> str | None:
         """Return the answer in a reply, None if it has none."""
         if reply.extracted == _NOT_EXTRACTED and self.read_by is None:
@@ -121,13 +104,13 @@ class _Answers:
     def _found(self, text: str | None) -> AnswerSpan | None:
         return (self.read_by or AnswerFormat()).read(text, self.question or "")
 
-    def row(self, name: str, kind: str) -> JsonLine | RowError:
-        """Return the row, with the log's own answer unless `kind` is "modal"."""
-        alone = kind == "given" and (len(self.replies) <= 1 or self.settings.get("temperature") == 0)
+    def row(self, name: str, *, given: bool) -> JsonLine | RowError:
+        """Return the row, with the log's own answer if `given`."""
+        alone = given and (len(self.replies) <= 1 or self.settings.get("temperature") == 0)
         try:
             if self.fault is not None:
                 raise InputError(self.fault)
-            stated = {} if kind == "modal" else self._own_answer(kind)
+            stated = self._own_answer() if given else {}
             samples = {} if alone else self._samples()
         except InputError as error:
             return RowError(self.line, str(error), name)
@@ -140,13 +123,10 @@ class _Answers:
             **stated,
             **samples,
         }
-        known = {key: value for key, value in row.items() if value is not None or key == "greedy"}
-        return row_of(self.line, known)
+        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
 
     def _samples(self) -> RowData:
         temperature = self.settings.get("temperature")
-        if not self.replies:
-            raise InputError("it has an answer and no samples. Sample some at T > 0.")
         if temperature == 0:
             raise InputError(
                 "decoded greedily (T = 0): such answers are not samples. Sample at T > 0, or import them as "
@@ -186,15 +166,16 @@ class _Answers:
         finite = all(type(value) in (int, float) and -1e300 < value <= 0 for value in values)
         return math.fsum(values) / len(values) if values and finite else None
 
-    def _own_answer(self, kind: str) -> RowData:
-        if not self.stated and kind == "given" and len(self.replies) == 1:
-            self.stated[0] = self.answer(next(iter(self.replies.values()))), None
-        if not self.stated:
-            raise InputError(f"its own answer is missing. Add a reply to ID#{_KEYS[kind]}")
-        text, correct = self.stated[min(self.stated)]
-        if text is None and kind == "given":
+    def _own_answer(self) -> RowData:
+        if self.stated:
+            text, correct = self.stated[min(self.stated)]
+        elif len(self.replies) == 1:
+            text, correct = self.answer(next(iter(self.replies.values()))), None
+        else:
+            raise InputError(f"--answer given: it has {len(self.replies)} replies. Keep one.")
+        if text is None:
             raise InputError("the log's own answer is empty (null, a refusal, reasoning alone)")
-        return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
+        return {"answer": text, "correct": correct}
 
 
 def _verdict(value: Any) -> bool | None:
@@ -251,7 +232,7 @@ def _question(turns: Any, stored: RowData) -> str:
 # lm-eval: a line for each document and filter; all filters of a document have the same raw answers
 
 
-def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
+def _read_lm_eval(source: str, _: str | None, given: bool, read_by: AnswerFormat | None) -> _Rows:
     versions_of: dict[str, list[Any]] = {}
     for row in read_rows(source):
         if isinstance(row, RowError):
@@ -266,9 +247,9 @@ def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat |
                 raise InputError("another line has this doc_id. Import the file of one task and one run.")
             if len(versions) == 1:
                 entry = _of_lm_eval(row, read_by)
-                if kind != "modal":
+                if given:
                     entry.stated[0] = _filtered(row.data, entry)
-                yield entry.row(name, kind)
+                yield entry.row(name, given=given)
         except InputError as error:
             yield RowError(row.line, str(error), name)
 
@@ -283,12 +264,8 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
             f"'resps' must be sampled texts, got {shown(resps)} (log-likelihoods in multiple choice). "
             "Import a task that generates."
         )
-    arguments = line.get("arguments")
-    if isinstance(arguments, list):  # before lm-eval 0.4.3
-        first = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
-        arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}
-    prompt = _last_turn(_at(arguments, "gen_args_0", "arg_0"))
-    stated = _at(arguments, "gen_args_0", "arg_1")
+    prompt = _last_turn(_at(line, "arguments", "gen_args_0", "arg_0"))
+    stated = _at(line, "arguments", "gen_args_0", "arg_1")
     filtered = line.get("filtered_resps")
     if not isinstance(filtered, list) or len(filtered) != len(texts):
         filtered = [None] * len(texts)
@@ -297,9 +274,9 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))
-    named = (_document_question(_at(line, "doc", key)) for key in ("question", "query"))
-    question = next(filter(None, named), end[1] if end else prompt)
-    context = _at(line, "doc", "context")
+    question, context = _at(line, "doc", "question"), _at(line, "doc", "context")
+    if not isinstance(question, str) or not question:
+        question = end[1] if end else prompt
     return _Answers(
         row.line,
         _text(question, {}),
@@ -318,12 +295,6 @@ def _last_turn(prompt: Any) -> Any:
         turns = parse(text)[0] if isinstance(text, str) and text.lstrip().startswith("[") else prompt
         return _question(turns, {}) if isinstance(turns, list) else text
     return text
-
-
-def _document_question(question: Any) -> str | None:
-    """Return the text of a document's question, which may be an object (Natural Questions, ARC)."""
-    words = _at(question, "text") or _at(question, "stem") if isinstance(question, Mapping) else question
-    return words if isinstance(words, str) else None
 
 
 def _other(extracted: Any, text: str | None) -> str | None:
@@ -364,7 +335,7 @@ def _aliases(target: Any) -> list[str]:
 # inspect: one sample for each question and epoch, in a zip file or a JSON file
 
 
-def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
+def _read_inspect(source: str, _: str | None, given: bool, read_by: AnswerFormat | None) -> _Rows:
     log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
     header = next(log)
     configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
@@ -378,7 +349,7 @@ def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat |
         except InputError as error:
             entry.fail(f"epoch {shown(_at(sample, 'epoch'))}: {error}")
     for name, entry in answers.items():
-        yield entry.row(name, kind)
+        yield entry.row(name, given=given)
 
 
 def _add_epoch(entry: _Answers, sample: Any) -> None:
@@ -415,9 +386,7 @@ def _eval_log(path: Path) -> Iterator[Any]:
         names = log.namelist()
         samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
         if not samples:
-            raise InputError(f"{path} has no samples in JSON. Otherwise {_CONVERT}.")
-        if any(member.compress_type == _ZSTD for member in log.infolist()):
-            _allow_zstd(path)
+            raise InputError(f"{path} has no samples in JSON: expected an inspect log with its samples")
         header = [name for name in ("header.json", "_journal/start.json") if name in names]
         if not header:
             yield {}
@@ -437,34 +406,20 @@ def _eval_log(path: Path) -> Iterator[Any]:
 @contextmanager
 def _opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip file; InputError for another, damaged or encrypted file, also while it is read."""
+    if not hasattr(zipfile, "ZIP_ZSTANDARD"):  # Python reads zstd from 3.14 on
+        with suppress(ImportError):
+            __import__("zipfile_zstd")
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except InputError:
         raise
-    except _zip_errors() as error:
-        problem = f"is not an inspect log, or is damaged or encrypted ({str(error)[:200]})"
-        raise InputError(f"{path} {problem}. Make or copy it again.") from error
-
-
-def _zip_errors() -> tuple[type[Exception], ...]:
-    """Errors of zipfile and of the loaded zstd module for damaged and encrypted files."""
-    zstd = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
-    of_zstd = (module.ZstdError for module in zstd if module)
-    damaged = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
-    return (*damaged, ValueError, OverflowError, RuntimeError, *of_zstd)
-
-
-def _allow_zstd(path: Path) -> None:
-    """Let zipfile read zstd, which Python does itself from 3.14 on."""
-    if not hasattr(zipfile, "ZIP_ZSTANDARD"):
-        try:
-            __import__("zipfile_zstd")
-        except ImportError:
-            raise InputError(
-                f"{path} is compressed with zstd, which Python reads from 3.14 on. Install zipfile-zstd (a "
-                f"dependency of inspect_ai), or {_CONVERT}."
-            ) from None
+    except Exception as error:
+        raise InputError(
+            f"{path} is not an inspect log, is damaged or encrypted, or has another compression "
+            f"({str(error)[:200]}). Install zipfile-zstd if it is compressed with zstd, or run inspect log "
+            "convert FILE --to json --output-dir DIR, and import the JSON file."
+        ) from error
 
 
 def _parsed(raw: bytes, where: str | Path) -> Any:
@@ -477,16 +432,16 @@ def _parsed(raw: bytes, where: str | Path) -> Any:
 # OpenAI's batch files: a line for each request, in any order; samples of q are "q#0", "q#1", … or choices
 
 
-def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
+def _read_batch(source: str, requests: str | None, given: bool, read_by: AnswerFormat | None) -> _Rows:
     answers: dict[str, _Answers] = {}
-    waiting = dict(_requests(answers, requests, kind)) if requests else {}
+    waiting = dict(_requests(answers, requests)) if requests else {}
     for row in read_rows(source):
         if isinstance(row, RowError) or not isinstance(row.data.get("custom_id"), str):
             no_id = "no 'custom_id': expected a line of the output file of a batch"
             yield row if isinstance(row, RowError) else RowError(row.line, no_id)
             continue
         waiting.pop(row.data["custom_id"], None)
-        name, number = _question_and_sample(row.data["custom_id"], kind)
+        name, number = _question_and_sample(row.data["custom_id"])
         entry = answers.setdefault(name, _Answers(row.line))
         entry.read_by = read_by
         status = _at(row.data, "response", "status_code")
@@ -498,10 +453,7 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
                     reason = shown(_at(why, "message") or why or status)
                     raise InputError(f"it failed ({reason}). Send it again.")
                 choices = [{"message": {"refusal": _at(why, "message")}, "finish_reason": "content_filter"}]
-            if number is None:
-                entry.state(choices)
-            else:
-                entry.add(number, choices, {})
+            entry.add(number, choices, {})
         except InputError as error:
             entry.line = row.line
             entry.fail(f"request {shown(row.data['custom_id'])}: {error}")
@@ -511,11 +463,10 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
         numbers = sorted({number for number, _ in entry.replies})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             entry.fail(f"samples are missing: there are only numbers {shown(numbers)}")
-        yield entry.row(name, kind)
+        yield entry.row(name, given=given)
 
 
-def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterator[tuple[str, _Answers]]:
-    of_answers: list[tuple[str, _Answers]] = []
+def _requests(answers: dict[str, _Answers], requests: str) -> Iterator[tuple[str, _Answers]]:
     for row in read_rows(requests):
         if isinstance(row, RowError):
             raise InputError(f"{requests}: {row}")
@@ -523,35 +474,22 @@ def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterato
         request = str(row.data.get("custom_id"))
         question = _question(_at(body, "messages") or _at(body, "prompt"), {})
         settings = {key: _at(body, key) for key in _PLAIN}
-        name, number = _question_and_sample(request, kind)
-        requested = _Answers(row.line, question, settings=settings)
-        if number is None:
-            of_answers.append((name, requested))
-            continue
-        entry = answers.setdefault(name, requested)
+        name, _ = _question_and_sample(request)
+        entry = answers.setdefault(name, _Answers(row.line, question, settings=settings))
         if (entry.question, entry.settings) != (question, settings):
             entry.fail(f"request {shown(request)} differs from the other samples in question or settings")
         yield request, entry
-    for name, requested in of_answers:
-        request, temperature = f"{name}#{_KEYS[kind]}", requested.settings["temperature"]
-        entry = answers.setdefault(name, requested)
-        if kind == "greedy" and (temperature != 0 or entry.question != requested.question):
-            entry.fail(f"request {shown(request)} has another question than the samples, or not T = 0")
-        yield request, entry
 
 
-def _question_and_sample(request: str, kind: str) -> tuple[str, int | None]:
-    """Split a custom_id into the question and the number of the sample, None for the answer."""
-    name, _, key = request.rpartition("#")
-    if kind in _KEYS and key == _KEYS[kind]:
-        return name, None
+def _question_and_sample(request: str) -> tuple[str, int]:
+    """Split a custom_id into the question and the number of the sample."""
     sample = _SAMPLE.fullmatch(request)
     return (sample[1], int(sample[2])) if sample else (request, 0)
 
 
 @dataclass(frozen=True)
 class _Format:
-    read: Callable[[str, str | None, str, AnswerFormat | None], _Rows]
+    read: Callable[[str, str | None, bool, AnswerFormat | None], _Rows]
     no_likelihoods: str  # the reason if rows have no log-likelihoods
 
 
@@ -570,7 +508,7 @@ def read_recorded(
     *,
     requests: str | None,
     questions: str | None,
-    answer: str = "modal",
+    given: bool = False,
     answer_format: str | None = None,
 ) -> _Rows:
     """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
@@ -579,22 +517,16 @@ def read_recorded(
     `answer_format`, this format alone finds them. `requests` is the request file of a batch. `questions` is a
     file of questions with reference answers, which replace those of the source.
 
-    If `answer` is "given", a row also has the log's own `answer`, and `correct` if the log judges it 0 or 1;
-    it has no samples if this is the only answer, or T = 0. If `answer` is "greedy", a row has `greedy`, the
-    batch's answer at T = 0 beside its samples. InputError if a source cannot be read as a whole, or is a
+    With `given`, a row also has the log's own `answer`, and `correct` if the log judges it 0 or 1; it has no
+    samples if this is the only answer, or T = 0. InputError if a source cannot be read as a whole, or is a
     pickle.
     """
-    if answer == "greedy" and format != "openai-batch":
-        raise UsageError(
-            f"--answer greedy: {format} logs have no answer at T = 0 beside samples. Import a run at T = 0 "
-            "with --answer given, and sample a model as its witness."
-        )
     if requests is not None and format != "openai-batch":
         raise UsageError(f"--requests is for openai-batch, not for {format}. Leave it out.")
     read_by = None if answer_format is None else AnswerFormat(answer_format)
     _refuse_pickle(source)
     questions_of_file = _Questions(questions) if questions is not None else None
-    for row in FORMATS[format].read(source, requests, answer, read_by):
+    for row in FORMATS[format].read(source, requests, given, read_by):
         yield row if isinstance(row, RowError) else _join_question(row, questions_of_file)
 
 
@@ -661,7 +593,7 @@ def _join_question(row: JsonLine, questions: _Questions | None) -> JsonLine | Ro
 
 
 def _refuse_pickle(source: str) -> None:
-    """Raise InputError for a file that could run code: a pickle, or a file of torch.save."""
+    """Raise InputError for a file that could run code when it is opened."""
     path = Path(source)
     if source == "-":
         return
@@ -669,11 +601,7 @@ def _refuse_pickle(source: str) -> None:
         raise InputError(f"{path}: the file does not exist. Check the path.")
     with path.open("rb") as handle:
         start = handle.read(2)
-    pickled = _PICKLE_START.match(start) is not None
-    if start == b"PK":
-        with _opened_zip(path) as archive:
-            pickled = any(name.endswith("data.pkl") for name in archive.namelist())
-    if pickled or path.suffix.lower() in _PICKLES:
+    if _PICKLE_START.match(start) or path.suffix.lower() in _PICKLES:
         raise InputError(
             f"{path} is a pickle (such as lm-polygraph's .man, or a file of torch.save), which can run any "
             "code when it is opened. If you trust it, open it in its own program and write JSON Lines {id, "

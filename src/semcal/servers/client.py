@@ -15,20 +15,17 @@ import threading
 import time
 import warnings
 import weakref
-import zlib
 from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from semcal.errors import BudgetError, SemcalWarning, ServerError, printable, shown
 from semcal.rows import Json
-from semcal.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
+from semcal.servers.settings import KEY_VARIABLE, Endpoint, ServerSettings, key_for
 from semcal.store import KeptReplies, kept_replies
 
 if TYPE_CHECKING:
@@ -37,38 +34,28 @@ if TYPE_CHECKING:
 
 
 class BodyError(Exception):
-    """A body that cannot be read; `passing` if a retry may help (not for a large or unsupported body)."""
-
-    def __init__(self, reason: str, *, passing: bool = False) -> None:
-        super().__init__(reason)
-        self.passing = passing
+    """A body that is too large or compressed, which a retry would not change."""
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
-    """Join and unpack the raw chunks of a body of at most `limit` bytes, packed and unpacked.
+    """Join the chunks of a body of at most `limit` bytes; BodyError if it is larger or compressed.
 
-    httpx would unpack whole chunks, and some megabytes of gzip may unpack to gigabytes. BodyError if the body
-    is larger, damaged, or has another encoding than gzip.
+    Requests accept no compression, because a few megabytes of it may unpack to gigabytes.
     """
-    packed = encoding.strip().lower() not in ("", "identity")
-    if packed and encoding.strip().lower() != "gzip":
-        raise BodyError(f"the reply has the encoding {encoding:.60}; requests accept only gzip")
-    unpacking, pieces, read, size = zlib.decompressobj(zlib.MAX_WBITS | 16), list[bytes](), 0, 0
+    if encoding.strip().lower() not in ("", "identity"):
+        raise BodyError(
+            f"the reply has the encoding {encoding:.60}, although requests accept none. Switch the "
+            "compression of replies off at the server"
+        )
+    pieces, size = list[bytes](), 0
     async for chunk in chunks:
-        try:
-            pieces.append(unpacking.decompress(chunk, limit + 1 - size) if packed else chunk)
-        except zlib.error as error:
-            raise BodyError(f"the reply is damaged: {error}", passing=True) from None
-        read, size = read + len(chunk), size + len(pieces[-1])
-        if max(read, size) > limit:
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > limit:
             raise BodyError(
-                f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not requested again. "
-                "To accept it, pass max_reply_bytes=N to semcal.load_server"
+                f"the reply is larger than {limit / 1e6:g} MB and is not requested again. To accept it, pass "
+                "max_reply_bytes=N to semcal.load_server"
             )
-        if packed:
-            await asyncio.sleep(0)  # lets a time-out interrupt the unpacking
-    if packed and size and (unpacking.unused_data or not unpacking.eof):
-        raise BodyError("the reply is damaged: its gzip data is incomplete or too long", passing=True)
     return b"".join(pieces)
 
 
@@ -105,7 +92,7 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     import httpx
 
     if isinstance(error, BodyError):
-        return Fault(str(error), passing=error.passing, lost=True)
+        return Fault(str(error), passing=False, lost=True)
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
@@ -131,7 +118,8 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
     reason = f"HTTP {status}" + (f": {words}" if words else "")
     if 300 <= status < 400:
         location = reply.headers.get("location", "")
-        return Fault(f"{reason} (redirects to {location:.200})", status, passing=False, refused=True)
+        reason += f" (redirects to {location:.200}). Pass that URL"
+        return Fault(reason, status, passing=False, refused=True)
     return _fault_of_status(status, reason, content, reply.headers)
 
 
@@ -172,53 +160,28 @@ def server_message(content: bytes, *, width: int = 200) -> str:
     --------
     >>> server_message(b'{"error": {"message": "n is too large", "code": 400}}')
     'n is too large'
-    >>> server_message(b'{"detail": [{"loc": ["body", "n"], "msg": "not a number"}]}')
-    'body.n: not a number'
-    >>> server_message(b"<html><title>502</title><h1>Bad Gateway</h1></html>")
-    '502 Bad Gateway'
     """
     text = content[:_BYTES].decode(errors="replace")
     try:
-        message = _said(json.loads(text))
+        said = json.loads(text)
     except (ValueError, RecursionError):
-        message = _without_tags(text[:_LETTERS])
-    return server_words(message, width=width)
-
-
-def _without_tags(page: str) -> str:
-    before, *pieces = re.split(r"<(?:script|style)\b[^<>]*>", page)
-    after = (re.split(r"</(?:script|style)>", piece, maxsplit=1)[-1] for piece in pieces)
-    return re.sub(r"<[^<>]*>", " ", " ".join((before, *after)))
-
-
-def _said(error: Any) -> str:
-    """Return the message of an error in any known format."""
-    if isinstance(error, str):
-        return error
-    if isinstance(error, list):
-        return "; ".join(map(_said, error[:3]))
-    if not isinstance(error, Mapping):
-        return json.dumps(error)
-    if "msg" in error:  # validation error of FastAPI
-        place = error.get("loc")
-        return (".".join(map(str, place)) + ": " if isinstance(place, list) else "") + str(error["msg"])
-    inner = next((error[key] for key in ("error", "message", "detail") if error.get(key)), None)
-    return json.dumps(error) if inner is None else _said(inner)
+        return server_words(text, width=width)
+    while isinstance(said, Mapping):
+        inner = next((said[key] for key in ("error", "message", "detail") if said.get(key)), None)
+        if inner is None:
+            break
+        said = inner
+    return server_words(said if isinstance(said, str) else json.dumps(said), width=width)
 
 
 def _asked_wait(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds in retry-after-ms or Retry-After (a number, or a date by the server's clock)."""
+    """Return the seconds in retry-after-ms or Retry-After, None if the server states none."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(ValueError):
             wait = float(headers.get(name, "")) / unit
             if 0 <= wait < math.inf:
                 return wait
-    try:
-        date = parsedate_to_datetime(headers.get("retry-after", ""))
-        clock = parsedate_to_datetime(headers.get("date") or format_datetime(datetime.now(UTC)))
-        return max((date - clock).total_seconds(), 0.0)
-    except (TypeError, ValueError):  # no date, or a date without a zone
-        return None
+    return None
 
 
 @dataclass
@@ -323,7 +286,7 @@ class Budget:
         )
 
 
-def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -> tuple[int, int]:
+def tokens_of_reply(reply: Any, worst: tuple[int, int]) -> tuple[int, int]:
     """Return the prompt and completion tokens of a reply.
 
     The number of completion tokens is the larger of two counts: tokens with a log-probability, and `usage`.
@@ -337,13 +300,10 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -
             raise ValueError(f"{name} is {shown(count)}")
         if isinstance(count, int) and not isinstance(count, bool):
             counts[place] = max(count, 0)
-    tokens_in = counts[0] or worst[0]
     for choice in choices if isinstance(choices, list) else ():
         listed = inside(choice, "logprobs", "content") or inside(choice, "logprobs", "tokens")
         entries += len(listed) if isinstance(listed, list) else 0
-    if echo and entries:
-        entries = max(entries - tokens_in * len(choices), 0)
-    return tokens_in, max(entries, counts[1]) or worst[1]
+    return counts[0] or worst[0], max(entries, counts[1]) or worst[1]
 
 
 def inside(reply: Any, *path: str | int) -> Any:
@@ -371,8 +331,6 @@ SIGNAL_WAIT, CONNECT = 0.5, 15.0
 MOST_NAMES = 20
 #: Suffixes that a server may add to the name of a model: a date, a version, or "latest".
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
-#: Maximum lists and objects of one reply: each needs thirty times the memory of its letters.
-_CONTAINERS = 4 * 10**6
 #: Maximum letters per token, and additional letters per answer.
 _LETTERS_A_TOKEN, _LETTERS_BESIDE = 100, 1000
 
@@ -406,24 +364,14 @@ class RequestFailed:
 class ServerClient:
     """A client of one server.
 
-    Calls block; at most `settings.concurrency` requests of all threads run at the same time. Requests run in
-    an event loop in a separate thread, from the first call until `close`.
+    Calls block; at most `settings.concurrency` requests of all threads run at the same time, in an event loop
+    in a separate thread, from the first call until `close`. Transient faults (408, 409, 425, 429, 5xx except
+    501, a broken connection, a time-out, a damaged reply) are retried, with an exponential back-off that is
+    at least as long as the server asks for (up to 5 minutes). ServerError, which ends the command, if the key
+    is rejected or has no quota, if the last attempt of a request found no server, or if ten consecutive
+    requests failed and none was answered meanwhile.
 
-    Transient faults (408, 409, 425, 429, 5xx except 501, a broken connection, a time-out, a damaged reply)
-    are retried up to `settings.retries` times. The back-off is exponential with full jitter, and at least as
-    long as the server asks for (up to 5 minutes). Other statuses fail without a retry. A fault that applies
-    to all requests raises ServerError, which ends the command:
-
-    - The key is rejected or has no quota (401, 402, 403 before any answer, 429 for missing quota).
-    - The last attempts of a request found no server, and no request in that time had a reply. Before any
-      reply of the server, a request has at most 3 attempts.
-    - Ten consecutive requests failed by transient faults or unreadable replies, and no request was answered
-      after their first attempts.
-
-    A reply with the name of another model causes a warning once, except for a dated version of the model.
-
-    `transport` replaces the network in tests (`httpx.MockTransport`); `first_wait` is the maximum wait before
-    the second attempt, in seconds.
+    `transport` replaces the network in tests; `first_wait` is the maximum wait before the second attempt.
     """
 
     def __init__(
@@ -442,7 +390,7 @@ class ServerClient:
         self._first_wait = first_wait
         self._starting = threading.Lock()
         self._running: _Running | None = None
-        self._heard = 0.0  # sending time of the last request with a reply; 0 without a reply
+        self._heard = False  # True after any reply of the server
         self._failed_in_a_row = 0
         self.n_named_otherwise = 0  # number of replies with the name of another model
         self.other_names: set[str] = set()  # the first MOST_NAMES names in such replies
@@ -458,19 +406,18 @@ class ServerClient:
         requests: Sequence[ServerRequest],
         parse: Callable[[Any], Parsed],
         *,
-        progress: Callable[[int], None] | None = None,
         on_reply: Callable[[int, Parsed | RequestFailed], None] | None = None,
         in_turn: int = 1,
         at_once: int | None = None,
     ) -> list[Parsed | RequestFailed]:
         """Send all requests and return, in order, each parsed reply, or the reason of the failure.
 
-        `parse` raises ValueError for a damaged reply, which is then requested again. `progress` receives the
-        number of finished requests, and `on_reply` the index and the result of each request as soon as it is
-        known. All callbacks run in the client's thread, which also stores replies if
-        `semcal.store.keeping_replies` is active. The requests of a group of `in_turn` are sent one after
-        another, and `at_once` groups run at the same time, limited by the concurrency. ServerError if the
-        server cannot be reached or rejects the key; BudgetError before a limit is exceeded.
+        `parse` raises ValueError for a damaged reply, which is then requested again. `on_reply` receives the
+        index and the result of each request as soon as it is known. Both run in the client's thread, which
+        also stores replies if `semcal.store.keeping_replies` is active. The requests of a group of `in_turn`
+        are sent one after another, and `at_once` groups run at the same time, limited by the concurrency.
+        ServerError if the server cannot be reached or rejects the key; BudgetError before a limit is
+        exceeded.
         """
         if not requests:
             return []
@@ -484,8 +431,6 @@ class ServerClient:
                 results[index] = await self._ask(running, requests[index], parse, kept)
                 if on_reply is not None:
                     on_reply(index, results[index])
-                if progress is not None:
-                    progress(len(results))
 
         async def send(running: _Running) -> list[Parsed | RequestFailed]:
             try:
@@ -503,11 +448,7 @@ class ServerClient:
         url, request = self._url(path), ServerRequest(path, {})
         answer = self._call(lambda running: self._ask(running, request, lambda reply: reply))
         if isinstance(answer, RequestFailed):
-            wrong_url = answer.status == 200 and not self.usage.requests
-            remedy = (
-                ". Check the URL: that of an OpenAI-style server usually ends in /v1" if wrong_url else ""
-            )
-            raise ServerError(f"{url}: {answer.reason}{remedy}", answer.status)
+            raise ServerError(f"{url}: {answer.reason}", answer.status)
         return answer
 
     def words(self, text: str, *, width: int = 200) -> str:
@@ -551,7 +492,7 @@ class ServerClient:
 
         key = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         return httpx.AsyncClient(
-            headers={"accept-encoding": "gzip", **key},
+            headers={"accept-encoding": "identity", **key},
             transport=self._transport,
             verify=not self.endpoint.url.startswith("http://"),  # reading certificates is slow
             timeout=httpx.Timeout(None, connect=CONNECT),  # `_answer` limits a whole attempt
@@ -575,24 +516,21 @@ class ServerClient:
         if kept is not None and (reply := kept.find(asked)) is not None:
             with suppress(ValueError):
                 return parse(reply)
-        usage, answered, tries, since = self.usage, self.usage.requests, 0, time.monotonic()
+        usage, answered, tries = self.usage, self.usage.requests, 0
 
         def keep(reply: Any) -> None:
             if kept is not None:
                 kept.add(asked, reply)
 
         async def attempt() -> Parsed | Fault:
-            nonlocal since, tries
+            nonlocal tries
             tries += 1
-            if tries > 1:
-                usage.retries += 1
-                since = since if tries > 2 else time.monotonic()
+            usage.retries += tries > 1
             async with running.slots:
                 result = await self._try(running.http, request, parse, keep)
-            if not isinstance(result, Fault) or not result.unreachable:
-                since = time.monotonic()
-                return result
-            return replace(result, passing=tries < FIRST_TRIES or self._heard > 0)
+            if isinstance(result, Fault) and result.unreachable:
+                return replace(result, passing=tries < FIRST_TRIES or self._heard)
+            return result
 
         back_off = wait_random_exponential(self._first_wait, LONGEST_BACK_OFF)
         retrying = AsyncRetrying(  # is in a reference cycle, so it must not refer to `self`
@@ -605,8 +543,7 @@ class ServerClient:
         if not isinstance(result, Fault):
             self._failed_in_a_row = 0
             return result
-        gone = result.unreachable and self._heard < since
-        return self._failed(request.path, result, tries, gone=gone, alone=usage.requests == answered)
+        return self._failed(result, tries, alone=usage.requests == answered)
 
     async def _try(
         self,
@@ -627,7 +564,7 @@ class ServerClient:
             try:
                 _check_lengths(answer, request.body)
                 parsed = parse(answer)
-                spent = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo")))
+                spent = tokens_of_reply(answer, worst)
             except ValueError as error:
                 return Fault(f"the reply is damaged: {error}", 200, lost=True)
             lost = False
@@ -666,35 +603,34 @@ class ServerClient:
         if request.body:
             method = "POST"
             body = json.dumps(request.body, separators=(",", ":"), allow_nan=False).encode()
-        limit, start = self.settings.timeout, time.monotonic()
+        limit = self.settings.timeout
         try:
             sending = http.stream(method, url, content=body, headers=_JSON)
             async with asyncio.timeout(limit), sending as reply:
+                self._heard = True
                 encoding = reply.headers.get("content-encoding", "")
                 assert isinstance(reply.stream, httpx.AsyncByteStream)
                 content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
         except (httpx.HTTPError, OSError, BodyError) as error:
-            if isinstance(error, BodyError):
-                self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
-        self._heard = max(self._heard, start)
         fault, expects = fault_of_reply(reply, content), dict if body else object
         return fault or _read(content, reply.status_code, expects)
 
-    def _failed(self, path: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
+    def _failed(self, fault: Fault, tries: int, *, alone: bool) -> RequestFailed:
         """Return the failure of one request, or raise ServerError if all requests would fail.
 
-        `gone`: no server was found; `alone`: no request was answered after the first attempt of this one.
+        `alone`: no request was answered after the first attempt of this one.
         """
         url, status = self.endpoint.url, fault.status
         reason = self.words(fault.reason, width=500) + (
             f" (the last of {tries} attempts)" if tries > 1 else ""
         )
-        if gone:
-            http = " (maybe http:// is right)" if url.startswith("https:") else ""
-            raise ServerError(f"{url} cannot be reached: {reason}. Check the URL{http}, and start the server")
+        if fault.unreachable:
+            raise ServerError(f"{url} cannot be reached: {reason}. Check the URL, and start the server")
         if fault.refused and not (status == 403 and self.usage.requests):
-            raise ServerError(f"{url} rejects all requests: {reason}{self._remedy(status)}")
+            keys = f"{KEY_VARIABLE}, server.api_key_file or OPENAI_API_KEY"
+            remedy = f". Check the API key in {keys}" if status in (401, 403) else ""
+            raise ServerError(f"{url} rejects all requests: {reason}{remedy}")
         if alone and (fault.passing or fault.refused or fault.lost):
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
@@ -702,16 +638,9 @@ class ServerClient:
                     f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}. Run the same "
                     "command again later: with --out, finished answers are kept"
                 )
-        if status == 404 and path in ROUTES and "/v" not in url.removeprefix(self.endpoint.host):
-            reason += f". Try the URL {url}/v1"
+        if status in (200, 404) and not self.usage.requests:
+            reason += ". Check the URL of the server, which usually ends in /v1"
         return RequestFailed(reason, status)
-
-    def _remedy(self, status: int | None) -> str:
-        if status in (401, 403):
-            advice = "Check the API key in" if self.api_key else "Pass an API key in"
-            ours = self.settings.api_key or not self.api_key
-            return f". {advice} " + (f"{KEY_VARIABLE} or server.api_key_file" if ours else "OPENAI_API_KEY")
-        return ". Pass the URL of the redirect" if status is not None and status < 400 else ""
 
 
 def _fault(state: RetryCallState) -> Fault:
@@ -744,7 +673,7 @@ def _check_lengths(reply: Any, body: Json) -> None:
     """
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
     choices = inside(reply, "choices")
-    if limit is None or body.get("echo") or not isinstance(choices, list):
+    if limit is None or not isinstance(choices, list):
         return
     for choice in choices:
         answer = inside(choice, "message", "content") or inside(choice, "text")
@@ -756,8 +685,6 @@ def _check_lengths(reply: Any, body: Json) -> None:
 
 def _value(content: bytes) -> Any:
     """Parse JSON in UTF-8, with exact integers up to 10^19; ValueError if it is not valid JSON or text."""
-    if content.count(b"{") + content.count(b"[") > _CONTAINERS:
-        raise ValueError(f"it contains more than {_CONTAINERS} lists and objects")
     try:
         text = content.decode("utf-8-sig")
         value = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))

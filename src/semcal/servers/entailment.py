@@ -1,20 +1,14 @@
 """Verdicts of language models behind servers, by prompts.
 
-A language model gets an `EntailmentTask`: a prompt whose reply is one of several labels. Replies are greedy
-and are read in this order:
-
-1. From the log-probabilities of the first token of the reply: a label gets the probabilities of the tokens
-   that it begins with (two letters or more, in any case). The label with the largest sum is the reply, unless
-   unlisted tokens could change the order.
-2. From the text: its first line, without punctuation around it, must be a label, in any case.
-3. If both fail, a second request asks for one word, with room to think, and its reply is read as in 2. A
-   reply that still cannot be read counts as "no". It is counted, causes a warning, and is not cached.
+A language model gets an `EntailmentTask`: a prompt whose reply is one of several labels. Replies are greedy.
+Their first line, without punctuation around it, must be a label, in any case. Otherwise a second request asks
+for one word, with room to think. A reply that still cannot be read counts as "no". It is counted, causes a
+warning, and is not cached.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import string
 import warnings
@@ -28,20 +22,11 @@ from semcal.models.protocols import Prompt
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
-from semcal.servers.protocol import (
-    AnswerRequest,
-    ServerProfile,
-    listed_tokens,
-    parse_choices,
-    request_for,
-    without_ids,
-)
+from semcal.servers.protocol import AnswerRequest, ServerProfile, parse_choices, request_for
 from semcal.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 
 #: Maximum tokens of a reply: the label, and for the second request the reasoning before it.
 LABEL, ROOM = 10, 1024
-#: Requested alternatives of the first token; many servers reject more than 20.
-ALTERNATIVES = 20
 #: Maximum verdicts in memory: more than the pairs of answers in a block.
 REMEMBERED = 50_000
 #: Characters that may surround a label.
@@ -54,7 +39,7 @@ class EntailmentTask:
     """A prompt about a triple of texts, with the labels of its replies."""
 
     name: str
-    labels: tuple[str, ...]  # the first label means yes; the first letters of labels differ
+    labels: tuple[str, ...]  # the first label means yes
     prompt: str  # with {question}, {first} and {second}
 
     @property
@@ -169,47 +154,15 @@ class PromptedVerdicts:
 
     def _request(self, triple: Triple, *, stricter: bool) -> ServerRequest:
         room = min(ROOM, (self.profile.max_length or 2 * ROOM) // 2)
-        k = min(ALTERNATIVES, self.profile.top_log_probs)
-        answer = AnswerRequest(0.0, LABEL, log_probs=k > 0, alternatives=k)
-        if stricter:
-            answer = AnswerRequest(0.0, room, log_probs=False)
-        request = request_for(self.profile, Prompt("", (), self.task.chat(triple, stricter=stricter)), answer)
-        return without_ids(request)
+        answer = AnswerRequest(0.0, room if stricter else LABEL, log_probs=False)
+        return request_for(self.profile, Prompt("", (), self.task.chat(triple, stricter=stricter)), answer)
 
 
 def read_label(reply: Json, labels: Sequence[str]) -> str | None:
-    """Return the label in a reply of /chat/completions, or None.
-
-    ValueError if the reply is damaged. Invalid log-probabilities, and log-probabilities of reasoning, are
-    ignored.
-    """
-    listed = reply.get("choices")
-    first = {**reply, "choices": listed[:1]} if isinstance(listed, list) else reply
-    (choice,) = parse_choices(first, log_probs=False)
-    by_first_token = None if choice.reasoning else _by_log_probs(reply, labels)
-    return by_first_token or _by_text(choice.text, labels)
-
-
-def _by_text(text: str, labels: Sequence[str]) -> str | None:
+    """Return the label in a reply of /chat/completions, or None; ValueError if the reply is damaged."""
+    text = parse_choices(reply, log_probs=False)[0].text
     lines = [line.strip(_AROUND).casefold() for line in text.splitlines() if line.strip(_AROUND)]
     return lines[0] if lines and lines[0] in labels else None
-
-
-def _by_log_probs(reply: Json, labels: Sequence[str]) -> str | None:
-    """Return the label whose first tokens are most probable, unless unlisted tokens could change that."""
-    try:
-        listed = listed_tokens(reply)
-    except ValueError:
-        return None
-    shares = dict.fromkeys(labels, 0.0)
-    for text, log_prob in listed.items():
-        start = text.strip(_AROUND).casefold()
-        for label in labels:
-            if len(start) > 1 and label.startswith(start):
-                shares[label] += math.exp(log_prob)
-    best, second = sorted(shares, key=shares.__getitem__, reverse=True)[:2]
-    unlisted = max(0.0, 1.0 - sum(map(math.exp, listed.values())))
-    return best if shares[best] > shares[second] + unlisted else None
 
 
 def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import takewhile
 from pathlib import Path
@@ -34,14 +34,11 @@ def _path(folder: Path | None, profile: ServerProfile) -> Path:
     return (folder or user_cache("servers")) / f"{name}.json"
 
 
-def write_profile(folder: Path | None, profile: ServerProfile, *, whole: bool = True) -> None:
-    """Write a profile as JSON, with the version of the probe and a checksum; warn if that fails.
-
-    `whole` is true if the profile includes the capabilities that sampling does not need.
-    """
+def write_profile(folder: Path | None, profile: ServerProfile) -> None:
+    """Write a profile as JSON, with the version of the probe and a checksum; warn if that fails."""
     path = _path(folder, profile)
     try:
-        write_sealed(path, {"probe": PROBE, "whole": whole, "profile": asdict(profile)})
+        write_sealed(path, {"probe": PROBE, "profile": asdict(profile)})
     except OSError as error:
         reason = (
             f"{path}: the server profile could not be stored ({error.strerror}); the next run probes again"
@@ -49,39 +46,27 @@ def write_profile(folder: Path | None, profile: ServerProfile, *, whole: bool = 
         warnings.warn(reason, SemcalWarning, stacklevel=3)
 
 
-def _read_profile(folder: Path | None, identified: ServerProfile) -> tuple[ServerProfile | None, bool]:
-    """Return the stored profile, and True if it is whole.
-
-    The profile is None if the file is missing or damaged, or if it belongs to another server or model.
-    """
+def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfile | None:
+    """Return the stored profile; None if it is missing, damaged, or of another server, model or probe."""
     stored = read_sealed(_path(folder, identified)) or {}
     content = stored.get("profile")
     names = {field.name for field in fields(ServerProfile)}
     if stored.get("probe") != PROBE or not isinstance(content, dict) or content.keys() != names:
-        return None, False
+        return None
     profile = ServerProfile(**content)
     identity = ["url", "model", "server", "version", "max_length"]
     if identified.vocabulary:
         identity.append("vocabulary")
     same = all(getattr(profile, name) == getattr(identified, name) for name in identity)
-    return (profile if same else None), same and stored.get("whole") is True
+    return profile if same else None
 
 
-#: Server by the owner in /models, and the address and key of each server's version.
-OWNERS = {
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "library": "Ollama",
-    "me": "llama-cpp-python",
-}
-VERSIONS = {
-    "llama.cpp": ("//props", "build_info"),
-    "vLLM": ("//version", "version"),
-    "SGLang": ("//get_server_info", "version"),
-    "Ollama": ("//api/version", "version"),
-    "TGI": ("//info", "version"),
-    "LiteLLM": ("//health/readiness", "litellm_version"),
+#: Server by the owner of a model in /models, with the address and the key of its version.
+SERVERS = {
+    "llamacpp": ("llama.cpp", "//props", "build_info"),
+    "vllm": ("vLLM", "//version", "version"),
+    "sglang": ("SGLang", "//get_server_info", "version"),
+    "library": ("Ollama", "//api/version", "version"),
 }
 
 
@@ -92,45 +77,31 @@ def identify(client: ServerClient) -> ServerProfile:
     """
     url, model = client.endpoint.url, client.endpoint.model
     listed = _models(client)
-    _check_path(client)
     if model is None and not listed:
         raise ServerError(f"{url} lists no models. Name a model: {url}#NAME")
     name = model or listed[0]["id"]
-    entry = next((row for row in listed if name == row["id"] or name in _aliases(row)), None)
+    entry = next((row for row in listed if name == row["id"]), None)
     if entry is None and listed:
         names = client.words(", ".join(row["id"] for row in listed[:10]))
-        unlisted = f"{url} does not list the model {name}; it lists {names}"
-        effect = f"Requests use {name}, and results are recorded for that name"
-        warnings.warn(f"{unlisted}. {effect}", SemcalWarning, stacklevel=2)
+        warnings.warn(
+            f"{url} does not list the model {name}; it lists {names}. Requests use {name}, and results are "
+            "recorded for that name",
+            SemcalWarning,
+            stacklevel=2,
+        )
     entry = entry or (listed[0] if listed else {})
-    server, details = _server(client, str(entry.get("owned_by", "")))
-    version = details.get(VERSIONS.get(server, ("", ""))[1])
+    server, version, details = _server(client, str(entry.get("owned_by", "")))
     sizes = {**details, **_object(entry.get("meta")), **entry}
     lengths = [_count(sizes.get(key)) for key in ("max_model_len", "n_ctx", "max_total_tokens")]
     return ServerProfile(
         url,
         name,
         server,
-        None if version is None else client.words(str(version)),
+        version,
         next(filter(None, lengths), None),
         _count(sizes.get("n_vocab")),
         _count(details.get("total_slots")),
     )
-
-
-def _check_path(client: ServerClient) -> None:
-    host = client.endpoint.host
-    if client.endpoint.url == host:
-        try:
-            client.get("/v1/models")
-        except ServerError:
-            return
-        raise ServerError(f"{host}: the OpenAI-style API is under /v1. Pass {host}/v1")
-
-
-def _aliases(row: Json) -> list[Any]:
-    aliases = row.get("aliases")
-    return aliases if isinstance(aliases, list) else []
 
 
 def _models(client: ServerClient) -> list[Json]:
@@ -144,20 +115,23 @@ def _models(client: ServerClient) -> list[Json]:
     return [row for row, name in named if isinstance(name, str) and name == client.words(name, width=500)]
 
 
-def _server(client: ServerClient, owner: str) -> tuple[str, Json]:
-    """Return the name of the server, and the reply of the address of its version."""
-    of_openai = owner in ("openai", "system", "openai-internal")
-    named = [OWNERS[owner]] if owner in OWNERS else []
-    for server in named or (["LiteLLM"] if of_openai else ["TGI", "Ollama"]):
-        path, key = VERSIONS.get(server, ("", ""))
-        try:
-            details = _object(client.get(path)) if path else {}
-        except ServerError:
-            details = {}
-        # LiteLLM no longer reports its version.
-        if named or key in details or (server == "LiteLLM" and "db" in details):
-            return server, details
-    return "OpenAI" if of_openai else "unknown", {}
+def _server(client: ServerClient, owner: str) -> tuple[str, str | None, Json]:
+    """Return the name and the version of the server, and the reply with its version."""
+    if owner in SERVERS:
+        name, path, key = SERVERS[owner]
+        details = _details(client, path)
+        return name, client.words(str(details[key])) if key in details else None, details
+    if owner not in ("openai", "system", "openai-internal"):
+        return "unknown", None, {}
+    # LiteLLM names OpenAI as the owner, and reports no version.
+    return "LiteLLM" if "db" in _details(client, "//health/readiness") else "OpenAI", None, {}
+
+
+def _details(client: ServerClient, path: str) -> Json:
+    try:
+        return _object(client.get(path))
+    except ServerError:
+        return {}
 
 
 def _object(value: Any) -> Json:
@@ -169,10 +143,8 @@ def _count(value: Any) -> int | None:
 
 
 #: Version of the probe: profiles of other versions are not read.
-PROBE = 6
+PROBE = 7
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
-#: A question that has many answers at any temperature.
-OPEN_QUESTION = "Write down any ten words."
 #: A prompt of token ids that does not begin a chat, so that nearly anything may follow.
 IDS = tuple(range(40, 56))
 #: Temperatures to try.
@@ -205,42 +177,27 @@ def probe(client: ServerClient, identified: ServerProfile | None = None) -> Serv
     server can list it. SemcalWarning if the server rejects fields that switch truncation off; ServerError if
     the server cannot be reached or rejects the simplest question.
     """
-    return _found(client, identified or identify(client), (*_OF_SAMPLES, *_OF_GIVEN_TOKENS))
-
-
-def _found(
-    client: ServerClient, profile: ServerProfile, finders: Sequence[Callable[[_Probing], None]]
-) -> ServerProfile:
-    probing = _Probing(client, profile)
-    for find in finders:
+    probing = _Probing(client, identified or identify(client))
+    for find in _FINDINGS:
         find(probing)
     return probing.profile
 
 
-def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | None = None) -> ServerProfile:
+def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfile:
     """Return the stored profile if the server has the same version and kind of log-probabilities, else probe.
 
-    Profiles are stored in `ServerSettings.profiles` or the user's cache, by server, model and version. A
-    damaged file, or a file of another version of the probe, is not read. Capabilities that matter only for
-    token ids are probed only with a tokenizer, or if `whole` is true.
+    Profiles are stored in `ServerSettings.profiles` or the user's cache, by server, model and version.
     """
     identified, folder = identify(client), client.settings.profiles
-    whole = client.settings.tokenizer is not None if whole is None else whole
-    profile, is_whole = (None, False) if fresh else _read_profile(folder, identified)
-    if profile is not None and not _Probing(client, profile).confirms():
-        profile, is_whole = None, False
-    missing = [
-        *(_OF_SAMPLES if profile is None else ()),
-        *(_OF_GIVEN_TOKENS if whole and not is_whole else ()),
-    ]
-    if profile is None or missing:
+    profile = None if fresh else _read_profile(folder, identified)
+    if profile is None or not _Probing(client, profile).confirms():
         if client.settings.announce is not None:
             client.settings.announce(
                 f"{identified.model} at {identified.url}: probing the server with a few dozen small "
                 "requests; the result is stored until the version of the server changes"
             )
-        profile = _found(client, profile or identified, missing)
-        write_profile(folder, profile, whole=whole or is_whole)
+        profile = probe(client, identified)
+        write_profile(folder, profile)
     return profile
 
 
@@ -296,11 +253,6 @@ class _Probing:
     def hot(self) -> float:
         """An accepted temperature above 1, or 1."""
         return min(self.profile.max_temperature or HOT[0], HOT[0])
-
-    @property
-    def hottest(self) -> float:
-        """The highest temperature that was accepted."""
-        return self.profile.max_temperature or HOT[-1]
 
     def confirms(self) -> bool:
         """Return whether the kind of log-probabilities is unchanged; an option of two servers sets it."""
@@ -368,14 +320,6 @@ class _Probing:
             else:
                 refused = n
             n = (self.profile.max_n + refused) // 2
-
-    def find_seed(self) -> None:
-        """Find out if equal seeds give equal answers, and different seeds different answers."""
-        first, second = (
-            [self.texts(self.open, AnswerRequest(self.hottest, 8, seed=seed)) for seed in range(1, 4)]
-            for _ in range(2)
-        )
-        self.add(seed=first == second and len({"".join(answers) for answers in first}) > 1)
 
     def find_alternatives(self) -> None:
         """Find the number of alternatives (20, 5, 1 or 0) of a token, if it has a log-probability."""
@@ -450,18 +394,11 @@ class _Probing:
         self.add(chosen_ids=more)
 
     def find_teacher_forcing(self) -> None:
-        """Find the field that scores the tokens of a prompt; servers may ignore unknown fields."""
-        answer = AnswerRequest(1.0, 1, log_probs=False)
-        reply = self.reply(self.open, answer, {"prompt_logprobs": 1})
-        for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
-            scored = inside(reply, *path)
-            if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
-                self.add(scores_prompt="prompt_logprobs")
-                return
-        reply = self.reply(self.open, answer, {"echo": True, "logprobs": 1})
-        scores = inside(reply, "choices", 0, "logprobs", "token_logprobs")
-        echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
-        self.add(scores_prompt="echo" if echoed else None)
+        """Find out if prompt_logprobs scores the tokens of a prompt; servers may ignore unknown fields."""
+        reply = self.reply(self.open, AnswerRequest(1.0, 1, log_probs=False), {"prompt_logprobs": 1})
+        scored = inside(reply, "choices", 0, "prompt_logprobs")
+        is_scored = isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping)
+        self.add(scores_prompt=is_scored)
 
     def find_end(self) -> None:
         """Find out if the end of turn has an entry, from greedy answers that end."""
@@ -481,32 +418,21 @@ class _Probing:
         cached = inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
         self.add(prefix_cached=cached > 0 if isinstance(cached, int) else None)
 
-    def find_ignored_temperature(self) -> None:
-        """Find out if the server ignores the temperature: all samples at the highest are equal."""
-        prompt = self.open if self.profile.token_ids_in else _chat(OPEN_QUESTION)
-        answer = AnswerRequest(self.hottest, 64)
-        answers = [self.texts(prompt, replace(answer, seed=seed)) for seed in range(1, 6)]
-        different = {text for texts in answers for text in texts}
-        if len(different) == 1 and min(different).strip():  # replies without a text prove nothing
-            self.add(truncated_to=f"1 token: 5 answers at T = {self.hottest:g} were the same")
 
-
-#: Findings that sampling needs; later findings build on earlier ones.
-_OF_SAMPLES = (
+#: Later findings build on earlier ones.
+_FINDINGS = (
     _Probing.find_neutral_fields,
     _Probing.find_temperatures,
     _Probing.find_token_ids,
     _Probing.find_largest_n,
-    _Probing.find_seed,
     _Probing.find_alternatives,
     _Probing.find_log_probs_at_temperature,
     _Probing.find_whole_vocabulary,
     _Probing.find_end,
     _Probing.find_cache,
-    _Probing.find_ignored_temperature,
+    _Probing.find_named_tokens,
+    _Probing.find_teacher_forcing,
 )
-#: Findings that fits and cut answers need; their prompts are token ids.
-_OF_GIVEN_TOKENS = (_Probing.find_named_tokens, _Probing.find_teacher_forcing)
 
 
 def _intact(reply: Json) -> Json:

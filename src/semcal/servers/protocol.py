@@ -48,14 +48,13 @@ class ServerProfile:
     #: Fields of every request: the accepted fields of `NEUTRAL`, with accepted values.
     neutral: Json = field(default_factory=lambda: dict(NEUTRAL))
     max_n: int = 1  # the largest n for which one request returned n choices
-    seed: bool = False  # True if the same request with the same seed returns the same answer
     choices_differ: bool = False  # True if the choices of one request with a seed differ
     log_probs: Literal["raw", "scaled", "masked"] | None = None  # kind of log-probabilities at T other than 1
     scaled_on_request: bool = False  # post_sampling_probs: log-probabilities at T, per request (llama.cpp)
     top_log_probs: int = 0  # maximum alternatives of a token
     whole_vocabulary: bool = False  # True if the alternatives may be all tokens
     chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
-    scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
+    scores_prompt: bool = False  # prompt_logprobs: log-probabilities of the tokens of a prompt, at T = 1
     forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
     token_ids_in: bool = False  # True if /completions accepts a prompt of token ids
     token_ids_out: bool = False  # True if replies have the ids of sampled tokens
@@ -240,23 +239,16 @@ class ReplyChoice:
 def parse_choices(reply: Json, *, log_probs: bool = True) -> list[ReplyChoice]:
     """Read the choices of a reply of /chat/completions or /completions, in the order of their index.
 
-    If an index is missing or occurs twice, the choices keep the order of the list. ValueError for a damaged
-    reply: a missing key or a wrong type. Without `log_probs`, log-probabilities of the reply are ignored.
+    Choices without an index keep the order of the list. ValueError for a damaged reply: a missing key or a
+    wrong type. Without `log_probs`, log-probabilities of the reply are ignored.
     """
     if not reply.get("choices") and "error" in reply:
         raise ValueError(f"the reply is an error: {shown(reply['error'])}")
-    read, indices = list[ReplyChoice](), list[int]()
-    for choice in _get(reply, "choices", list):
-        if not isinstance(choice, Mapping):
-            raise ValueError(f"a choice is {shown(choice)}, not an object")
-        indices += [] if choice.get("index") is None else [_get(choice, "index", int)]
-        read.append(_choice(choice, log_probs=log_probs))
-    if len(set(indices)) == len(read):
-        read = [read[indices.index(place)] for place in sorted(indices)]
-        if sorted(indices) != list(range(len(read))):
-            raise ValueError(f"the indices of the choices are {shown(sorted(indices))}, expected 0, 1, …")
-    if not read:
+    listed = [_typed(choice, Mapping, "a choice") for choice in _get(reply, "choices", list)]
+    if not listed:
         raise ValueError("'choices' is empty")
+    listed.sort(key=lambda choice: _typed(choice.get("index") or 0, int, "index"))
+    read = [_choice(choice, log_probs=log_probs) for choice in listed]
     usage = reply.get("usage")
     counted = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
     adds_up = counted == sum(choice.tokens for choice in read)
@@ -339,32 +331,22 @@ def _squeezed(text: bytes) -> str:
 
 
 def _texts(choice: Json) -> tuple[str | None, str, str]:
-    """Return the text of a choice (None without a text), and the fields for reasoning and refusal."""
+    """Return the text of a choice (None without a text), its fields of reasoning, and its refusal."""
     if "message" not in choice:
         return (None if _get(choice, "text", object) is None else _get(choice, "text", str)), "", ""
     message = _get(choice, "message", Mapping)
-    content, refusal = message.get("content"), _joined_parts(message.get("refusal"), "refusal")
+    content, refusal = message.get("content"), _typed(message.get("refusal") or "", str, "refusal")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(content, list):
-        kinds = [_get(_typed(part, Mapping, "a part of the content"), "type", str) for part in content]
-        reasoning = reasoning or [p for p, kind in zip(content, kinds) if kind in ("thinking", "reasoning")]
-        refusal = refusal or _joined_parts(
-            [p for p, kind in zip(content, kinds) if kind == "refusal"], "refusal"
-        )
-        content = [part for part, kind in zip(content, kinds) if kind in ("text", "output_text")] or None
-    text = None if content is None else _joined_parts(content, "content")
+        parts = [_typed(part, Mapping, "a part of the content") for part in content]
+        reasoning = reasoning or [part for part in parts if part.get("type") in ("thinking", "reasoning")]
+        refusal = refusal or "".join(_get(part, "refusal", str) for part in parts if "refusal" in part)
+        texts = [_get(part, "text", str) for part in parts if part.get("type") in ("text", "output_text")]
+        content = "".join(texts) if texts else None
+    text = None if content is None else _typed(content, str, "content")
     if message.get("tool_calls") and not refusal:
         refusal = f"tool_calls: {shown(message['tool_calls'])}"
-    return text, _joined_parts(reasoning, "reasoning"), refusal
-
-
-def _joined_parts(value: Any, name: str) -> str:
-    if isinstance(value, list):
-        return "".join(_joined_parts(part, name) for part in value)
-    if isinstance(value, Mapping):
-        keys = ("text", "thinking", "reasoning", "refusal")
-        return _joined_parts(next((value[key] for key in keys if value.get(key)), ""), name)
-    return _typed(value or "", str, name)  # type: ignore[no-any-return]
+    return text, str(reasoning or ""), refusal
 
 
 def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, count, islice, takewhile
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -56,8 +56,8 @@ from semcal.servers.protocol import (
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
 
-Reading = Literal["given", "on request", "of all"]
-"""Source of log-probabilities at T: every reply, replies on request, or the whole vocabulary at T = 1."""
+Reading = Literal["given", "on request"]
+"""Source of log-probabilities at T: every reply, or replies on request."""
 
 #: Maximum difference from 1 of the sum of probabilities of the whole vocabulary.
 _SUM = 1e-3
@@ -69,34 +69,13 @@ def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
         return None
     if temperature == 1 or profile.log_probs != "raw":
         return "given"
-    if profile.scaled_on_request and profile.truncated_to is None:
-        return "on request"
-    return "of all" if profile.whole_vocabulary and profile.vocabulary else None
+    return "on request" if profile.scaled_on_request and profile.truncated_to is None else None
 
 
-def log_prob_at(
-    entry: TokenEntry,
-    temperature: float,
-    reading: Reading | None,
-    *,
-    token_id: int | None = None,
-    vocabulary: int | None = None,
-) -> float | None:
-    """Return the log-probability of the token of an entry, or of `token_id` instead; None if unknown.
-
-    >>> raw = TokenEntry("a", math.log(0.2), 0, {0: math.log(0.2), 1: math.log(0.8)})
-    >>> round(math.exp(log_prob_at(raw, 0.5, "of all", token_id=1, vocabulary=2)), 6)
-    0.941176
-    """
-    log_prob = entry.log_prob if token_id in (None, entry.token_id) else entry.top.get(token_id or 0)
-    if reading is None or log_prob is None or log_prob == -math.inf:
-        return None
-    if reading != "of all":
-        return log_prob
-    values = np.fromiter(entry.top.values(), dtype=np.float64)
-    if vocabulary is None or len(values) < vocabulary - 1 or abs(np.exp(values).sum() - 1) > _SUM:
-        return None  # the sampled token may have replaced another token in the list
-    return min(0.0, float(log_prob / temperature - np.logaddexp.reduce(values / temperature)))
+def _log_prob(entry: TokenEntry, token_id: int) -> float | None:
+    """Return the log-probability of a token, sampled or among the alternatives; None if unknown."""
+    log_prob = entry.log_prob if token_id == entry.token_id else entry.top.get(token_id)
+    return None if log_prob == -math.inf else log_prob
 
 
 def why_unknown(profile: ServerProfile, temperature: float) -> str:
@@ -148,9 +127,6 @@ class PendingSample:
 
 SamplesByWay: TypeAlias = "dict[tuple[int, Way], list[PendingSample] | QuestionError]"
 """Samples, or the error of the prompt, by the index of the prompt and the `Way`."""
-
-#: Minimum T of servers that silently raise a lower T to it.
-_RAISED_TO = {"vLLM": 0.01}
 
 
 class ServerModel:
@@ -332,11 +308,6 @@ class ServerModel:
                 f"temperature: {temperature:g} exceeds {most:g}, the maximum of {self.profile.url}. "
                 f"Pass at most {most:g}"
             )
-        if temperature < (least := _RAISED_TO.get(self.profile.server, 0.0)):
-            raise UsageError(
-                f"temperature: {temperature:g} is below {least:g}, to which {self.profile.server} silently "
-                f"raises it. Pass at least {least:g}"
-            )
         return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
 
     def _draw(
@@ -359,18 +330,21 @@ class ServerModel:
                 answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
                 of_way = [request_for(self.profile, prompt, answer) for answer in answers]
                 if schema is not None:
-                    listed = way.reading not in (None, "of all")  # all alternatives of a document cost much
-                    answers = [replace(answer, schema=schema, log_probs=listed) for answer in answers]
+                    answers = [replace(answer, schema=schema) for answer in answers]
                     of_way = [without_ids(request_for(self.profile, prompt, answer)) for answer in answers]
                 requests += of_way
                 places += [(i, way, answer.n) for answer in answers]
-        requests_each = len(requests) / max(1, len(prompts))
-        advance = None if progress is None else lambda count: progress(int(count / requests_each))
+        requests_each, answered = len(requests) / max(1, len(prompts)), count(1)
+
+        def advance(*_: object) -> None:
+            if progress is not None:
+                progress(int(next(answered) / requests_each))
+
         slots, in_turn = self.profile.slots, 1
         if slots is not None:  # one slot reads a prompt for all its samples, and no slot is idle
             in_turn = max(1, min(int(requests_each), math.ceil(len(requests) / slots)))
         replies = self.client.send_all(
-            requests, parse_choices, progress=advance, in_turn=in_turn, at_once=slots
+            requests, parse_choices, on_reply=advance, in_turn=in_turn, at_once=slots
         )
         samples_by_way: SamplesByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
         choices = list[ReplyChoice]()
@@ -406,7 +380,6 @@ class ServerModel:
             way.requested,
             max_new_tokens,
             log_probs=way.reading is not None,
-            alternatives=(self.profile.vocabulary or 1) if way.reading == "of all" else 1,
             at_temperature=way.reading == "on request",
         )
         return [
@@ -427,12 +400,9 @@ class ServerModel:
             ended = ids[end - 1] in self.format.stops or ended
             ids, entries, finished = ids[:end], entries[:end], ended or finished
             text = self.format.text(ids) if complete or choice.token_ids else text
-        values = [
-            log_prob_at(value, way.temperature, way.reading, vocabulary=self.profile.vocabulary)
-            for value in entries
-        ]
-        scored = complete and (ended or finished is False) and None not in values
-        log_probs = tuple(value for value in values if value is not None) if scored else ()
+        log_probs = tuple(entry.log_prob for entry in entries)
+        if not (way.reading and complete and (ended or finished is False)) or -math.inf in log_probs:
+            log_probs = ()
         token_ids = ids if complete or choice.token_ids else ()
         refusal = choice.refusal
         if refusal is None and self.format is not None and not choice.reasoning:
@@ -465,8 +435,8 @@ class ServerModel:
             scores: tuple[float, ...] | None = None if uncut else ()
             if not (uncut or ended):
                 texts = accumulate(entry.text for entry in entries)
-                count = next((k for k, text in enumerate(texts, 1) if len(text) >= end), 0)
-                scores = generation.token_log_probs[:count]
+                length = next((k for k, text in enumerate(texts, 1) if len(text) >= end), 0)
+                scores = generation.token_log_probs[:length]
             scores = scores if lead or not start else ()
             return replace(draw, generation=replace(generation, lead=lead), rescored=scores)
         completed = self.format.complete(generation, end, start, ended)
@@ -481,15 +451,10 @@ class ServerModel:
             beginning = (*prompt.token_ids, *completed[:place])
             missing = _Missing(beginning, completed[place], way.temperature, way.reading)
             # At the first difference another token was sampled, but this token may be among its alternatives.
-            log_prob = self._log_prob(missing, entries[shared : shared + 1]) if place == shared else None
+            is_listed = place == shared < len(entries)
+            log_prob = _log_prob(entries[shared], completed[place]) if is_listed else None
             values.append(missing if log_prob is None else log_prob)
         return replace(draw, rescored=tuple(values))
-
-    def _log_prob(self, token: _Missing, entries: Sequence[TokenEntry]) -> float | None:
-        if not entries:
-            return None
-        size, token_id = self.profile.vocabulary, token.token_id
-        return log_prob_at(entries[0], token.temperature, token.reading, token_id=token_id, vocabulary=size)
 
     def _ask(self, missing: Iterable[_Missing]) -> dict[_Missing, float | RequestFailed | None]:
         """Request missing log-probabilities; None if the server does not list the token."""
@@ -505,15 +470,15 @@ class ServerModel:
             for token, reply in zip(unanswered, replies):
                 if isinstance(reply, RequestFailed):
                     answers[token] = reply
-                else:
-                    answers[token] = self._log_prob(token, reply[0].entries or ())
+                elif entries := reply[0].entries:
+                    answers[token] = _log_prob(entries[0], token.token_id)
         return answers
 
     def _token_request(self, token: _Missing, seed: int) -> AnswerRequest:
         """Return the cheapest request for the log-probability of a token; after seed 0, of all tokens."""
         profile = self.profile
         answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
-        if seed or token.reading == "of all":
+        if seed:
             return replace(answer, alternatives=profile.vocabulary or 1)
         if token.temperature == 1 and profile.forced_raw:
             return replace(answer, forced=token.token_id)
@@ -673,36 +638,22 @@ class GoldQuestion:
 
 def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
     """Return the cheapest exact route to T, or `route` if it is possible; else ServerError."""
-    where, cut = f"{profile.server} at {profile.url}", profile.truncated_to
-    if not profile.token_ids_in:
-        raise ServerError(
-            f"{where} accepts no prompts of token ids, so it cannot continue an answer. {_ELSE}"
-        )
-    scores = profile.top_log_probs > 0 and (profile.scores_prompt is not None or profile.forced_raw)
+    scores = profile.top_log_probs > 0 and (profile.scores_prompt or profile.forced_raw)
     at_temperature = profile.scaled_on_request or profile.log_probs == "scaled"
     routes: list[Route] = []
-    if scores and cut is None and at_temperature:
+    if profile.token_ids_in and scores and profile.truncated_to is None and at_temperature:
         routes.append("one token")
-    if profile.whole_vocabulary and profile.vocabulary is not None:
+    if profile.token_ids_in and profile.whole_vocabulary and profile.vocabulary is not None:
         routes.append("whole vocabulary")
-    if route is not None and route not in routes:
+    chosen = next((one for one in routes if route in (None, one)), None)
+    if chosen is None:
+        flags = " Start vLLM with --logprobs-mode processed_logprobs." if profile.server == "vLLM" else ""
         raise ServerError(
-            f"{where} does not allow a fit by {route}, but by {', '.join(routes) or 'no route'}"
+            f"{profile.server} at {profile.url} does not allow an exact fit of T by "
+            f"{route or 'any route'}: it needs prompts of token ids, log-probabilities of given tokens, and "
+            f"log-probabilities at T without truncation, or of the whole vocabulary.{flags} {_ELSE}"
         )
-    if not routes:
-        raise ServerError(f"{where} {_lack(profile, scores=scores)}: T cannot be fitted exactly. {_ELSE}")
-    return route or routes[0]
-
-
-def _lack(profile: ServerProfile, *, scores: bool) -> str:
-    if not scores:
-        cut = f" and truncates samples to {profile.truncated_to}" if profile.truncated_to else ""
-        return f"returns no log-probability of a given token{cut}"
-    if profile.truncated_to:
-        return f"truncates samples to {profile.truncated_to}"
-    flags = " (start vLLM with --logprobs-mode processed_logprobs or --max-logprobs -1)"
-    listed = f"returns log-probabilities only at T = 1, of at most {profile.top_log_probs} tokens"
-    return listed + flags * (profile.server == "vLLM")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -717,7 +668,7 @@ class PartitionRequests:
 
         The rows are {"log_probs": [N], "top": [N] lists without the token itself}.
         """
-        forced = self.profile.scores_prompt is None
+        forced = not self.profile.scores_prompt
         row_of: Callable[[GoldQuestion, list[Any]], ReplyRow] = _forced_row if forced else _scored_row
         parse: Callable[[Json], Any] = _entry if forced else _scored
         return self._rows(questions, self._scoring, parse, lambda i, replies: row_of(questions[i], replies))
@@ -756,13 +707,10 @@ class PartitionRequests:
     def _scoring(self, question: GoldQuestion) -> list[ServerRequest]:
         """Return one request per answer if the server scores prompts; else one that forces each token."""
         k = min(self.profile.top_log_probs, 2)  # includes the most likely token, although the token is listed
-        if self.profile.scores_prompt is None:
+        if not self.profile.scores_prompt:
             answer = AnswerRequest(1.0, 1, alternatives=k)
             return [self._at(question, i, replace(answer, forced=token)) for i, token in question.tokens]
-        fields = {"echo": True, "logprobs": k}
-        if self.profile.scores_prompt == "prompt_logprobs":
-            fields = {"prompt_logprobs": k}
-        generation = AnswerRequest(1.0, 1, log_probs=False)
+        generation, fields = AnswerRequest(1.0, 1, log_probs=False), {"prompt_logprobs": k}
         prompts = [Prompt(question.id, question.prompt + answer) for answer in question.answers]
         return [request_for(self.profile, prompt, generation).with_fields(fields) for prompt in prompts]
 
@@ -825,25 +773,13 @@ def _forced_row(question: GoldQuestion, entries: Sequence[TokenEntry]) -> ReplyR
     return _raw_row([(entry.token_id, _listed(entry)) for entry in entries])
 
 
-def _scored(reply: Json) -> list[tuple[str | None, Mapping[str, float] | None]]:
-    """Return the token at each position of a prompt, None if not reported, and the listed tokens.
-
-    Tokens are ids (vLLM's prompt_logprobs) or texts (echo).
-    """
+def _scored(reply: Json) -> list[dict[str, float] | None]:
+    """Return the log-probabilities of listed tokens, by id, at each position of a prompt."""
     try:
         (choice,) = reply["choices"]
-        if "prompt_logprobs" in choice:
-            by_id = choice["prompt_logprobs"]
-            return [
-                (None, entries and {token: entry["logprob"] for token, entry in entries.items()})
-                for entries in by_id
-            ]
-        logprobs = choice["logprobs"]
-        tops = logprobs.get("top_logprobs") or [{}] * len(logprobs["tokens"])
-        rows = zip(logprobs["tokens"], logprobs["token_logprobs"], tops)
         return [
-            (text, None if log_prob is None else {**(top or {}), text: log_prob})
-            for text, log_prob, top in rows
+            entries and {token: entry["logprob"] for token, entry in entries.items()}
+            for entries in choice["prompt_logprobs"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the scores of a prompt are damaged ({error!r})") from None
@@ -855,8 +791,7 @@ def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
         start, stop = len(question.prompt), len(question.prompt) + len(answer)
         if len(positions) < stop:
             raise ValueError(f"the reply scores {len(positions)} tokens of a prompt, expected {stop}")
-        for token, (name, listed) in zip(answer, positions[start:stop]):
-            scored.append((str(token) if name is None else name, listed))
+        scored += zip(map(str, answer), positions[start:stop])
     return _raw_row(scored)
 
 

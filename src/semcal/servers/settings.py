@@ -19,13 +19,7 @@ PREFIX = "openai:"
 KEY_VARIABLE = "SEMCAL_API_KEY"
 #: Environment variable with the API key of a judge or an equivalence; the default is the key of the model.
 JUDGE_KEY_VARIABLE = "SEMCAL_JUDGE_API_KEY"
-#: OpenAI's own address, and the maximum number of letters that are read from a key file.
-_OPENAI, _KEY_LENGTH = "https://api.openai.com", 10_000
-
-_EXPECTED = (
-    "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models; openai:#NAME without "
-    "a URL uses OPENAI_BASE_URL"
-)
+_OPENAI = "https://api.openai.com"
 #: Paths of requests below the URL.
 ROUTES = ("/chat/completions", "/completions", "/models")
 
@@ -48,30 +42,24 @@ class Endpoint:
         UsageError if the URL is invalid.
         """
         address, _, model = name.strip().removeprefix(PREFIX).partition("#")
-        address = address or _openai_url()
-        scheme, between, behind = address.partition("://")
-        if "@" in (behind if between else address).partition("/")[0]:
+        url = (address or _openai_url()).rstrip("/")
+        authority = (url.partition("://")[2] or url).partition("/")[0]
+        if "@" in authority or "?" in url or "#" in url:
             raise UsageError(
-                "URL of the server: it contains a user name or a password, which would be stored in records. "
-                f"Remove it, and pass the API key in {KEY_VARIABLE} or server.api_key_file"
+                "URL of the server: it contains a user name, a password, a query (?...) or a fragment (#...) "
+                "that would be stored in records. Remove it, and pass the API key in "
+                f"{KEY_VARIABLE} or server.api_key_file"
             )
-        if "?" in address or "#" in address:
-            raise UsageError(
-                "URL of the server: it has a query (?...) or a fragment (#...), which would be stored in "
-                f"records; {_EXPECTED}. Pass the API key in {KEY_VARIABLE} or server.api_key_file"
-            )
-        if not between or scheme.lower() not in ("http", "https"):
-            fault = "does not begin with http:// or https://"
-            raise UsageError(f"URL of the server: {shown(address)} {fault}; {_EXPECTED}")
-        url = address.rstrip("/")
         try:
             parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
-        except ValueError as error:  # an invalid port or IPv6 address
-            raise UsageError(f"URL of the server: {shown(url)} is invalid ({error}); {_EXPECTED}") from None
-        if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
-            fault = "contains a space" if host else "has no host"
-            raise UsageError(f"URL of the server: {shown(url)} {fault}; {_EXPECTED}")
+            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # an invalid port or IPv6 address
+            valid = False
+        if not valid or " " in url or not url.isprintable():
+            raise UsageError(
+                f"URL of the server: {shown(url)} is invalid. Pass a URL such as http://127.0.0.1:8000/v1, "
+                "with #NAME for one of its models; openai:#NAME without a URL uses OPENAI_BASE_URL"
+            )
         for route in ROUTES:
             if url.endswith(route):
                 shorter = url.removesuffix(route)
@@ -137,16 +125,15 @@ class ServerSettings:
         if self.max_cost is not None:
             as_option(self.max_cost, "server.max_cost", "a positive number, in the unit of the prices", low=0)
         prices = {"server.price_in": self.price_in, "server.price_out": self.price_out}
-        absent = [option for option, price in prices.items() if price is None]
-        for option in prices.keys() - absent:
-            expected = "the price of a million tokens, 0 or more"
-            as_option(prices[option], option, expected, low=-5e-324)
-        if len(absent) == 1 or (absent and self.max_cost is not None):
-            needs = "server.max_cost" if self.max_cost is not None else next(iter(prices.keys() - absent))
-            raise UsageError(
-                f"{needs}: {' and '.join(absent)} is missing. Pass both prices, of one million prompt tokens "
-                "and of one million completion tokens"
-            )
+        for option, price in prices.items():
+            if price is not None:
+                expected = "the price of a million tokens, 0 or more"
+                as_option(price, option, expected, low=-5e-324)
+            elif any(value is not None for value in (self.max_cost, *prices.values())):
+                raise UsageError(
+                    f"{option}: missing. Pass both prices, of one million prompt tokens and of one million "
+                    "completion tokens"
+                )
         if self.api_key:
             _check_key(self.api_key, "API key")
 
@@ -154,24 +141,16 @@ class ServerSettings:
 def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the API key: the first line of `file`, else SEMCAL_API_KEY, else None.
 
-    UsageError, which never shows the key, if the file cannot be read, its first line is empty, or the key is
-    not valid in an HTTP header.
+    UsageError, which never shows the key, if the file cannot be read or the key is not valid in a header.
     """
     if file is None:
         key = environment.get(KEY_VARIABLE, "").strip()
         return _check_key(key, KEY_VARIABLE) if key else None
     try:
-        with file.open(encoding="utf-8") as lines:
-            first = lines.readline(_KEY_LENGTH + 1)
+        first = file.read_text(encoding="utf-8").strip().partition("\n")[0]
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"server.api_key_file: {file} cannot be read: {reason}") from None
-    if not (key := first.strip()) or len(first) > _KEY_LENGTH:
-        fault = f"has more than {_KEY_LENGTH} letters" if key else "is empty"
-        raise UsageError(
-            f"server.api_key_file: the first line of {file} {fault}. Put the key on the first line"
-        )
-    return _check_key(key, f"server.api_key_file: {file}")
+        raise UsageError(f"server.api_key_file: {file} cannot be read ({type(error).__name__})") from None
+    return _check_key(first.strip(), f"server.api_key_file: {file}")
 
 
 def key_for(endpoint: Endpoint, api_key: str | None) -> str | None:
@@ -189,6 +168,7 @@ def _openai_url() -> str:
 def _check_key(key: str, where: str) -> str:
     if not (key and key.isascii() and key.isprintable() and " " not in key):
         raise UsageError(
-            f"{where}: the key has a character that is not printable ASCII, or a space. Correct it"
+            f"{where}: the key is empty, or has a character that is a space or not printable ASCII. "
+            "Correct it"
         )
     return key
