@@ -259,14 +259,9 @@ class ReplyLog:
         values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
         return Reply(**values)
 
-    def probabilities(
-        self, calibrations: Sequence[str] | None = None, *, after: int = 0
-    ) -> Iterator[tuple[int, float]]:
-        """Yield place and probability of replies of these calibrations (default: all), in order.
-
-        Only replies with a place `after` the given one are used.
-        """
-        yield from self._pages(_PROBABILITIES, _of(calibrations), after)
+    def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[tuple[int, float]]:
+        """Yield place and probability of replies of these calibrations (default: all), in order."""
+        yield from self._pages(_PROBABILITIES, _of(calibrations))
 
     @property
     def n_routes(self) -> int:

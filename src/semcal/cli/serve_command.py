@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -154,7 +153,6 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """
     try:
         from semcal.serve.endpoints import HttpServer, listening
-        from semcal.serve.watch_file import store_watch
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
@@ -162,7 +160,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         raise MissingExtraError(package, "serve", "semcal serve") from error
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
-        service, as_read = _service(options, server, settings)
+        service = _service(options, server, settings)
         host, port = bound.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
@@ -177,8 +175,6 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
         sys.stderr.flush()
         os._exit(0)  # without the questions in work
-    if as_read is not None:
-        store_watch(as_read, service.calibration, service.logs[-1].path)
     info("serve: stopped; all requests are answered")
     return 0
 
@@ -193,10 +189,8 @@ def _settings(options: ServeOptions) -> ServeSettings:
     return ServeSettings(**chosen, answers=not options.no_answers, keys=keys, label_keys=label_keys)
 
 
-def _service(
-    options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings
-) -> tuple[Service, PromiseWatch | None]:
-    """Return the model with its calibration, and the watch as it has read the log."""
+def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
+    """Return the model with its calibration, its log and its watch."""
     from semcal.calibration.calibration import Calibration
     from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
@@ -233,9 +227,8 @@ def _service(
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    as_read = deepcopy(watch)
     fallback, examples = _fallback(options, server), _examples(options.calibration)
-    service = Service(
+    return Service(
         *(uq, settings),
         names=names,
         fallback=fallback,
@@ -243,14 +236,13 @@ def _service(
         watch=watch,
         examples=examples,
     )
-    return service, as_read
 
 
 def _logs(
     options: ServeOptions, calibration: Calibration | FieldCalibration
 ) -> tuple[list[ReplyLog], PromiseWatch | None]:
     """Return the open logs, and the watch with the labels of the calibration's own replies."""
-    from semcal.serve.watch_file import load_watch
+    from semcal.calibration.watch import PromiseWatch
 
     if options.log is None:
         if options.audit or options.label_log:
@@ -261,7 +253,7 @@ def _logs(
         raise UsageError(
             f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
         )
-    watch = load_watch(calibration, options.label_log or options.log)
+    watch = PromiseWatch.of(calibration)
     logs = [ReplyLog(path) for path in (options.log, options.label_log) if path is not None]
     if len(logs) > 1:
         logs[1].take_over(options.log)  # it may lack rows of this log
