@@ -231,16 +231,10 @@ class ReplyLog:
         with self._writing() as database:
             database.execute(_ADD, values)
 
-    def take_over(self, path: Path) -> None:
-        """Add the missing replies and labels from another log."""
-        self.merge([path], dict.fromkeys(_MERGED, "DO NOTHING"))
-
-    def merge(
-        self, paths: Sequence[Path], on_conflict: Mapping[str, str] = _MERGED, *, without: Sequence[str] = ()
-    ) -> None:
+    def merge(self, paths: Sequence[Path], *, without: Sequence[str] = ()) -> None:
         """Add the rows of other logs, `without` some columns, ordered by time and then by log."""
         with self._lock, self._as_store_error():
-            for table, rule in on_conflict.items():
+            for table, rule in _MERGED.items():
                 names = [name for _, name, *_ in self._database.execute(f"PRAGMA table_info({table})")][1:]
                 insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
                 columns = ["NULL" if name in without else name for name in names]

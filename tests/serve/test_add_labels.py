@@ -231,7 +231,7 @@ def test_logs_of_replicas_give_what_one_log_gives_wherever_labels_are(
         assert " and ".join(map(str, logs)) in said
     said = refused(old, parts[0], tmp_path / "none", "--add", parts[1])
     assert "holds no labels" in said
-    assert "--label-log" in said
+    assert "all replicas" in said
 
 
 # ---- What is left out

@@ -79,7 +79,7 @@ def test_a_request_that_cannot_be_answered_is_refused_by_its_key_and_changes_not
     error = reply.json()["error"]
     assert (reply.status_code, error["code"], error["type"]) == (status, code, "invalid_request_error")
     assert param is None or error["param"].startswith(param)
-    assert list(answers.service.logs[0].labelled()) == []
+    assert list(answers.service.log.labelled()) == []
 
 
 @pytest.mark.parametrize(

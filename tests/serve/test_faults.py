@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.reply_log import ReplyLog
-from semcal.serve import service as service_module
 from semcal.serve.requests import LABELS
 from semcal.serve.service import ModelServers
 from semcal.servers.client import ServerClient
@@ -204,7 +202,7 @@ def test_a_client_that_goes_while_it_is_streamed_to_has_its_reply_in_the_log(tmp
 
 def fill(server: Running, *, full: bool) -> None:
     """Let the file of the log grow no more, or again."""
-    database = server.service.logs[0]._database
+    database = server.service.log._database
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute(f"PRAGMA max_page_count = {pages if full else 10**6}")
 
@@ -248,16 +246,3 @@ def test_behind_a_lock_replies_go_on_unlogged_and_only_the_first_one_waits(tmp_p
         assert server.get("/ready").json()["log"] == "ok"
         assert log._database.execute("PRAGMA busy_timeout").fetchone() == (1000,)
     assert len(list(ReplyLog(log.path).probabilities())) == 2
-
-
-def test_the_time_of_a_request_covers_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_module, "LEAST_FOR_LOG", 0.1)
-    log, go = ReplyLog(tmp_path / "log.sqlite"), threading.Event()
-    with running(log=log, request_timeout=0.3) as server:
-        monkeypatch.setattr(log, "add", lambda _: go.wait(30))  # as a disk of a network that is gone
-        try:
-            assert server.chat(WROTE).status_code == 200
-            assert server.get("/ready").json()["log"] == "cannot be written"
-            assert "semcal_unlogged_total 1.0" in server.get("/metrics").text
-        finally:
-            go.set()

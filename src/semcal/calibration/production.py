@@ -244,7 +244,7 @@ def _nothing_to_add(
     if not reasons:
         return InputError(
             f"{name} holds no labels. Send labels to /v1/semcal/labels of semcal serve, or add the "
-            "--label-log of its replicas"
+            "logs of all replicas"
         )
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     ids = {reply.calibration for reply in replies}

@@ -126,7 +126,7 @@ class CalibrateOptions:
     add: list[Path] | None = Option(
         None,
         metavar="LOG",
-        help="Log of semcal serve (--log or --label-log) whose labels are added to the calibration FILE, "
+        help="Log of semcal serve whose labels are added to the calibration FILE, "
         "which is learned again; may be repeated.",
     )
     audited: bool = Option(

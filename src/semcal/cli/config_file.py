@@ -57,10 +57,10 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "serve": (
         *("calibration", "fallback", "fallback_calibration", "force"),
         *("host", "port", "cors", "keys", "label_keys"),
-        *("log", "label_log", "no_answers", "log_texts", "audit", "show_backend_errors"),
+        *("log", "no_answers", "log_texts", "audit", "show_backend_errors"),
         *("abstain", "abstain_text", "uncovered", "on_alarm"),
         *("queue", "request_timeout", "read_timeout", "grace", "max_connections"),
-        *("max_connections_per_address", "max_body", "max_messages", "max_characters"),
+        *("max_body", "max_messages", "max_characters"),
     ),
 }
 #: Section and key → the option, where their names differ.

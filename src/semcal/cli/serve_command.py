@@ -67,12 +67,10 @@ class ServeOptions:
         "SEMCAL_SERVE_LABEL_KEYS).",
     )
     log: Path | None = Option(
-        None, metavar="FILE", help="SQLite file for the log of replies and labels (default: none)."
-    )
-    label_log: Path | None = Option(
         None,
         metavar="FILE",
-        help="Second log, shared by replicas on one machine; each replica accepts labels for all of them.",
+        help="SQLite file for the log of replies and labels, which replicas on one machine may share "
+        "(default: none).",
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and samples as well.")
@@ -114,11 +112,7 @@ class ServeOptions:
         help="Time limit for receiving the head of a request, and its body, in seconds (default: 30)."
     )
     max_connections: int | None = setting(
-        help="Largest number of connections (default: 1000, and at most half of the limit of open files, "
-        "ulimit -n)."
-    )
-    max_connections_per_address: int | None = setting(
-        help="Largest number of connections of one address (default: 250, and at most half of all)."
+        help="Largest number of connections (default: 500), below the limit of open files (ulimit -n)."
     )
     max_body: int | None = setting(help="Largest size of a request in bytes (default: 1000000).")
     max_messages: int | None = setting(help="Largest number of messages in a request (default: 100).")
@@ -166,10 +160,6 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
-        limits = web_server.limits
-        info(
-            f"serve: accepts up to {limits.total} connections, {limits.per_address} of them from one address"
-        )
         web_server.answer(bound)
     if service.n_given_up:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
@@ -211,7 +201,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "--model and --calibration require each other, since a calibration holds for one model. Run "
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
-    logs, watch = _logs(options, calibration)
+    log, watch = _log(options, calibration)
     own = ("few_shot", "system", "template", "max_new_tokens")
     prompt = {name: getattr(options, name) for name in own}
     uq: AnswerSource
@@ -232,37 +222,29 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         *(uq, settings),
         names=names,
         fallback=fallback,
-        logs=logs,
+        log=log,
         watch=watch,
         examples=examples,
     )
 
 
-def _logs(
+def _log(
     options: ServeOptions, calibration: Calibration | FieldCalibration
-) -> tuple[list[ReplyLog], PromiseWatch | None]:
-    """Return the open logs, and the watch with the labels of the calibration's own replies."""
+) -> tuple[ReplyLog | None, PromiseWatch | None]:
+    """Return the open log, and the watch with the labels of the calibration's own replies."""
     from semcal.calibration.watch import PromiseWatch
 
     if options.log is None:
-        if options.audit or options.label_log:
-            option = "--audit" if options.audit else "--label-log"
-            raise UsageError(f"{option} requires a log of replies; pass --log FILE")
-        return [], None
-    if options.label_log and options.log.resolve() == options.label_log.resolve():
-        raise UsageError(
-            f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
-        )
-    watch = PromiseWatch.of(calibration)
-    logs = [ReplyLog(path) for path in (options.log, options.label_log) if path is not None]
-    if len(logs) > 1:
-        logs[1].take_over(options.log)  # it may lack rows of this log
-    watch.read(logs[-1], (calibration.id,))
+        if options.audit:
+            raise UsageError("--audit requires a log of replies; pass --log FILE")
+        return None, None
+    log, watch = ReplyLog(options.log), PromiseWatch.of(calibration)
+    watch.read(log, (calibration.id,))
     if watch.shift is not None:
         info(f"serve: {watch.shift}")
     if watch.alarm:
-        info(f"serve: the labels in {logs[-1].path} raise an alarm; docs/alarm.md lists remedies")
-    return logs, watch
+        info(f"serve: the labels in {options.log} raise an alarm; docs/alarm.md lists remedies")
+    return log, watch
 
 
 def _of_documents(

@@ -46,8 +46,7 @@ class ServeSettings:
     queue: int = 1000  # maximum number of waiting questions
     request_timeout: float = 120.0  # seconds
     read_timeout: float = 30.0  # seconds for the head of a request, and for its body
-    max_connections: int = 1000  # at most half of the limit of open files
-    max_connections_per_address: int = 250  # at most half of all connections
+    max_connections: int = 500
     grace: float = 120.0  # seconds for running requests after SIGTERM
     max_body: int = 10**6  # bytes
     max_messages: int = 100
@@ -61,8 +60,7 @@ class ServeSettings:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
-        counts = ("queue", "max_body", "max_messages", "max_characters")
-        for name in (*counts, "max_connections", "max_connections_per_address"):
+        for name in ("queue", "max_connections", "max_body", "max_messages", "max_characters"):
             as_option(getattr(self, name), f"serve.{name}", "a positive whole number", low=0, whole=True)
         seconds = "a positive number of seconds"
         as_option(self.request_timeout, "--request-timeout", seconds, low=0)

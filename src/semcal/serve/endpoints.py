@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from semcal.registry import check_name
 from semcal.serve import replies
 from semcal.serve.answered import Answered
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.connections import BACKLOG, Connection, Limits
+from semcal.serve.connections import BACKLOG, Connection
 from semcal.serve.guard import OPEN, PAGE, Guard
 from semcal.serve.replies import AnswerPart, ApiError, DocumentPart, JsonReply, ReplyList, SemcalPart
 from semcal.serve.requests import (
@@ -269,12 +268,11 @@ class HttpServer(uvicorn.Server):
     """A server that ends at SIGTERM or Ctrl-C after running requests, and at once at a second Ctrl-C."""
 
     def __init__(self, service: Service) -> None:
-        self.limits = Limits(service.settings)
         config = uvicorn.Config(
             make_app(service),
             log_config=None,
             log_level="error",  # the log of requests has the errors of clients
-            http=cast("Any", partial(Connection, limits=self.limits)),
+            http=cast("Any", partial(Connection, settings=service.settings)),
             ws="none",
             backlog=BACKLOG,
             lifespan="off",
@@ -284,11 +282,6 @@ class HttpServer(uvicorn.Server):
         )
         super().__init__(config)
         self.service = service
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        asyncio.get_running_loop().set_exception_handler(self.limits.take_fault)
-        await super().startup(sockets)
 
     def answer(self, bound: socket.socket) -> None:
         """Answer requests until a signal, or until `should_exit`."""

@@ -60,8 +60,6 @@ from semcal.uncertainty import SemanticUQ
 
 #: The HTTP status of a model server in a message.
 _STATUS = re.compile(r"\bHTTP \d{3}\b")
-#: Minimum number of seconds for writing to the log.
-LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 #: Number of probabilities that the watch tests together, because a test of each alone takes long.
@@ -159,9 +157,8 @@ class Service:
     """A model with its calibration that answers requests.
 
     `names` are the names of the model and the calibration in requests. If the model abstains, the model of
-    `fallback` answers with its own calibration. Each reply is written to all `logs`. The first belongs to
-    this service alone; the last holds all labels, and services may share it. The page offers the questions
-    of `examples`.
+    `fallback` answers with its own calibration. Several processes may share the log. The page offers the
+    questions of `examples`.
     """
 
     def __init__(
@@ -171,7 +168,7 @@ class Service:
         *,
         names: tuple[str, str] | None = None,
         fallback: SemanticUQ | None = None,
-        logs: Sequence[ReplyLog] = (),
+        log: ReplyLog | None = None,
         watch: PromiseWatch | None = None,
         examples: Sequence[str] = (),
     ) -> None:
@@ -187,14 +184,14 @@ class Service:
                 watch.leave_out_questions()
         self.calibration, self.engine = self.primary.calibration, self.primary.engine
         self.schema: Schema | None = self.primary.coverage.schema  # if answers are documents
-        self.settings, self.logs, self.watch = settings, logs, watch
+        self.settings, self.log, self.watch = settings, log, watch
         self.models, self.examples = (model, f"{model}@{learned}"), examples
         self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
-        self.labels = LabelTaker(logs, watch, self.primary, self.metrics.labels)
+        self.labels = LabelTaker(log, watch, self.primary, self.metrics.labels)
         self.draining = False
         self.n_given_up = 0  # number of requests without an answer after an immediate stop
-        self.log_fault: str | None = None
+        self.is_log_failing = False
         self._unobserved = list[float]()  # probabilities of replies that the watch has not seen
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
 
@@ -220,8 +217,8 @@ class Service:
         self.labels.close(at_once=at_once)
         self.servers.close()
         self._writer.shutdown()
-        for log in self.logs:
-            log.close()
+        if self.log is not None:
+            self.log.close()
 
     # ---- Requests
 
@@ -442,8 +439,9 @@ class Service:
             leaving.cancel()
 
     async def _finish(self, answered: Answered, waiting: Waiting) -> Answered:
-        if self.logs:
-            await self._log(self._logged(answered), waiting)
+        if self.log is not None:
+            logged = self._writer.submit(self._write, self.log, self._logged(answered))
+            await asyncio.wrap_future(logged)
         verdict = answered.verdict
         if verdict.probability is not None:
             self._unobserved.append(verdict.probability)
@@ -511,33 +509,18 @@ class Service:
             content=content if is_named else None,  # equal scores may be of different questions
         )
 
-    async def _log(self, reply: Reply, waiting: Waiting) -> None:
-        """Log a reply, within the time of its request or a little more."""
-        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
-        done, _ = await asyncio.wait({writing}, timeout=max(LEAST_FOR_LOG, waiting.left))
-        if done:
-            writing.result()
-        else:
-            writing.cancel()
-            self._note_unlogged("writing to the log takes too long; check its disk")
-
-    def _write(self, reply: Reply) -> None:
+    def _write(self, log: ReplyLog, reply: Reply) -> None:
         """Log a reply. A failure is counted and noted, and replies continue."""
         try:
-            for log in self.logs:
-                log.add(reply)
+            log.add(reply)
         except StoreError as error:
-            self._note_unlogged(str(error))
+            if not self.is_log_failing:
+                note("log", fault=str(error))
+            self.is_log_failing = True
+            self.metrics.unlogged.inc()
         else:
-            self.log_fault = None
-        if self._alarmed or len(self.logs) > 1:
-            self.labels.read_new()
-
-    def _note_unlogged(self, fault: str) -> None:
-        if self.log_fault is None:
-            note("log", fault=fault)
-        self.log_fault = fault
-        self.metrics.unlogged.inc()
+            self.is_log_failing = False
+        self.labels.read_new()
 
     # ---- State
 
@@ -548,7 +531,7 @@ class Service:
         return Readiness(
             status="draining" if self.draining else "failed" if failed else "ready",
             missing=missing,
-            log="off" if not self.logs else "cannot be written" if self.log_fault else "ok",
+            log="off" if self.log is None else "cannot be written" if self.is_log_failing else "ok",
             alarm=self.watch is not None and self.watch.alarm,
             waiting=self.engine.n_waiting,
         )
