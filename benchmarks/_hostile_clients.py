@@ -29,7 +29,7 @@ Found = tuple[str, list[str]]  # a description of a case, and its violated rules
 Attack = Callable[[Running, Random], Found]
 CHAT, LABELS = "/v1/chat/completions", "/v1/semcal/labels"
 QUESTIONS = (WROTE, SANG, WHERE)
-#: Limits of the service: connections of an address, characters, seconds for a slow head or body.
+#: Limits of the service: connections, characters, seconds for a slow head or body.
 CONNECTIONS, CHARACTERS, SECONDS = 12, 20_000, 0.3
 #: Maximum number of logged bytes in a case, and loggers that may only write lines of JSON.
 LOGGED, LOGGERS = 100_000, ("semcal.serve", "uvicorn.error", "asyncio")

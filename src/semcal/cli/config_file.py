@@ -57,7 +57,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "serve": (
         *("calibration", "fallback", "fallback_calibration", "force"),
         *("host", "port", "cors", "keys", "label_keys"),
-        *("log", "no_answers", "log_texts", "audit", "show_backend_errors"),
+        *("log", "no_answers", "log_texts", "audit"),
         *("abstain", "abstain_text", "uncovered", "on_alarm"),
         *("queue", "request_timeout", "read_timeout", "grace", "max_connections"),
         *("max_body", "max_messages", "max_characters"),

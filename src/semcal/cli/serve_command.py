@@ -74,9 +74,6 @@ class ServeOptions:
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and samples as well.")
-    show_backend_errors: bool = setting(
-        False, help="Send the error texts of the model server to clients (default: false)."
-    )
     audit: float | None = Option(
         None, metavar="SHARE", help="Share of replies to mark for labels, such as 0.05 (default: none)."
     )

@@ -41,7 +41,6 @@ class ServeSettings:
     on_alarm: Literal["abstain", "flag"] = "abstain"
     answers: bool = True  # whether the normal form of an answer is logged
     log_texts: bool = False
-    show_backend_errors: bool = False  # whether clients see the error texts of the model server
     audit: float = 0.0  # share of replies that are marked for labels
     queue: int = 1000  # maximum number of waiting questions
     request_timeout: float = 120.0  # seconds

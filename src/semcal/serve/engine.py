@@ -55,10 +55,6 @@ BATCH = 256
 WAIT, PAUSE = 1 / 2, 1 / 10
 
 
-class BackendFailed(ServerError):
-    """A model server did not answer a question."""
-
-
 @dataclass(eq=False)
 class AnswerJob:
     """A question that waits for its answer, with `samples` if they exist already."""
@@ -188,7 +184,7 @@ class Asker:
                 self._n_others > n_others,
             )
         for name, error in results.failures.items():  # for a model on this machine, the question is the cause
-            outcomes[name] = error if self._client is None else BackendFailed(error.reason)
+            outcomes[name] = error if self._client is None else ServerError(error.reason)
         return outcomes
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import threading
 import time
 import uuid
@@ -40,7 +39,7 @@ from semcal.registry import check_name
 from semcal.reply_log import Reply, ReplyLog
 from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.engine import AnswerJob, AnswerSource, BackendFailed, Engine, Tier
+from semcal.serve.engine import AnswerJob, AnswerSource, Engine, Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
 from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
@@ -58,8 +57,6 @@ from semcal.serve.requests import (
 from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
-#: The HTTP status of a model server in a message.
-_STATUS = re.compile(r"\bHTTP \d{3}\b")
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 #: Number of probabilities that the watch tests together, because a test of each alone takes long.
@@ -410,11 +407,7 @@ class Service:
             raise ApiError(503, reason, code="budget_spent") from error
         except (ServerError, ModelError) as error:
             note_failure("backend", error)
-            status = _STATUS.search(str(error))
-            reason = f" ({status[0]})" if status else ""
-            if self.settings.show_backend_errors and isinstance(error, BackendFailed):
-                reason = f": {error}"
-            reason = f"the model server did not answer{reason}; try again later"
+            reason = "the model server did not answer, and the log has its error; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
         finally:
             if not job.future.done():
