@@ -231,7 +231,7 @@ class Service:
     async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
         """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""
         waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
-        self.check_model(request.model)
+        self._check_model(request.model)
         self._check_options(options)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
@@ -262,7 +262,7 @@ class Service:
         """Compute the probability of a given answer; errors as in `chat`."""
         waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
         coverage = self.primary.coverage
-        self.check_model(request.model or self.models[0])
+        self._check_model(request.model or self.models[0])
         self._check_options(options)
         if self.calibration.score is not None or request.row is not None:
             return await self._check_row(request, options, waiting)
@@ -304,7 +304,7 @@ class Service:
         answered = await self._answer(self.primary, query, options, waiting, samples=row)
         return await self._finish(answered, waiting)
 
-    def check_model(self, name: str) -> None:
+    def _check_model(self, name: str) -> None:
         """Raise ApiError unless a request may name this model."""
         try:
             check_name(name, self.models, what="model")
