@@ -246,12 +246,15 @@ def test_a_notice_comes_before_the_alarm_and_both_stay_when_the_evidence_falls()
 # ---- Equal questions
 
 
-def test_of_equal_answers_to_equal_questions_one_row_counts() -> None:
-    watch = PromiseWatch.of()
-    row = {"id": "r", "answer": "a", "confidence": 0.7, "correct": True}
-    rows = [Row({**row, "question": str(number % 7)}) for number in range(20)]
-    assert take_rows(rows, watch, None) == 13
-    assert watch.tests["calibration"].n == 7
+def test_of_equal_answers_to_equal_questions_and_of_equal_ids_one_row_counts() -> None:
+    row = {"confidence": 0.7, "correct": True}
+    for changed in (
+        lambda number: {"id": str(number), "answer": "a", "question": str(number % 7)},
+        lambda number: {"id": str(number % 7)},
+    ):
+        watch = PromiseWatch.of()
+        take_rows((Row({**row, **changed(number)}) for number in range(20)), watch, None)
+        assert watch.tests["calibration"].n == 7
 
 
 # ---- What counts
