@@ -158,12 +158,10 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
         web_server.answer(bound)
-    if service.n_given_up:
-        info(f"serve: stopped; {service.n_given_up} requests got no answer")
-        sys.stderr.flush()
-        os._exit(0)  # without the questions in work
-    info("serve: stopped; all requests are answered")
-    return 0
+    given_up = f"{service.n_given_up} requests got no answer"
+    info(f"serve: stopped; {given_up if service.n_given_up else 'all requests are answered'}")
+    sys.stderr.flush()
+    os._exit(0)  # without waiting for a pass that no client waits for
 
 
 def _settings(options: ServeOptions) -> ServeSettings:

@@ -263,7 +263,7 @@ class HttpServer(uvicorn.Server):
         try:
             self.run(sockets=[bound])
         finally:
-            self.service.close(at_once=self.service.n_given_up > 0)
+            self.service.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal; it is not raised again, because the server ends normally."""

@@ -45,9 +45,9 @@ class LabelTaker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")
         self._last_read = time.monotonic()
 
-    def close(self, *, at_once: bool = False) -> None:
-        """Process the waiting labels, or drop them with `at_once`."""
-        self._thread.shutdown(wait=not at_once, cancel_futures=at_once)
+    def close(self) -> None:
+        """End the thread; a label that waits has no client any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def submit(
         self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]

@@ -207,11 +207,11 @@ class Service:
                 "--fallback requires calibrations of models' answers, not of given answers. Omit it."
             )
 
-    def close(self, *, at_once: bool = False) -> None:
-        """Answer the waiting questions, or none with `at_once`, and close the log."""
+    def close(self) -> None:
+        """End the threads after the last reply, and close the log."""
         for tier in self._tiers:
-            tier.engine.close(at_once=at_once)
-        self.labels.close(at_once=at_once)
+            tier.engine.close()
+        self.labels.close()
         self.servers.close()
         self._writer.shutdown()
         if self.log is not None:
@@ -519,7 +519,7 @@ class Service:
 
     async def readiness(self) -> Readiness:
         """Return whether questions are answered, the missing parts, and whether replies are logged."""
-        missing = ["engine"] * (not self.engine.is_alive) + await self.servers.silent()
+        missing = await self.servers.silent()
         failed = any(part != "fallback" for part in missing)
         return Readiness(
             status="draining" if self.draining else "failed" if failed else "ready",
