@@ -59,8 +59,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("host", "port", "cors", "keys", "label_keys"),
         *("log", "no_answers", "log_texts", "audit"),
         *("abstain", "abstain_text", "uncovered", "on_alarm"),
-        *("queue", "request_timeout", "read_timeout", "grace", "max_connections"),
-        *("max_body", "max_messages", "max_characters"),
+        *("queue", "request_timeout", "grace", "max_connections", "max_body", "max_characters"),
     ),
 }
 #: Section and key → the option, where their names differ.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typer import Option
 
-from semcal.arrays import as_option
 from semcal.cli import options as opt
 from semcal.cli.ask import promise
 from semcal.cli.config_file import setting
@@ -105,28 +104,21 @@ class ServeOptions:
     grace: float | None = setting(
         help="Time limit of running requests after SIGTERM, in seconds (default: 120)."
     )
-    read_timeout: float | None = setting(
-        help="Time limit for receiving the head of a request, and its body, in seconds (default: 30)."
-    )
     max_connections: int | None = setting(
         help="Largest number of connections (default: 500), below the limit of open files (ulimit -n)."
     )
     max_body: int | None = setting(help="Largest size of a request in bytes (default: 1000000).")
-    max_messages: int | None = setting(help="Largest number of messages in a request (default: 100).")
     max_characters: int | None = setting(
         help="Largest number of characters in all messages of a request (default: 100000)."
     )
     equivalence: str | None = opt.EQUIVALENCE
-    answer_format: str | None = setting(
-        help="Rule that finds the answer in a generation (default: the rule of the calibration)."
-    )
     few_shot: Path | None = setting(
         help="File of answered questions that precede each question (default: those of the calibration)."
     )
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
     max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
-    seed: int | None = setting(min=0, help="Random seed, as in semcal ask (default: 0).")
+    seed: int = opt.RARE_SEED
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     device: str | None = opt.DEVICE
@@ -248,7 +240,7 @@ def _of_documents(
     from semcal.data.question import Question
     from semcal.serve.documents import DocumentSource
 
-    for name in ("fallback", "equivalence", "answer_format"):
+    for name in ("fallback", "equivalence"):
         if getattr(options, name) is not None:
             raise UsageError(f"{option_name(name)} does not apply to a calibration of fields; omit it")
     models = opt.ModelOptions.of(replace(options, equivalence=calibration.equivalence), server)
@@ -284,8 +276,7 @@ def _with_calibration(
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
-    as_option(options.seed or 0, "--seed", "a whole number of 0 or more", low=-1, whole=True)
-    prompt |= {"seed": options.seed or 0, "force": options.force, "answer_format": options.answer_format}
+    prompt |= {"seed": options.seed, "force": options.force}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
 
 
@@ -309,7 +300,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    second = replace(options, model=options.fallback, equivalence=None, answer_format=None)
+    second = replace(options, model=options.fallback, equivalence=None)
     return _with_calibration(second, server, calibration, options.model)
 
 

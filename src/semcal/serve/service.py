@@ -59,6 +59,8 @@ from semcal.uncertainty import SemanticUQ
 
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+#: Largest number of messages in a request.
+MOST_MESSAGES = 100
 #: Number of probabilities that the watch tests together, because a test of each alone takes long.
 OBSERVED = 20
 _Result = TypeVar("_Result")
@@ -330,9 +332,9 @@ class Service:
             raise ApiError(400, reason, param="semcal.columns")
 
     def _check_size(self, messages: Sequence[Message], *further: str, param: str = "messages") -> None:
-        limit, most = self.settings.max_characters, self.settings.max_messages
-        if len(messages) > most:
-            reason = f"{len(messages)} messages, expected at most {most}; send fewer"
+        limit = self.settings.max_characters
+        if len(messages) > MOST_MESSAGES:
+            reason = f"{len(messages)} messages, expected at most {MOST_MESSAGES}; send fewer"
             raise ApiError(400, reason, code="too_many_messages", param="messages")
         text = "".join((*(message.text for message in messages), *further))
         text.encode()
