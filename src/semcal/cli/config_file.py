@@ -47,7 +47,6 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "grader",
         "m_curve",
         "keep_samples",
-        "allow_unlabeled",
     ),
     "fit": ("method", "loss", "alpha", "solver", "weight_decay", "learning_rate", "by"),
     "server": (
