@@ -29,7 +29,7 @@ Found = tuple[str, list[str]]  # a description of a case, and its violated rules
 Attack = Callable[[Running, Random], Found]
 CHAT, LABELS = "/v1/chat/completions", "/v1/semcal/labels"
 QUESTIONS = (WROTE, SANG, WHERE)
-#: Limits of the service: connections of an address, characters, seconds for a slow head or body.
+#: Limits of the service: connections, characters, seconds for a slow head or body.
 CONNECTIONS, CHARACTERS, SECONDS = 12, 20_000, 0.3
 #: Maximum number of logged bytes in a case, and loggers that may only write lines of JSON.
 LOGGED, LOGGERS = 100_000, ("semcal.serve", "uvicorn.error", "asyncio")
@@ -63,8 +63,7 @@ def _case(attack: Attack) -> Case:
         lines: list[str] = []
         with tempfile.TemporaryDirectory() as folder, _logged(lines):
             log = ReplyLog(Path(folder) / "log.sqlite")
-            settings = {"max_connections": 2 * CONNECTIONS, "max_connections_per_address": CONNECTIONS}
-            with running(log=log, max_characters=CHARACTERS, **settings) as server:
+            with running(log=log, max_characters=CHARACTERS, max_connections=CONNECTIONS) as server:
                 expected.setdefault(WROTE, _confidence(server))
                 words, faults = attack(server, random)
                 server.read_for(30.0)
@@ -114,7 +113,7 @@ def _faults(server: Running, confidence: float, lines: list[str]) -> list[str]:
 
 
 def _log(server: Running) -> ReplyLog:
-    return server.service.logs[0]
+    return server.service.log
 
 
 def _sum(name: str, metrics: str) -> int:

@@ -21,8 +21,8 @@ groups.
 "added" are `calibrate --add --audited`: 300 labeled questions and 600 audited replies to others, of which two
 in five set the threshold for .1. The calibration in use answers from a share of .7 on. Its replies are all
 labeled, or those that it answered, or of these the correct ones (people say thanks). Replies without a label
-are left out, as a rule without audits does; or no threshold is set below 95 % labeled (the default); or they
-count as wrong (`calibration.allow_unlabeled`). At most 200 worlds.
+are left out, as a rule without audits does; or no threshold is set below 95 % labeled (the default). At most
+200 worlds.
 
 "all labels" are tests on all labels by a score that no label chose, in worlds whose error rates are known
 exactly (`--all-labels WORLDS`, 20,000 by default). 250 labels, or 1,500, with which a second test starts at
@@ -62,7 +62,7 @@ ADDED = [
     ALL_LABELED,
     *product(
         ("added: answered labeled", "added: correct answered labeled"),
-        ("others left out", "default", "allow_unlabeled"),
+        ("others left out", "default"),
     ),
 ]
 ANSWERED_FROM, REPLIES, RISK_ADDED, MOST_ADDED = 0.7, 600, 0.1, 200
@@ -278,7 +278,7 @@ def added(rng: np.random.Generator, seed: int, labeled: str, unlabeled: str) -> 
     answered = features["E-SC"] >= ANSWERED_FROM
     liked = answered & (right > 0) if "correct" in labeled else answered
     is_labeled = right >= 0 if (labeled, unlabeled) == ALL_LABELED else liked
-    by = (True, calibration.id, "model", calibration.provenance.prompt_hash, True)
+    by = (True, calibration.id, calibration.provenance.prompt_hash, True)
     replies = [
         LoggedReply(
             *(number, f"{seed} {number}", bool(right[number]) if is_labeled[number] else None, *by),
@@ -287,8 +287,7 @@ def added(rng: np.random.Generator, seed: int, labeled: str, unlabeled: str) -> 
         for number in range(REPLIES)
         if is_labeled[number] or unlabeled != "others left out"
     ]
-    allow = unlabeled == "allow_unlabeled"
-    labels = labels_for(calibration, replies, alone=True, allow_unlabeled=allow)
+    labels = labels_for(calibration, replies, alone=True)
     if not labels.apart.any():
         return None
     fit = {name: np.concatenate([own[name], labels.features[name][~labels.apart]]) for name in own}

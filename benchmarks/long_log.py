@@ -3,8 +3,7 @@
     python -m benchmarks long_log
 
 Every third reply has a label, and its probability is one of the embedded calibration's labeled answers. CPU
-seconds of one process: all watches of the log, its first start (opening and reading), and the start of a
-server after another one has stored the watch.
+seconds of one process: all watches of the log, and its start (opening and reading).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.watch import PromiseWatch
 from semcal.reply_log import ReplyLog
-from semcal.serve.watch_file import load_watch, store_watch
 
 REPLIES = (10_000, 100_000, 1_000_000)
 QUICK = {"REPLIES": (30,)}
@@ -67,7 +65,7 @@ def results() -> list[dict[str, Any]]:
             watch = PromiseWatch.of(calibration)
 
             def start(path: Path = path) -> None:
-                watch = load_watch(calibration, path)
+                watch = PromiseWatch.of(calibration)
                 with closing(ReplyLog(path)) as log:
                     watch.read(log, (calibration.id,))
 
@@ -75,9 +73,8 @@ def results() -> list[dict[str, Any]]:
                 with closing(ReplyLog(path, read_only=True)) as log:
                     watch.read(log, (calibration.id,))
 
-            row = {"replies": n, "monitor, s": seconds(read), "first start, s": seconds(start)}
-            store_watch(watch, calibration, path)
-            rows.append({**row, "labels": watch.last_label, "later start, s": seconds(start)})
+            row = {"replies": n, "monitor, s": seconds(read), "start, s": seconds(start)}
+            rows.append({**row, "labels": watch.last_label})
     return rows
 
 

@@ -206,23 +206,6 @@ def test_a_log_that_is_read_is_not_written_to(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["log.sqlite"]
 
 
-def test_a_log_takes_over_what_it_lacks_of_another_one(tmp_path: Path) -> None:
-    own, shared = ReplyLog(tmp_path / "log.sqlite"), ReplyLog(tmp_path / "labels.sqlite")
-    for log in (own, shared):
-        log.add(reply_of("a", texts={"question": "Wo?"}))
-    own.add(reply_of("b", content=3))
-    own.label({"b": False}, "key")
-    shared.take_over(own.path)
-    shared.take_over(own.path)
-    assert [shared.reply(id) for id in "ab"] == [own.reply(id) for id in "ab"]
-    assert [(one.id, one.key, one.correct) for one in shared.labels()] == [("b", "key", False)]
-    assert shared.strike(LabelChoice(["b"])) == 1
-    shared.take_over(own.path)
-    assert list(shared.labelled()) == []
-    assert [reply.number for reply in own.labelled(after=0)] == [1]
-    assert list(own.labelled(after=1)) == []
-
-
 @pytest.mark.parametrize(
     ("statement", "named"),
     [("DROP TABLE labels", "tables"), ("PRAGMA user_version = 9", "9"), (None, "another program")],

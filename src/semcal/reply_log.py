@@ -231,16 +231,10 @@ class ReplyLog:
         with self._writing() as database:
             database.execute(_ADD, values)
 
-    def take_over(self, path: Path) -> None:
-        """Add the missing replies and labels from another log."""
-        self.merge([path], dict.fromkeys(_MERGED, "DO NOTHING"))
-
-    def merge(
-        self, paths: Sequence[Path], on_conflict: Mapping[str, str] = _MERGED, *, without: Sequence[str] = ()
-    ) -> None:
+    def merge(self, paths: Sequence[Path], *, without: Sequence[str] = ()) -> None:
         """Add the rows of other logs, `without` some columns, ordered by time and then by log."""
         with self._lock, self._as_store_error():
-            for table, rule in on_conflict.items():
+            for table, rule in _MERGED.items():
                 names = [name for _, name, *_ in self._database.execute(f"PRAGMA table_info({table})")][1:]
                 insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
                 columns = ["NULL" if name in without else name for name in names]
@@ -259,14 +253,9 @@ class ReplyLog:
         values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
         return Reply(**values)
 
-    def probabilities(
-        self, calibrations: Sequence[str] | None = None, *, after: int = 0
-    ) -> Iterator[tuple[int, float]]:
-        """Yield place and probability of replies of these calibrations (default: all), in order.
-
-        Only replies with a place `after` the given one are used.
-        """
-        yield from self._pages(_PROBABILITIES, _of(calibrations), after)
+    def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[tuple[int, float]]:
+        """Yield place and probability of replies of these calibrations (default: all), in order."""
+        yield from self._pages(_PROBABILITIES, _of(calibrations))
 
     @property
     def n_routes(self) -> int:

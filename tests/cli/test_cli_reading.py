@@ -95,9 +95,10 @@ def test_a_bad_row_is_named_by_line_id_and_key_and_the_others_are_as_without_it(
 @pytest.mark.parametrize("key", ["id", "confidence"])
 def test_monitor_takes_each_reply_once_and_needs_its_confidence(key: str) -> None:
     row = COMMANDS["monitor"]
-    bad = row if key == "id" else {"id": "b", "correct": True}
-    code, (found,), stderr = semcal("monitor", "-", stdin=lines(row, bad))
-    assert (code, found["labels"], key in stderr) == (1, 1, True)
+    other = row if key == "id" else {"id": "b", "correct": True}
+    code, (found,), stderr = semcal("monitor", "-", stdin=lines(row, other))
+    expected, said = (0, "labeled before") if key == "id" else (1, "'confidence'")
+    assert (code, found["labels"], said in stderr) == (expected, 1, True)
 
 
 def test_a_likelihood_barely_above_zero_is_rounding() -> None:

@@ -315,7 +315,7 @@ def test_rows_come_from_standard_input_and_under_other_names() -> None:
     assert (code, lines[0]["labels"]) == (0, 5)
     code, lines, stderr = semcal("monitor", "-", stdin=text)
     assert (code, lines[0]["labels"]) == (1, 0)
-    assert "'confidence' holds several measures" in stderr
+    assert "--columns confidence=" in stderr
 
 
 def test_columns_are_for_rows_and_not_for_a_log(tmp_path: Path) -> None:

@@ -26,7 +26,13 @@ def embedded(log: str) -> Callable[[], object]:
     torch.set_num_threads(1)  # a pool of threads would not be there in the forked process
     sys.argv = ["semcal", "serve", "--port", "0", "--log", log, "--on-alarm", "flag"]
     options.ModelOptions.__call__ = cache(options.ModelOptions.__call__)
-    answer, HttpServer.answer = HttpServer.answer, lambda server, _: server.service.close()
+    answer = HttpServer.answer
+
+    def end(server: HttpServer, _: object) -> None:
+        server.service.close()
+        sys.exit()
+
+    HttpServer.answer = end
     with suppress(SystemExit):
         main()
     HttpServer.answer = answer

@@ -82,7 +82,6 @@ class Running:
 
     def read_for(self, seconds: float) -> None:
         """Give heads and bodies this time from now on; honest ones get more than a busy machine takes."""
-        self.server.limits.read_timeout = seconds
         self.service.settings.__dict__["read_timeout"] = seconds
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
@@ -110,7 +109,6 @@ def running(
     uq: SemanticUQ | Any = None,
     *,
     log: ReplyLog | None = None,
-    label_log: ReplyLog | None = None,
     watch: PromiseWatch | None = None,
     fallback: SemanticUQ | None = None,
     **settings: Any,
@@ -118,8 +116,7 @@ def running(
     """Serve while the block runs."""
     chosen = ServeSettings(**{"port": 0, "grace": 10.0, **settings})
     with listening(chosen) as bound:
-        logs = [one for one in (log, label_log) if one is not None]
-        service = Service(uq or uq_of(), chosen, fallback=fallback, logs=logs, watch=watch)
+        service = Service(uq or uq_of(), chosen, fallback=fallback, log=log, watch=watch)
         host, port = bound.getsockname()[:2]
         server = HttpServer(service)
         thread = threading.Thread(target=server.answer, args=(bound,))

@@ -14,7 +14,7 @@ from semcal.serve.guard import MOST_CONTAINERS
 from semcal.serve.requests import CHAT, CHECK, LABELS
 from tests.serve.serving import WROTE, Running, running, uq_of
 
-LIMITS = {"max_messages": 3, "max_characters": 500}
+LIMITS = {"max_characters": 500}
 USER, ASSISTANT = {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}
 #: A body without these keys is a question or a check that is answered.
 GOOD = {CHAT: {"model": "fake", "messages": [USER | {"content": WROTE}]}, CHECK: {"question": WROTE}}
@@ -30,7 +30,7 @@ BAD: list[tuple[str, Any, int, str, str | None]] = [
     (CHAT, {"messages": [ASSISTANT]}, 400, "invalid_messages", "messages"),
     (CHAT, {"messages": [USER | {"role": "tool"}]}, 400, "invalid_messages", "messages"),
     (CHAT, {"messages": [USER | {"content": [{"type": "image_url"}]}]}, 400, "invalid_messages", "messages"),
-    (CHAT, {"messages": [USER, ASSISTANT] * 2}, 400, "too_many_messages", "messages"),
+    (CHAT, {"messages": [USER, ASSISTANT] * 51}, 400, "too_many_messages", "messages"),
     (CHAT, {"messages": [USER | {"content": "x" * 501}]}, 400, "too_long", "messages"),
     (CHAT, {"messages": [USER | {"content": [{"type": "text", "text": "x" * 501}]}]}, 400, "too_long", None),
     (CHECK, {}, 400, "invalid_request", "answer"),
@@ -79,7 +79,7 @@ def test_a_request_that_cannot_be_answered_is_refused_by_its_key_and_changes_not
     error = reply.json()["error"]
     assert (reply.status_code, error["code"], error["type"]) == (status, code, "invalid_request_error")
     assert param is None or error["param"].startswith(param)
-    assert list(answers.service.logs[0].labelled()) == []
+    assert list(answers.service.log.labelled()) == []
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,7 @@ OTHERWISE: dict[str, Any] = {
     "logit_bias": {"50256": -100},
     "stop": ["\n"],
     "tools": [{"type": "function", "function": {"name": "look"}}],
-    "functions": [{"name": "look"}],
     "reasoning_effort": "low",
-    "verbosity": "low",
-    "web_search_options": {"a": 1},
 }
 LIMITED = Drawing.model_fields | Form.model_fields
 #: Every option that would change the form of a reply.
@@ -44,10 +41,6 @@ OTHER_FORM: dict[str, Any] = {
     "top_logprobs": 3,
     "response_format": {"type": "json_object"},
     "tool_choice": "required",
-    "function_call": {"name": "look"},
-    "modalities": ["text", "audio"],
-    "audio": {"voice": "a"},
-    "prediction": {"type": "content"},
 }
 NEUTRAL: dict[str, Any] = {
     **{name: field.json_schema_extra["enum"][0] for name, field in LIMITED.items()},

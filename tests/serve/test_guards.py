@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import json
 import logging
 import re
-import resource
 import select
 import socket
 import threading
@@ -15,16 +12,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
 
 from semcal.data.question import Question
-from semcal.errors import SemcalWarning, UsageError
+from semcal.errors import UsageError
 from semcal.reply_log import ReplyLog
-from semcal.serve import connections as connections_module
 from semcal.serve import engine as engine_module
 from semcal.serve.configuration import (
     LABEL_KEYS,
@@ -33,7 +28,6 @@ from semcal.serve.configuration import (
     hashed,
     read_keys,
 )
-from semcal.serve.connections import Limits
 from semcal.serve.engine import AnswerJob, Asker, Engine, make_askers
 from semcal.serve.guard import note
 from semcal.servers.client import ServerClient
@@ -138,16 +132,6 @@ def test_keys_for_labels_send_labels_and_nothing_else(tmp_path: Path) -> None:
     assert len(label.key) == 12
 
 
-def test_keys_that_others_can_read_are_warned_about(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text(KEYS[0])
-    for mode in (0o640, 0o604):
-        file.chmod(mode)
-        with pytest.warns(SemcalWarning, match="--keys") as caught:
-            assert read_keys(file, {}) == (hashed(KEYS[0]),)
-        assert KEYS[0] not in str(caught[0].message)
-
-
 def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:
     ask = {"origin": "https://app.example", "access-control-request-method": "POST"}
     path = "/v1/chat/completions"
@@ -208,9 +192,7 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
         ("--uncovered", "yes"),
         ("--on-alarm", "shout"),
         ("serve.queue", 0),
-        ("serve.read_timeout", 0),
         ("serve.max_connections", 0),
-        ("serve.max_connections_per_address", 0),
         ("serve.abstain_text", " "),
     ):
         name = named.removeprefix("serve.").removeprefix("--").replace("-", "_")
@@ -241,56 +223,46 @@ def error_of(said: bytes) -> tuple[int, dict[str, Any]]:
     return int(head.split()[1]), json.loads(body)["error"]
 
 
-def trickled(connection: socket.socket, byte: bytes) -> bytes:
-    """What the server says to a client that sends a byte each hundredth of a second."""
+_HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+
+
+def ended(connection: socket.socket, byte: bytes) -> bytes:
+    """What the server says until it closes the connection to a client that sends bytes slowly, or none."""
+    said = b""
     with suppress(ConnectionError):
         for _ in range(3000):
-            if select.select([connection], [], [], 0.01)[0]:
-                return rest_of(connection)
             connection.sendall(byte)
+            if select.select([connection], [], [], 0.01)[0]:
+                piece = connection.recv(10_000)
+                said += piece
+                if not piece:
+                    return said
         pytest.fail("the server waits for ever")
-    return b""
-
-
-_HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    return said
 
 
 @pytest.mark.parametrize("byte", [b"", b" "])
 def test_a_head_or_a_body_that_does_not_come_is_given_up(byte: bytes) -> None:
+    refused, begun = (f"{_HEAD}content-length: {size}\r\n\r\n" for size in (999_999_999, 9999))
     with running(read_timeout=0.3) as server:
-        for begun, code in (("GET /health HTTP/1.1\r\nx: ", "head"), (_HEAD, "head"), ("{", "body")):
+        for text, code in (
+            ("", None),
+            ("GET /health HTTP/1.1\r\nx: ", None),
+            (_HEAD, None),
+            (refused, "body_too_large"),  # at once, and its body is not waited for
+            (f"{begun}{{", "body_timeout"),
+        ):
             with connect(server) as connection:
-                connection.sendall(
-                    begun.encode() if code == "head" else f"{_HEAD}content-length: 9999\r\n\r\n{{".encode()
-                )
-                status, error = error_of(trickled(connection, byte))
-            assert (status, error["code"]) == (408, f"{code}_timeout")
+                connection.sendall(text.encode())
+                said = ended(connection, byte if text else b"")
+            assert code is None or not said or error_of(said)[1]["code"] == code
+            assert said or code != "body_timeout"
         server.read_for(30.0)
         assert server.chat(WROTE).status_code == 200
 
 
-def test_a_connection_that_says_nothing_or_sends_a_refused_body_slowly_is_closed() -> None:
-    head = f"{_HEAD}content-length: 999999999\r\n\r\n".encode()  # which is refused at once
-    with running(read_timeout=0.3) as server:
-        for begun in (b"", head):
-            with connect(server) as connection:
-                connection.sendall(begun)
-                for _ in range(3000):
-                    try:
-                        connection.sendall(b" " if begun else b"")
-                        if select.select([connection], [], [], 0.01)[0] and not connection.recv(10_000):
-                            break
-                    except ConnectionError:
-                        break
-                else:
-                    pytest.fail("the server waits for ever")
-        server.read_for(30.0)
-        assert server.get("/health").status_code == 200
-
-
-def test_idle_connections_give_way_the_oldest_first(caplog: pytest.LogCaptureFixture) -> None:
-    with running(max_connections=8, max_connections_per_address=8) as server, ExitStack() as stack:
-        assert (server.server.limits.total, server.server.limits.per_address) == (8, 4)
+def test_idle_connections_give_way_the_oldest_first() -> None:
+    with running(max_connections=4) as server, ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in range(20)]
         assert server.get("/health").status_code == 200
         assert [rest_of(connection) for connection in silent[:16]] == [b""] * 16
@@ -298,47 +270,16 @@ def test_idle_connections_give_way_the_oldest_first(caplog: pytest.LogCaptureFix
         assert server.chat(WROTE).status_code == 200
 
 
-def test_connections_at_work_stay_and_others_are_told_to_come_later(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "semcal.serve")
+def test_connections_at_work_stay_and_others_are_closed() -> None:
     model = SlowModel()
-    with running(uq_of(model), max_connections=2) as server, ThreadPoolExecutor(1) as pool:
+    with running(uq_of(model), max_connections=1) as server, ThreadPoolExecutor(1) as pool:
         first = pool.submit(server.chat, WHERE)
         assert model.begun.acquire(timeout=30)
         for _ in range(3):
             with connect(server) as connection:
-                said = rest_of(connection)
-            status, error = error_of(said)
-            assert (status, error["code"], b"retry-after: 1" in said.lower()) == (503, "overloaded", True)
+                assert rest_of(connection) == b""
         model.go.set()
         assert first.result().status_code == 200
-    lines = [json.loads(record.message) for record in caplog.records if record.name == "semcal.serve"]
-    assert [line["times"] for line in lines if line["event"] == "connections"] == [1]  # in this minute
-
-
-def test_connections_are_at_most_half_of_what_may_be_open() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (600, hard))
-    try:
-        limits = Limits(ServeSettings())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert (limits.total, limits.per_address) == (300, 150)
-
-
-def test_that_connections_cannot_be_accepted_is_logged_once_a_minute(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level("INFO", "semcal.serve")
-    clock = iter([100.0] * 50 + [161.0])
-    monkeypatch.setattr(connections_module, "time", SimpleNamespace(monotonic=clock.__next__))
-    limits, loop = Limits(ServeSettings()), asyncio.new_event_loop()
-    loop.set_exception_handler(limits.take_fault)
-    for _ in range(51):
-        error = OSError(errno.EMFILE, "Too many open files")
-        loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
-    loop.close()
-    lines = [json.loads(record.message) for record in caplog.records]
-    assert [(line["event"], line["times"]) for line in lines] == [("accept", 1), ("accept", 50)]
 
 
 @pytest.mark.parametrize(
@@ -352,11 +293,10 @@ def test_that_connections_cannot_be_accepted_is_logged_once_a_minute(
         b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
     ],
 )
-def test_a_malformed_head_gets_an_error_in_the_shape_of_all(head: bytes, small: Running) -> None:
+def test_a_malformed_head_is_refused(head: bytes, small: Running) -> None:
     with connect(small) as connection, suppress(ConnectionError):
         connection.sendall(head)
-        status, error = error_of(rest_of(connection))
-        assert (status, error["code"], error["type"]) == (400, "invalid_http", "invalid_request_error")
+        assert rest_of(connection).startswith(b"HTTP/1.1 400 ")
     assert small.get("/health").status_code == 200
 
 
@@ -557,7 +497,7 @@ def test_an_error_of_ours_shows_no_trace_and_logs_no_text(
             raise ZeroDivisionError("the secret question")
 
         monkeypatch.setattr(server.service, "_logged", broken)
-        monkeypatch.setattr(server.service, "logs", [object()])
+        monkeypatch.setattr(server.service, "log", object())
         reply = server.chat(WROTE)
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal_error")
         assert "Traceback" not in reply.text

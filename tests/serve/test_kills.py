@@ -86,8 +86,9 @@ def started(popen: subprocess.Popen[str], said: Path) -> tuple[int, str]:
     popen.stdin.write("\n")
     popen.stdin.flush()
     pid = int(popen.stdout.readline())
-    until(lambda: "/v1\n" in said.read_text())
-    return pid, re.findall(r"at (http://\S+/v1)\n", said.read_text())[0]
+    address = re.compile(r"at (http://\S+/v1)\W")
+    until(lambda: address.search(said.read_text()) is not None)
+    return pid, address.findall(said.read_text())[0]
 
 
 @pytest.mark.parametrize(

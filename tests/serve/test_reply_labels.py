@@ -20,7 +20,6 @@ import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, features_of
 from semcal.calibration.watch import PromiseWatch
-from semcal.errors import StoreError
 from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
@@ -100,7 +99,7 @@ def test_texts_are_logged_only_where_that_is_asked_for_and_answers_unless_it_is_
     assert WROTE.encode() not in stored
     with running(log=ReplyLog(tmp_path / "b.sqlite"), log_texts=True) as server:
         reply = server.chat(WROTE).json()
-        texts = server.service.logs[0].reply(reply["id"]).texts
+        texts = server.service.log.reply(reply["id"]).texts
     assert (texts["question"], texts["answer"]) == (WROTE, "Ana Velis")
     assert len(texts["meanings"][0]["samples"]) > 5
 
@@ -182,57 +181,35 @@ def test_struck_labels_leave_the_watch_of_a_server_that_runs(tmp_path: Path) -> 
         code, out, _ = command("labels", log.path, "--since", "2000-01-01", "--strike", "--json")
         assert code == 0
         assert [label["struck"] for label in out] == [True] * 10
-        server.chat(WROTE)  # which sees that labels were struck
-        until(lambda: not watch.alarm)
+        until(lambda: bool(server.chat(WROTE)) and not watch.alarm)  # a reply sees that labels were struck
         assert not server.chat(WROTE).json()["semcal"]["abstained"]
         id = server.chat(WROTE).json()["id"]
         assert server.post(LABELS, {"id": id, "correct": True}).json()["data"][0]["counts"]
         assert watch.tests["risk"].n == 1
 
 
-def test_a_replica_takes_labels_of_replies_that_another_gave_and_both_watches_see_all(tmp_path: Path) -> None:
-    calibration, logs = uq_of().calibration, [ReplyLog(tmp_path / f"{name}.sqlite") for name in "ab"]
-    watches = [PromiseWatch.of(calibration), PromiseWatch.of(calibration)]
-    shared = [ReplyLog(tmp_path / "labels.sqlite") for _ in logs]
-    first, second = (
-        {"log": log, "label_log": label_log, "watch": watch}
-        for log, label_log, watch in zip(logs, shared, watches)
-    )
-    with running(**first) as one, running(**second) as other:
+def test_replicas_that_share_a_log_take_labels_for_each_other_and_both_watches_see_all(
+    tmp_path: Path,
+) -> None:
+    calibration, path = uq_of().calibration, tmp_path / "log.sqlite"
+    first, second = PromiseWatch.of(calibration), PromiseWatch.of(calibration)
+    with (
+        running(log=ReplyLog(path), watch=first) as one,
+        running(log=ReplyLog(path), watch=second) as other,
+    ):
         wrote, sang = (one.chat(text).json()["id"] for text in (WROTE, SANG))
         sent = other.post(LABELS, [{"id": wrote, "correct": False}, {"id": sang, "reference": "Cy Orn"}])
         assert [label["correct"] for label in sent.json()["data"]] == [False, True]
         again = other.chat(WROTE).json()["id"]  # equal to a reply of the other replica, which is labeled
         (label,) = one.post(LABELS, {"id": again, "correct": True}).json()["data"]
         assert label["counts"] is False
-        assert one.post(LABELS, {"id": "none", "correct": True}).status_code == 404
-        until(lambda: [watch.tests["calibration"].n for watch in watches] == [2, 2])
+        assert [watch.tests["calibration"].n for watch in (first, second)] == [2, 2]
         late = one.chat(WHERE).json()["id"]
         assert other.post(LABELS, {"id": late, "correct": True}).status_code == 200
-        assert watches[1].tests["calibration"].n == 3
-        until(lambda: bool(one.chat(WHERE)) and watches[0].tests["calibration"].n == 3)
-        assert command("labels", shared[0].path, "--id", late, "--strike")[0] == 0
-        until(lambda: bool(one.chat(WHERE)) and watches[0].tests["calibration"].n == 2)
-    for log in logs:
-        assert list(ReplyLog(log.path).labels()) == []
-    code, (_, line), _ = command("monitor", *(log.path for log in (*logs, shared[0])), "--risk", 0.9)
-    assert (code, line["labels"]) == (0, 2)
-    assert command("monitor", shared[0].path, "--risk", 0.9)[1][1] == line
-
-
-def test_a_reply_that_a_label_log_could_not_take_is_labeled_later_all_the_same(tmp_path: Path) -> None:
-    """By its replica, which has it in a log of its own; after a start by all of them."""
-    log, shared = ReplyLog(tmp_path / "log.sqlite"), FullLog(tmp_path / "labels.sqlite")
-    with running(log=log, label_log=shared) as server:
-        shared.full = True
-        ids = [server.chat(text).json()["id"] for text in (WROTE, SANG)]
-        assert server.get("/ready").json()["log"] == "cannot be written"
-        shared.full = False
-        assert server.post(LABELS, {"id": ids[0], "correct": True}).status_code == 200
-    again = ReplyLog(shared.path)
-    again.take_over(log.path)  # as a server does when it starts
-    assert [again.reply(id) is not None for id in ids] == [True, True]
-    assert [reply.id for reply in again.labelled()] == ids[:1]
+        assert second.tests["calibration"].n == 3
+        until(lambda: bool(one.chat(WHERE)) and first.tests["calibration"].n == 3)
+        assert command("labels", path, "--id", late, "--strike")[0] == 0
+        until(lambda: bool(one.chat(WHERE)) and first.tests["calibration"].n == 2)
 
 
 def test_a_grader_that_reads_questions_needs_them_in_the_log_and_may_fail(tmp_path: Path) -> None:
@@ -299,17 +276,6 @@ def test_about_the_share_that_is_audited_is_marked_and_the_log_says_so(tmp_path:
     assert 5 <= sum(marked) <= 35  # 40 draws of ½: outside with p < 2e-6
     log = ReplyLog(tmp_path / "log.sqlite")
     assert [log.reply(reply["id"]).audited for reply in replies] == marked
-
-
-class FullLog(ReplyLog):
-    """A log whose disk can be filled."""
-
-    full = False
-
-    def add(self, reply: Reply) -> None:
-        if self.full:
-            raise StoreError("cannot use the log: database or disk is full")
-        super().add(reply)
 
 
 def test_a_request_brings_the_columns_that_a_calibration_reads(tmp_path: Path) -> None:

@@ -144,8 +144,7 @@ def test_five_hundred_answers_are_those_of_ask(tmp_path: Path) -> None:
         (("--abstain", "refuse"), "did you mean 'refusal'"),
         (("--model", "atlas", "--calibration", "nowhere"), "nowhere"),
         (("--config", "none.yaml"), "cannot be read"),
-        (("--label-log", "labels"), "--label-log requires"),
-        (("--log", "log", "--label-log", "./log"), "--label-log log equals"),
+        (("--audit", "0.5"), "--audit requires"),
         (("--host", "203.0.113.1", "--keys", "keys"), "cannot listen"),
     ],
 )

@@ -346,7 +346,7 @@ def test_labels_by_reference_reach_the_log_the_watch_and_the_monitor(tmp_path: P
 def test_texts_are_logged_with_all_samples(tmp_path: Path) -> None:
     with running(source(), log=ReplyLog(tmp_path / "log.sqlite"), log_texts=True) as server:
         reply = server.chat(SURE, response_format=RESPONSE_FORMAT).json()
-        assert server.service.logs[0].reply(reply["id"]).texts["samples"] == [RIGHT] * 6
+        assert server.service.log.reply(reply["id"]).texts["samples"] == [RIGHT] * 6
 
 
 # ---- The command

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
-from copy import deepcopy
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 from scipy.stats import binom, norm
 
 from benchmarks.monitor import with_labels
@@ -24,14 +18,11 @@ from semcal.calibration.calibration import Calibration, Threshold
 from semcal.calibration.watch import ALPHA, COMPARED, PromiseWatch
 from semcal.cli.monitor import take_rows
 from semcal.errors import UsageError
-from semcal.files import dumps
 from semcal.metrics import sequential
 from semcal.metrics.probability_maps import MapCandidate
 from semcal.metrics.sequential import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
-from semcal.reply_log import LabelChoice, LabelledReply, Reply, ReplyLog
+from semcal.reply_log import LabelledReply
 from semcal.rows import Row
-from semcal.serve.watch_file import load_watch, store_watch, watch_file
-from tests.serve.serving import watch_of
 
 STREAMS = 200
 #: More alarms than this come of a watch of level .05 once in a thousand times.
@@ -255,12 +246,15 @@ def test_a_notice_comes_before_the_alarm_and_both_stay_when_the_evidence_falls()
 # ---- Equal questions
 
 
-def test_of_equal_answers_to_equal_questions_one_row_counts() -> None:
-    watch = PromiseWatch.of()
-    row = {"id": "r", "answer": "a", "confidence": 0.7, "correct": True}
-    rows = [Row({**row, "question": str(number % 7)}) for number in range(20)]
-    assert take_rows(rows, watch, None) == 13
-    assert watch.tests["calibration"].n == 7
+def test_of_equal_answers_to_equal_questions_and_of_equal_ids_one_row_counts() -> None:
+    row = {"confidence": 0.7, "correct": True}
+    for changed in (
+        lambda number: {"id": str(number), "answer": "a", "question": str(number % 7)},
+        lambda number: {"id": str(number % 7)},
+    ):
+        watch = PromiseWatch.of()
+        take_rows((Row({**row, **changed(number)}) for number in range(20)), watch, None)
+        assert watch.tests["calibration"].n == 7
 
 
 # ---- What counts
@@ -294,6 +288,14 @@ def test_a_reply_counts_for_the_risk_that_its_threshold_promises() -> None:
     assert [watches[t].tests["risk"].n for t in (0.7, None)] == [0, 0]
     same = tuple(replace(limit, threshold=0.6) for limit in limits)
     assert PromiseWatch.of(replace(banded, thresholds=same)).risks == ((0.6, 0.1),)
+
+
+def test_risks_of_one_shown_threshold_promise_the_largest_if_different_scores_decide() -> None:
+    strict = Threshold(0.7, 0.1, 0.05, 100, 50, 2, 0.09, threshold_score=0.9)
+    loose = replace(strict, risk_limit=0.2)
+    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.1),)
+    loose = replace(loose, threshold_score=0.6)
+    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.2),)
 
 
 def test_a_calibration_without_a_threshold_has_no_risk_to_watch() -> None:
@@ -345,139 +347,3 @@ def test_probabilities_that_all_are_alike_cannot_be_compared() -> None:
     watch = PromiseWatch.of(with_scores(np.full(50, 0.7)))
     watch.observe(0.5)
     assert "questions" not in watch.tests
-
-
-# ---- State
-
-
-@given(labels=st.lists(replies, max_size=30), further=st.lists(replies, max_size=10))
-def test_a_watch_goes_on_from_its_state_as_if_nothing_had_been(
-    labels: list[LabelledReply], further: list[LabelledReply]
-) -> None:
-    watch = PromiseWatch.of(ATLAS)
-    for reply in labels:
-        watch.update(reply)
-        watch.observe(0.5 if reply.probability is None else reply.probability)
-    restored = TypeAdapter(PromiseWatch).validate_json(dumps(asdict(watch)))
-    assert restored == watch
-    for reply in further:
-        watch.update(reply)
-        restored.update(reply)
-    assert restored == watch
-
-
-def test_risks_of_one_shown_threshold_promise_the_largest_if_different_scores_decide() -> None:
-    strict = Threshold(0.7, 0.1, 0.05, 100, 50, 2, 0.09, threshold_score=0.9)
-    loose = replace(strict, risk_limit=0.2)
-    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.1),)
-    loose = replace(loose, threshold_score=0.6)
-    assert PromiseWatch.of(replace(ATLAS, threshold=loose, thresholds=(strict, loose))).risks == ((0.7, 0.2),)
-
-
-# ---- The stored watch: equal to one that reads the whole log, and never used for another log
-
-
-def add(path: Path, first: int, last: int) -> None:
-    """Add replies of the calibration with these numbers; every second one has a label."""
-    rng = np.random.default_rng(first)
-    assert ATLAS.threshold is not None
-    threshold = ATLAS.threshold.threshold
-    with closing(ReplyLog(path)) as log:
-        for number in range(first, last):
-            p = float(rng.choice(ATLAS.labeled.probability))
-            verdict = (p, threshold, p < (threshold or 0))
-            log.add(Reply(str(number), 0.0, "f00", {}, None, *verdict, "model", calibration=ATLAS.id))
-            if number % 2:
-                log.label({str(number): bool(rng.random() < p)})
-
-
-def served(path: Path, *, calibration: Calibration = ATLAS) -> PromiseWatch:
-    """Start and end as a server does; return the watch from the start, before anything is read."""
-    watch = load_watch(calibration, path)
-    before = deepcopy(watch)
-    store_watch(watch, calibration, path)
-    return before
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    path = tmp_path / "log.sqlite"
-    add(path, 0, 300)
-    served(path)
-    return path
-
-
-def statement(text: str) -> Callable[[Path], None]:
-    """Edit a log with another program."""
-
-    def edit(path: Path) -> None:
-        with closing(sqlite3.connect(path)) as database, database:
-            database.execute(text)
-
-    return edit
-
-
-def test_the_stored_watch_is_the_one_that_reads_the_whole_log_and_goes_on_from_there(log: Path) -> None:
-    assert load_watch(ATLAS, log) == watch_of(log, ATLAS)
-    at_start = load_watch(ATLAS, log)
-    assert at_start.tests["questions"].n == 300
-    add(log, 300, 450)
-    store_watch(at_start, ATLAS, log)
-    assert at_start == load_watch(ATLAS, log) == watch_of(log, ATLAS)
-    assert load_watch(ATLAS, log).tests["calibration"].n == 225
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        statement("UPDATE replies SET probability = 0.5 WHERE number = 7"),
-        statement("UPDATE labels SET correct = 1 - correct WHERE number = 7"),
-        statement("DELETE FROM replies WHERE number = 7"),
-        lambda path: add(path, 300, 301),
-        lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"),
-        lambda path: path.unlink(),
-        lambda path: watch_file(path).write_bytes(watch_file(path).read_bytes()[:-200]),
-        lambda path: watch_file(path).write_bytes(b""),
-        lambda path: watch_file(path).write_text(watch_file(path).read_text().replace("0.", "0.1", 1)),
-    ],
-)
-def test_after_a_change_of_the_log_or_a_damage_of_the_file_the_log_is_read_again(
-    change: Callable[[Path], object], log: Path
-) -> None:
-    change(log)
-    assert load_watch(ATLAS, log) == PromiseWatch.of(ATLAS)
-
-
-def test_the_watch_of_another_calibration_is_not_used(log: Path) -> None:
-    other = replace(ATLAS, threshold=None, thresholds=())
-    assert served(log, calibration=other) == PromiseWatch.of(other)
-    assert served(log, calibration=other).tests.keys() == {"calibration", "questions"}
-
-
-def test_while_a_server_that_was_killed_has_left_rows_beside_the_log_nothing_is_used_or_stored(
-    log: Path, tmp_path: Path
-) -> None:
-    with closing(ReplyLog(log)) as opened:
-        opened.add(Reply("late", 0.0, "f00", {}, None, 0.9, 0.5, False, "model", calibration=ATLAS.id))
-        copy = tmp_path / "copy.sqlite"
-        for name in (log.name, f"{log.name}-wal", watch_file(log).name):
-            (tmp_path / name.replace("log", "copy")).write_bytes((tmp_path / name).read_bytes())
-    assert load_watch(ATLAS, copy) == PromiseWatch.of(ATLAS)
-    before = watch_file(copy).read_bytes()
-    store_watch(PromiseWatch.of(ATLAS), ATLAS, copy)
-    assert watch_file(copy).read_bytes() == before
-
-
-def test_struck_labels_do_not_count_in_a_watch_that_was_stored_before(log: Path) -> None:
-    watch = load_watch(ATLAS, log)
-    with closing(ReplyLog(log)) as opened:
-        assert opened.strike(LabelChoice(ids=["1", "3"])) == 2
-    store_watch(watch, ATLAS, log)
-    assert load_watch(ATLAS, log) == watch_of(log, ATLAS)
-    assert watch.tests["calibration"].n == 148
-
-
-def test_a_watch_that_cannot_be_stored_stops_no_server(log: Path) -> None:
-    watch_file(log).unlink()
-    watch_file(log).mkdir()
-    assert served(log) == PromiseWatch.of(ATLAS)

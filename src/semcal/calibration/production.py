@@ -11,8 +11,6 @@ reply without a label counts as wrong, so that no choice of labels can lower the
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +20,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from semcal.arrays import Floats
 from semcal.calibration.calibration import APART, Calibration
-from semcal.calibration.features import FEATURES, SHARES
+from semcal.calibration.features import SHARES
 from semcal.calibration.report import AddedLabels
 from semcal.errors import InputError, StoreError, shown
 from semcal.reply_log import reading_logs
@@ -33,15 +32,17 @@ from semcal.reply_log import reading_logs
 #: Share of the audited replies that must be labeled before a threshold is set on them.
 ENOUGH = 0.95
 #: Reasons why labels are not used, in the order of the checks.
-OTHER_MODEL = "answered by another model (--fallback)"
 OTHER_CALIBRATION = "by another calibration"
 OTHER_PROMPT = "with another prompt"
 NOT_COVERED = "of requests that the calibration did not cover"
 NO_FEATURES = "without features"
 EQUAL = "of an answer and a question that were labeled before"
 
+#: Values of features in a log.
+_FEATURES = TypeAdapter(dict[str, FiniteFloat | None])
+
 _REPLIES = """\
-SELECT replies.number, replies.id, correct, replies.audited, calibration, route, template,
+SELECT replies.number, replies.id, correct, replies.audited, calibration, template,
     probability IS NOT NULL OR abstained, features, labels.number, content
 FROM replies LEFT JOIN labels ON labels.number = (
     SELECT min(number) FROM labels WHERE labels.id = replies.id AND struck IS NULL
@@ -59,7 +60,6 @@ class LoggedReply:
     correct: bool | None  # None without a label
     audited: bool
     calibration: str  # the id
-    route: str  # the model that answered
     template: str  # the hash of the template of the prompt
     covered: bool
     features: Mapping[str, float | None]
@@ -93,27 +93,15 @@ def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
 
 
 def _reply(name: str, row: Sequence[Any]) -> LoggedReply:
-    number, id, correct, audited, calibration, route, template, covered, text, at, content = row
+    number, id, correct, audited, calibration, template, covered, text, at, content = row
     try:
-        features = {str(key): _number(key, value) for key, value in json.loads(text).items()}
-        if correct not in (None, 0, 1):
-            raise ValueError(f"the label is {shown(correct)}")
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        where = f"row {number}, the reply {shown(id)}: {error}"
+        features = _FEATURES.validate_json(text)
+    except ValidationError as error:
+        where = f"row {number}, the reply {shown(id)}: its features are {shown(text)}"
         raise StoreError(f"{name}: the log is damaged: {where}. Use an earlier copy") from error
     verdict = None if correct is None else bool(correct)
-    parts = bool(audited), calibration, route, template, bool(covered), features, at, content
+    parts = bool(audited), calibration, template, bool(covered), features, at, content
     return LoggedReply(number, id, verdict, *parts)
-
-
-def _number(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"the feature {shown(name)} is {shown(value)}, not a number")
-    if name in FEATURES and FEATURES[name].is_share and not 0 <= value <= 1:
-        raise ValueError(f"the feature {shown(name)} is {shown(value)}, not a share")
-    return float(value)
 
 
 def is_apart(reply_id: str) -> bool:
@@ -131,12 +119,11 @@ def is_in_share(text: str, share: float) -> bool:
 
 _NOT_AUDITED = "no audited reply has a label for the threshold. Serve with --audit, and label these replies"
 _AFTER_ANOTHER = (
-    "no added label is used for the threshold, since another model answered the questions that the "
-    "calibration abstained from"
+    "no added label is used for the threshold, since another model or calibration answered in between. Add a "
+    "log of this calibration alone"
 )
 _UNLABELED = (
-    "no added label is used for the threshold, since {} of {} audited replies have no label. Label these, or "
-    "count each as wrong (--config calibration.allow_unlabeled=true)"
+    "no added label is used for the threshold, since {} of {} audited replies have no label. Label these"
 )
 
 
@@ -147,13 +134,12 @@ def labels_for(
     name: str = "the log",
     threshold: bool = True,
     alone: bool = False,
-    allow_unlabeled: bool = False,
 ) -> ProductionLabels:
     """Choose the labels of replies from which their calibration is learned again.
 
     With `threshold`, audited replies that `is_apart` selects are held out for it, and count as wrong without
-    a label. No reply is held out if fewer than `ENOUGH` are labeled, unless `allow_unlabeled`; nor if another
-    model or calibration answered in between, since questions with abstained answers are then missing.
+    a label. No reply is held out if fewer than `ENOUGH` are labeled; nor if another calibration answered in
+    between, since questions with abstained answers are then missing.
     `alone` sets the threshold on these labels only. InputError, which calls the logs `name`, without a label.
     """
     left_out, subjects = Counter[str](), defaultdict[str | int, list[LoggedReply]](list)
@@ -161,7 +147,7 @@ def labels_for(
     own = [reply.number for reply, reason in zip(replies, reasons) if reason is None]
     gated = False
     for reply, reason in zip(replies, reasons):
-        gated |= reason in (OTHER_MODEL, OTHER_CALIBRATION) and own[:1] < [reply.number] < own[-1:]
+        gated |= reason == OTHER_CALIBRATION and own[:1] < [reply.number] < own[-1:]
         if reason is None:
             subjects[reply.id if reply.content is None else reply.content].append(reply)
         elif reply.correct is not None:
@@ -170,7 +156,7 @@ def labels_for(
     if not labels:
         raise _nothing_to_add(calibration, replies, left_out, name)
     n_audited = sum(reply.audited for reply, _ in labels) + len(missing)
-    is_enough = allow_unlabeled or len(missing) <= (1 - ENOUGH) * n_audited
+    is_enough = len(missing) <= (1 - ENOUGH) * n_audited
     for_threshold = threshold and not gated and is_enough
     assumed = [(reply, False) for reply in missing if for_threshold and is_apart(reply.id)]
     used = sorted([*labels, *assumed], key=lambda label: label[0].number)
@@ -226,10 +212,9 @@ def _distinct_labels(
 def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:
     """Yield the reason why each reply is not used; None if it is used."""
     ids, provenance = {*calibration.ancestors, calibration.id}, calibration.provenance
-    routes = {reply.route for reply in replies if reply.calibration in ids}
     for reply in replies:
         if reply.calibration not in ids:
-            yield OTHER_MODEL if routes and reply.route not in routes else OTHER_CALIBRATION
+            yield OTHER_CALIBRATION
         elif provenance is not None and reply.template != provenance.prompt_hash:
             yield OTHER_PROMPT
         elif not reply.covered:
@@ -241,15 +226,10 @@ def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterab
 def _nothing_to_add(
     calibration: Calibration, replies: Sequence[LoggedReply], reasons: Mapping[str, int], name: str
 ) -> InputError:
-    if not reasons:
-        return InputError(
-            f"{name} holds no labels. Send labels to /v1/semcal/labels of semcal serve, or add the "
-            "--label-log of its replicas"
-        )
-    why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    ids = {reply.calibration for reply in replies}
-    by = f"; it has replies by {', '.join(sorted(ids))}" if ids else ""
+    why = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "it has none"
+    ids = ", ".join(sorted({reply.calibration for reply in replies})) or "no calibration"
     return InputError(
-        f"{name}: no label can be added to the calibration {calibration.id}: {why}{by}. Pass the calibration "
-        "that was served with this log"
+        f"{name}: no label can be added to the calibration {calibration.id}: {why}; it has replies by {ids}. "
+        "Pass the calibration that was served with this log, and the logs of all replicas, or send labels to "
+        "/v1/semcal/labels"
     )

@@ -59,8 +59,7 @@ class PromiseWatch:
     tests whether the share p of answers with probability p is correct, overall and in bands of p, compared
     with the calibration's labels. "questions" needs no labels: it tests whether probabilities have the
     distribution of the calibration's questions, and never raises the alarm. There is no test without a
-    promise or a comparison. The levels hold if the arrival of a label does not depend on its value. The state
-    is plain data (`dataclasses.asdict`), which the same labels in the same order reproduce.
+    promise or a comparison. The levels hold if the arrival of a label does not depend on its value.
 
     Attributes
     ----------
@@ -87,7 +86,6 @@ class PromiseWatch:
     risks: tuple[tuple[float, float], ...] = ()
     edges: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
-    last_reply: int = 0  # place of the last reply with a probability that was read from the log
     last_label: int = 0  # place of the last read label in the log
     n_strikes: int = 0  # number of earlier strikes in the log
     begun: dict[WatchName, SequentialTest] = field(default_factory=dict)  # tests before any outcome
@@ -184,16 +182,13 @@ class PromiseWatch:
         self.tests.pop("questions", None)
 
     def read(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
-        """Add new replies by these calibrations from a log, and their labels (or audited labels)."""
+        """Add the replies by these calibrations in a log, and their labels (or audited labels)."""
         if log.n_routes > 1:
             self.leave_out_questions()
-        replies = log.probabilities(calibrations, after=self.last_reply)
+        replies = log.probabilities(calibrations)
         while batch := list(islice(replies, BATCH)):
-            numbers, probabilities = zip(*batch)
-            self.observe(*probabilities)
-            self.last_reply = numbers[-1]
-        if not self.last_label:
-            self.n_strikes = log.n_strikes
+            self.observe(*(probability for _, probability in batch))
+        self.n_strikes = log.n_strikes
         self.read_labels(log, calibrations, audited=audited)
 
     def read_labels(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:

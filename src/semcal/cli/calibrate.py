@@ -126,18 +126,13 @@ class CalibrateOptions:
     add: list[Path] | None = Option(
         None,
         metavar="LOG",
-        help="Log of semcal serve (--log or --label-log) whose labels are added to the calibration FILE, "
+        help="Log of semcal serve whose labels are added to the calibration FILE, "
         "which is learned again; may be repeated.",
     )
     audited: bool = Option(
         False,
         "--audited",
         help="With --add: set the threshold on audited replies alone, if the questions have changed.",
-    )
-    allow_unlabeled: bool = setting(
-        False,
-        help="With --add: set the threshold even if fewer than 95% of the audited replies are labeled. "
-        "Replies without a label count as wrong (default: false).",
     )
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
@@ -245,7 +240,7 @@ class CalibrateOptions:
 ALWAYS = {"file", "out", "risk", "delta", "overwrite", "json", "dry_run"}
 ALWAYS |= {"equivalence", "device", "nli_device", "cache"}
 #: Options that are allowed beside --add. The calibration keeps its other settings.
-BESIDE_ADD = ALWAYS | {"add", "audited", "allow_unlabeled", "dtype", "force"}
+BESIDE_ADD = ALWAYS | {"add", "audited", "dtype", "force"}
 #: Options that are allowed beside --from.
 BESIDE_FROM = ALWAYS | {"from_calibration", "grader", "columns", "limit", "dtype", "seed", "answers_among"}
 #: Options that are allowed beside --schema with stored samples; those of samples require --model as well.
@@ -479,7 +474,6 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Calibrati
         name=names,
         threshold=bool(learned.risk),
         alone=options.audited,
-        allow_unlabeled=options.allow_unlabeled,
     )
     _report_labels(labels, names)
     if options.audited and not labels.apart.any():

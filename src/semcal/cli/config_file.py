@@ -47,7 +47,6 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "grader",
         "m_curve",
         "keep_samples",
-        "allow_unlabeled",
     ),
     "fit": ("method", "loss", "alpha", "solver", "weight_decay", "learning_rate", "by"),
     "server": (
@@ -57,10 +56,9 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "serve": (
         *("calibration", "fallback", "fallback_calibration", "force"),
         *("host", "port", "cors", "keys", "label_keys"),
-        *("log", "label_log", "no_answers", "log_texts", "audit", "show_backend_errors"),
+        *("log", "no_answers", "log_texts", "audit"),
         *("abstain", "abstain_text", "uncovered", "on_alarm"),
-        *("queue", "request_timeout", "read_timeout", "grace", "max_connections"),
-        *("max_connections_per_address", "max_body", "max_messages", "max_characters"),
+        *("queue", "request_timeout", "grace", "max_connections", "max_body", "max_characters"),
     ),
 }
 #: Section and key → the option, where their names differ.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -27,8 +27,7 @@ from semcal.rows import Row
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.calibration.fields import FieldCalibration
-    from semcal.calibration.watch import PromiseWatch
-    from semcal.metrics.sequential import SequentialTest
+    from semcal.calibration.watch import PromiseWatch, WatchName
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -125,10 +124,8 @@ def _read(
     else:
         scored = learned if isinstance(learned, Calibration) and learned.score is not None else None
         rows = good_rows(_open(files[0], options.columns, scored), bad)
-        measured = rows if scored is None else _measured(rows, scored)
         limit = None if learned is None else learned.limit
-        if again := take_rows(measured, watch, limit, audited=audited):
-            info(f"monitor: {again} labels are of questions and answers that were labeled before")
+        take_rows(rows, watch, limit, scored=scored, audited=audited)
 
 
 def _read_logs(
@@ -155,107 +152,100 @@ def _read_logs(
         watch.read(log, ids, audited=audited)
 
 
-def take_rows(rows: Iterable[Row], watch: PromiseWatch, limit: float | None, *, audited: bool = False) -> int:
+def take_rows(
+    rows: Iterator[Row],
+    watch: PromiseWatch,
+    limit: float | None,
+    *,
+    scored: Calibration | None = None,
+    audited: bool = False,
+) -> None:
     """Add rows of a file to the watch; `limit` is the threshold of rows without one.
 
-    For equal question, context and answer, the first label counts. Return the number of later labels.
+    With the calibration of a score, it computes the confidence. Of equal question, context and answer, or of
+    equal ids, the first label counts.
     """
-    left, labeled, ungraded = iter(rows), Counter[str](), 0
-    while batch := list(islice(left, PAGE)):
-        values = [{**row.json, "correct": row.verdict} for row in batch]
-        watch.observe(*(float(row["confidence"]) for row in values if row["confidence"] is not None))
-        labels = (row for row in values if row["correct"] is not None)
-        used = (row for row in labels if row.get("audited") or not audited)
-        watch.update(*(_reply(row, limit) for row in used if _is_first(row, labeled)))
-        ungraded += sum(row["correct"] is None and bool(row.get("answers")) for row in values)
+    labeled, ungraded = Counter[str](), 0
+    while batch := list(islice(rows, PAGE)):
+        measured = batch if scored is None else [*_measured(batch, scored)]
+        watch.observe(*(row["confidence"] for row in measured if row["confidence"] is not None))
+        replies = [(_subject(row), _reply(row, limit)) for row in measured if row.verdict is not None]
+        used = [(subject, reply) for subject, reply in replies if reply.audited or not audited]
+        for subject, reply in used:
+            labeled[subject] += 1
+            if labeled[subject] == 1:
+                watch.update(reply)
+        ungraded += sum(row.verdict is None and bool(row.get("answers")) for row in batch)
+    if again := labeled.total() - len(labeled):
+        info(f"monitor: {again} labels are of replies, or of questions and answers, that were labeled before")
     if ungraded:
         info(
             f"monitor: {ungraded:,} rows have 'answers' but no 'correct' and are no labels; run semcal grade"
         )
-    return labeled.total() - len(labeled)
 
 
-def _is_first(row: Mapping[str, Any], labeled: Counter[str]) -> bool:
-    """Count the label of a row; return whether no earlier label is of equal question, context and answer."""
-    content = [row.get(name) for name in ("question", "messages", "context", "answer")]
-    if content[3] is None or not (content[0] or content[1]):
-        return True
-    labeled[subject := dumps(content)] += 1
-    return labeled[subject] == 1
-
-
-def _reply(row: Mapping[str, Any], limit: float | None) -> LabelledReply:
-    answered = (_number(row["confidence"]), _number(row.get("threshold", limit)), bool(row.get("abstained")))
-    return LabelledReply(str(row.get("id")), *answered, row["correct"], bool(row.get("audited")))
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _measured(rows: Iterable[Row], calibration: Calibration) -> list[Row]:
-    """Return rows with a score as rows with its probability as the confidence; others are kept."""
+def _measured(rows: Sequence[Row], calibration: Calibration) -> Iterator[Row]:
+    """Yield the rows; those without a confidence have a score, and get its probability."""
     from semcal.calibration.compatibility import CalibrationStep
 
-    known = list(rows)
-    scores = [row for row in known if not row.has("confidence")]
-    measured = iter(CalibrationStep(calibration)(scores))
-    chosen = (row if row.has("confidence") else next(measured) for row in known)
-    return [row if row.has("confidence") else row.set(confidence=row["probability"]) for row in chosen]
+    scores = [row for row in rows if not row.has("confidence")]
+    measured = (row.set(confidence=row["probability"]) for row in CalibrationStep(calibration)(scores))
+    for row in rows:
+        yield row if row.has("confidence") else next(measured)
 
 
-def _open(
-    file: str, columns: list[str] | None, calibration: Calibration | None = None
-) -> Iterator[Row | InputError]:
-    """Yield the rows of a file, or with a calibration of a score also rows with it; bad rows are errors."""
+def _subject(row: Row) -> str:
+    """Return a text that is equal for rows whose labels count once."""
+    question, *others = (row.json.get(name) for name in ("question", "messages", "context", "answer"))
+    is_known = others[-1] is not None and (question or others[0])
+    return dumps([question, *others]) if is_known else row.id
+
+
+def _reply(row: Row, limit: float | None) -> LabelledReply:
+    decision = row.json.get("threshold", limit), bool(row.get("abstained"))
+    return LabelledReply(row.id, row["confidence"], *decision, bool(row.verdict), bool(row.get("audited")))
+
+
+def _open(file: str, columns: list[str] | None, scored: Calibration | None) -> Iterator[Row | InputError]:
+    """Yield the rows of a file; bad rows are errors."""
     from semcal.calibration.compatibility import check_calibratable
 
-    ids = set[str]()
-
     def check(row: Row) -> None:
-        if calibration is not None and not row.has("confidence"):
-            check_calibratable(row, calibration)
-            row = row.set(confidence=0.5)
-        _check_row(row)
-        if row.has("id"):
-            if str(row.json["id"]) in ids:
-                raise InputError("the id occurs in an earlier row; a reply has one label. Remove one row")
-            ids.add(str(row.json["id"]))
+        if not row.has("confidence"):
+            if scored is None:
+                raise InputError(
+                    "'confidence': missing (null for an unknown one). Pass its column: --columns "
+                    "confidence=NAME"
+                )
+            check_calibratable(row, scored)
+        _check_values(row)
 
     return open_rows(file, columns, check, fields=READ, label="monitor")
 
 
-def _check_row(row: Row) -> None:
-    """Raise InputError unless the row holds the watched values of one answer."""
-    if not row.has("confidence"):
-        raise InputError(
-            "'confidence': missing (null for an unknown one). Pass --columns confidence=NAME for another name"
-        )
+def _check_values(row: Row) -> None:
+    """Raise InputError for invalid values, or for values of several measures."""
+    _ = row.verdict
     for key in READ[1:]:
-        value = row.json.get(key)
-        if isinstance(value, Mapping):
-            raise InputError(
-                f"{key!r} holds several measures. Pass the columns of the answer: --columns "
-                "confidence=probability, --columns correct=answer_correct"
-            )
+        value, expected = row.json.get(key), "true, false or null"
+        is_valid = value in (None, 0, 1)
         if key in ("confidence", "threshold"):
-            number = value if isinstance(value, int | float) and not isinstance(value, bool) else -1
-            if value is not None and not 0 <= number <= 1:
-                raise InputError(f"{key!r} must be a number from 0 to 1, or null, got {shown(value)}")
+            expected = "a number from 0 to 1, or null"
+            is_valid = value is None or (type(value) in (int, float) and 0 <= value <= 1)
         elif key == "correct":
-            _ = row.verdict
-        elif value not in (None, 0, 1):
-            raise InputError(f"{key!r} must be true, false or null, got {shown(value)}")
+            is_valid = not isinstance(value, Mapping)  # the verdict was read
+        if not is_valid:
+            reason = f"{key!r} must be {expected}, got {shown(value)}"
+            raise InputError(f"{reason}. Pass the column of the answer: --columns {key}=NAME")
 
 
 # ---- Output ------------------------------------------------------------------------------------------------
 
 
 def _page(watch: PromiseWatch, alpha: float) -> str:
-    """Return the watches as text: the result first, then figures and evidence of each watch."""
-    figures = {"risk": _risk, "calibration": _calibration, "questions": _questions}
+    """Return the watches as text: the result first, then findings and evidence of each watch."""
     of_labels = {name: test for name, test in watch.tests.items() if name != "questions"}
-    alarms = [name for name, test in of_labels.items() if test.alarm_at is not None]
+    alarms = [name for name, test in of_labels.items() if test.alarm]
     result = "No alarm: the labels do not contradict the calibration so far."
     if alarms:
         result = f"ALARM: {' and '.join(alarms)}. Read docs/alarm.md."
@@ -265,7 +255,7 @@ def _page(watch: PromiseWatch, alpha: float) -> str:
     for name, test in watch.tests.items():
         unit = "replies" if name == "questions" else "labels"
         evidence = f"e-value {test.e_value:.3g} after {test.n:,} {unit}"
-        lines.append(paragraph(f"{name:<13}{figures[name](watch)}; {evidence}", indent=" " * 13))
+        lines.append(paragraph(f"{name:<13}{_finding(name, watch)}; {evidence}", indent=" " * 13))
     never = (
         f"An e-value of {1 / alpha:.3g} is an alarm. If a promise holds, the probability of an alarm is at "
         f"most {100 * alpha:.3g}%, however long the watch runs. This requires that the time of a label does "
@@ -274,41 +264,27 @@ def _page(watch: PromiseWatch, alpha: float) -> str:
     return "\n".join([*lines, "", paragraph(never)])
 
 
-def _risk(watch: PromiseWatch) -> str:
-    test = watch.tests["risk"]
-    risks = [watch.risk] if watch.risk is not None else [risk for _, risk in watch.risks]
-    promised = "at most " + " and ".join(f"{100 * risk:.3g}%" for risk in risks) + " promised"
-    if not test.n:
-        return f"no labels of answered replies; {promised}"
-    wrong = round(test.groups["answered"].outcome_sum)
-    share = f"{wrong:,} of {test.n:,} answers are wrong ({100 * wrong / test.n:.3g}%), {promised}"
-    return f"{_verdict(test)}; {share}"
-
-
-def _calibration(watch: PromiseWatch) -> str:
-    test = watch.tests["calibration"]
-    if not test.n:
-        return "no labels of replies with a probability"
-    labels = next(iter(test.groups.values()))  # of all replies
-    stated, right = labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
-    text = f"{_verdict(test)}; the mean probability is {stated:.3f}, and {right:.3g}% are right"
-    where = test.strongest if test.notice_at is not None and " to " in test.strongest else None
-    return text if where is None else f"{text}; the largest gap is at probabilities {where}"
-
-
-def _questions(watch: PromiseWatch) -> str:
-    test = watch.tests["questions"]
-    if test.alarm_at is not None:
+def _finding(name: WatchName, watch: PromiseWatch) -> str:
+    """Return the state of a watch with its figures."""
+    test = watch.tests[name]
+    if name == "questions" and test.alarm_at is not None:
         return f"different from the questions of the calibration since reply {test.alarm_at:,}; label some"
-    return "similar to the questions of the calibration"
-
-
-def _verdict(test: SequentialTest) -> str:
+    if name == "questions":
+        return "similar to the questions of the calibration"
+    verdict = "holds so far"
     if test.alarm_at is not None:
-        return f"ALARM at label {test.alarm_at:,}"
-    if test.notice_at is None:
-        return "holds so far"
-    return f"notice at label {test.notice_at:,}: the promise may not hold"
+        verdict = f"ALARM at label {test.alarm_at:,}"
+    elif test.notice_at is not None:
+        verdict = f"notice at label {test.notice_at:,}: the promise may not hold"
+    labels = next(iter(test.groups.values()))  # of all replies that the watch counts
+    percent = 100 * labels.outcome_sum / max(1, test.n)
+    if name == "risk":
+        risks = [watch.risk] if watch.risk is not None else [risk for _, risk in watch.risks]
+        promised = "at most " + " and ".join(f"{100 * risk:.3g}%" for risk in risks) + " promised"
+        wrong = f"{labels.outcome_sum:,.0f} of {test.n:,} answers are wrong ({percent:.3g}%)"
+        return f"{verdict}; {wrong}, {promised}"
+    mean = labels.mean_sum / max(1, test.n)
+    return f"{verdict}; the mean probability is {mean:.3f}, and {percent:.3g}% are right"
 
 
 # ---- Labels

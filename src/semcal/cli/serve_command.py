@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typer import Option
 
-from semcal.arrays import as_option
 from semcal.cli import options as opt
 from semcal.cli.ask import promise
 from semcal.cli.config_file import setting
@@ -68,18 +66,13 @@ class ServeOptions:
         "SEMCAL_SERVE_LABEL_KEYS).",
     )
     log: Path | None = Option(
-        None, metavar="FILE", help="SQLite file for the log of replies and labels (default: none)."
-    )
-    label_log: Path | None = Option(
         None,
         metavar="FILE",
-        help="Second log, shared by replicas on one machine; each replica accepts labels for all of them.",
+        help="SQLite file for the log of replies and labels, which replicas on one machine may share "
+        "(default: none).",
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and samples as well.")
-    show_backend_errors: bool = setting(
-        False, help="Send the error texts of the model server to clients (default: false)."
-    )
     audit: float | None = Option(
         None, metavar="SHARE", help="Share of replies to mark for labels, such as 0.05 (default: none)."
     )
@@ -111,32 +104,21 @@ class ServeOptions:
     grace: float | None = setting(
         help="Time limit of running requests after SIGTERM, in seconds (default: 120)."
     )
-    read_timeout: float | None = setting(
-        help="Time limit for receiving the head of a request, and its body, in seconds (default: 30)."
-    )
     max_connections: int | None = setting(
-        help="Largest number of connections (default: 1000, and at most half of the limit of open files, "
-        "ulimit -n)."
-    )
-    max_connections_per_address: int | None = setting(
-        help="Largest number of connections of one address (default: 250, and at most half of all)."
+        help="Largest number of connections (default: 500), below the limit of open files (ulimit -n)."
     )
     max_body: int | None = setting(help="Largest size of a request in bytes (default: 1000000).")
-    max_messages: int | None = setting(help="Largest number of messages in a request (default: 100).")
     max_characters: int | None = setting(
         help="Largest number of characters in all messages of a request (default: 100000)."
     )
     equivalence: str | None = opt.EQUIVALENCE
-    answer_format: str | None = setting(
-        help="Rule that finds the answer in a generation (default: the rule of the calibration)."
-    )
     few_shot: Path | None = setting(
         help="File of answered questions that precede each question (default: those of the calibration)."
     )
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
     max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
-    seed: int | None = setting(min=0, help="Random seed, as in semcal ask (default: 0).")
+    seed: int = opt.RARE_SEED
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     device: str | None = opt.DEVICE
@@ -154,7 +136,6 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """
     try:
         from semcal.serve.endpoints import HttpServer, listening
-        from semcal.serve.watch_file import store_watch
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
@@ -162,25 +143,17 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         raise MissingExtraError(package, "serve", "semcal serve") from error
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
-        service, as_read = _service(options, server, settings)
+        service = _service(options, server, settings)
         host, port = bound.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
-        limits = web_server.limits
-        info(
-            f"serve: accepts up to {limits.total} connections, {limits.per_address} of them from one address"
-        )
         web_server.answer(bound)
-    if service.n_given_up:
-        info(f"serve: stopped; {service.n_given_up} requests got no answer")
-        sys.stderr.flush()
-        os._exit(0)  # without the questions in work
-    if as_read is not None:
-        store_watch(as_read, service.calibration, service.logs[-1].path)
-    info("serve: stopped; all requests are answered")
-    return 0
+    given_up = f"{service.n_given_up} requests got no answer"
+    info(f"serve: stopped; {given_up if service.n_given_up else 'all requests are answered'}")
+    sys.stderr.flush()
+    os._exit(0)  # without waiting for a pass that no client waits for
 
 
 def _settings(options: ServeOptions) -> ServeSettings:
@@ -193,10 +166,8 @@ def _settings(options: ServeOptions) -> ServeSettings:
     return ServeSettings(**chosen, answers=not options.no_answers, keys=keys, label_keys=label_keys)
 
 
-def _service(
-    options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings
-) -> tuple[Service, PromiseWatch | None]:
-    """Return the model with its calibration, and the watch as it has read the log."""
+def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
+    """Return the model with its calibration, its log and its watch."""
     from semcal.calibration.calibration import Calibration
     from semcal.serve.engine import ScoreSource
     from semcal.serve.service import Service
@@ -217,7 +188,7 @@ def _service(
             "--model and --calibration require each other, since a calibration holds for one model. Run "
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
-    logs, watch = _logs(options, calibration)
+    log, watch = _log(options, calibration)
     own = ("few_shot", "system", "template", "max_new_tokens")
     prompt = {name: getattr(options, name) for name in own}
     uq: AnswerSource
@@ -233,44 +204,34 @@ def _service(
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    as_read = deepcopy(watch)
     fallback, examples = _fallback(options, server), _examples(options.calibration)
-    service = Service(
+    return Service(
         *(uq, settings),
         names=names,
         fallback=fallback,
-        logs=logs,
+        log=log,
         watch=watch,
         examples=examples,
     )
-    return service, as_read
 
 
-def _logs(
+def _log(
     options: ServeOptions, calibration: Calibration | FieldCalibration
-) -> tuple[list[ReplyLog], PromiseWatch | None]:
-    """Return the open logs, and the watch with the labels of the calibration's own replies."""
-    from semcal.serve.watch_file import load_watch
+) -> tuple[ReplyLog | None, PromiseWatch | None]:
+    """Return the open log, and the watch with the labels of the calibration's own replies."""
+    from semcal.calibration.watch import PromiseWatch
 
     if options.log is None:
-        if options.audit or options.label_log:
-            option = "--audit" if options.audit else "--label-log"
-            raise UsageError(f"{option} requires a log of replies; pass --log FILE")
-        return [], None
-    if options.label_log and options.log.resolve() == options.label_log.resolve():
-        raise UsageError(
-            f"--label-log {options.label_log} equals --log; pass a separate --log for each replica"
-        )
-    watch = load_watch(calibration, options.label_log or options.log)
-    logs = [ReplyLog(path) for path in (options.log, options.label_log) if path is not None]
-    if len(logs) > 1:
-        logs[1].take_over(options.log)  # it may lack rows of this log
-    watch.read(logs[-1], (calibration.id,))
+        if options.audit:
+            raise UsageError("--audit requires a log of replies; pass --log FILE")
+        return None, None
+    log, watch = ReplyLog(options.log), PromiseWatch.of(calibration)
+    watch.read(log, (calibration.id,))
     if watch.shift is not None:
         info(f"serve: {watch.shift}")
     if watch.alarm:
-        info(f"serve: the labels in {logs[-1].path} raise an alarm; docs/alarm.md lists remedies")
-    return logs, watch
+        info(f"serve: the labels in {options.log} raise an alarm; docs/alarm.md lists remedies")
+    return log, watch
 
 
 def _of_documents(
@@ -279,7 +240,7 @@ def _of_documents(
     from semcal.data.question import Question
     from semcal.serve.documents import DocumentSource
 
-    for name in ("fallback", "equivalence", "answer_format"):
+    for name in ("fallback", "equivalence"):
         if getattr(options, name) is not None:
             raise UsageError(f"{option_name(name)} does not apply to a calibration of fields; omit it")
     models = opt.ModelOptions.of(replace(options, equivalence=calibration.equivalence), server)
@@ -315,8 +276,7 @@ def _with_calibration(
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
-    as_option(options.seed or 0, "--seed", "a whole number of 0 or more", low=-1, whole=True)
-    prompt |= {"seed": options.seed or 0, "force": options.force, "answer_format": options.answer_format}
+    prompt |= {"seed": options.seed, "force": options.force}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
 
 
@@ -340,7 +300,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    second = replace(options, model=options.fallback, equivalence=None, answer_format=None)
+    second = replace(options, model=options.fallback, equivalence=None)
     return _with_calibration(second, server, calibration, options.model)
 
 

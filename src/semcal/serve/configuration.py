@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
 from semcal.arrays import as_option
-from semcal.errors import SemcalWarning, UsageError, shown
+from semcal.errors import UsageError, shown
 from semcal.registry import check_name, option_name
 from semcal.serve.requests import Style
 from semcal.servers.settings import is_loopback
@@ -41,16 +40,13 @@ class ServeSettings:
     on_alarm: Literal["abstain", "flag"] = "abstain"
     answers: bool = True  # whether the normal form of an answer is logged
     log_texts: bool = False
-    show_backend_errors: bool = False  # whether clients see the error texts of the model server
     audit: float = 0.0  # share of replies that are marked for labels
     queue: int = 1000  # maximum number of waiting questions
     request_timeout: float = 120.0  # seconds
     read_timeout: float = 30.0  # seconds for the head of a request, and for its body
-    max_connections: int = 1000  # at most half of the limit of open files
-    max_connections_per_address: int = 250  # at most half of all connections
+    max_connections: int = 500
     grace: float = 120.0  # seconds for running requests after SIGTERM
     max_body: int = 10**6  # bytes
-    max_messages: int = 100
     max_characters: int = 10**5  # of all messages
 
     def __post_init__(self) -> None:
@@ -61,13 +57,11 @@ class ServeSettings:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
-        counts = ("queue", "max_body", "max_messages", "max_characters")
-        for name in (*counts, "max_connections", "max_connections_per_address"):
+        for name in ("queue", "max_connections", "max_body", "max_characters"):
             as_option(getattr(self, name), f"serve.{name}", "a positive whole number", low=0, whole=True)
         seconds = "a positive number of seconds"
         as_option(self.request_timeout, "--request-timeout", seconds, low=0)
-        for name in ("read_timeout", "grace"):
-            as_option(getattr(self, name), f"serve.{name}", seconds, low=0)
+        as_option(self.grace, "serve.grace", seconds, low=0)
         if self.log_texts and not self.answers:
             raise UsageError("--log-texts logs answers, and --no-answers does not; omit one of them")
         if not self.abstain_text.strip():
@@ -104,9 +98,6 @@ def read_keys(
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
-    if file is not None and os.name == "posix" and file.stat().st_mode & 0o077:
-        reason = f"{option} {file} is readable by other users of this machine. Run chmod 600 {file}."
-        warnings.warn(reason, SemcalWarning, stacklevel=2)
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if file is not None and not keys:

@@ -3,75 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
-from collections import Counter
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.guard import HEADERS, note
-from semcal.serve.replies import ApiError
 
 #: Maximum number of connections that wait to be accepted; the loop accepts as many in one turn.
 BACKLOG = 128
-#: Minimum number of seconds between two log lines about one kind of fault.
-MINUTE = 60.0
-#: Errors if no descriptor or memory is left for a connection.
-_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-
-
-class Limits:
-    """The limits of connections, and the log of rejected connections."""
-
-    def __init__(self, settings: ServeSettings) -> None:
-        self.read_timeout = settings.read_timeout
-        self.total = min(settings.max_connections, max(1, _open_files() // 2))
-        self.per_address = min(settings.max_connections_per_address, max(1, self.total // 2))
-        self._times, self._noted = Counter[str](), dict[str, float]()  # times by event
-
-    def make_room(self, new: Connection, connections: set[Any]) -> bool:
-        """Return whether a new connection may stay; the connection that is idle longest is closed for it."""
-        alike = [one for one in connections if one.address == new.address]
-        for group, limit in ((alike, self.per_address), (connections, self.total)):
-            if len(group) <= limit:
-                continue
-            idle = [one for one in group if one.is_idle and one is not new]
-            if not idle:
-                self._note_rarely("connections", open=len(connections))
-                return False
-            min(idle, key=lambda one: one.since).drop()
-        return True
-
-    def take_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log rarely that a connection cannot be accepted; pass on other faults of the event loop."""
-        error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in _FULL:
-            self._note_rarely("accept", reason=error.strerror)
-        else:
-            loop.default_exception_handler(context)
-
-    def _note_rarely(self, event: str, **values: Any) -> None:
-        """Log an event at most once a minute, with its number of occurrences."""
-        self._times[event] += 1
-        now = time.monotonic()
-        if now - self._noted.get(event, -MINUTE) >= MINUTE:
-            note(event, times=self._times.pop(event), **values)
-            self._noted[event] = now
 
 
 class Connection(H11Protocol):
-    """A connection with a deadline while it has no request in progress.
+    """A connection that is closed if no request, with its whole head, arrives in time.
 
     The deadline starts with the connection and with each next request; further bytes do not move it. It also
     holds for an unread body of a request that was rejected.
     """
 
-    def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
+    def __init__(self, *arguments: Any, settings: ServeSettings, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.limits, self.address, self.since = limits, "", time.monotonic()
+        self.settings, self.since = settings, time.monotonic()
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -80,14 +33,12 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection if there is room."""
+        """Accept a connection; if there are too many, close the one that is idle longest, or the new one."""
         super().connection_made(transport)
-        self.address = str(self.client[0]) if self.client else ""
-        if self.limits.make_room(self, self.connections):
-            self._set_deadline()
-        else:
-            reason = "too many connections; try again in a second"
-            self._send_error(ApiError(503, reason, code="overloaded", headers={"retry-after": "1"}))
+        self._set_deadline()
+        if len(self.connections) > self.settings.max_connections:
+            idle = [one for one in self.connections if isinstance(one, Connection) and one.is_idle]
+            min(idle, key=lambda one: one.since).drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection."""
@@ -110,11 +61,14 @@ class Connection(H11Protocol):
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Reject bytes that are not HTTP."""
-        del msg
-        note("request", status=400, code="invalid_http")
-        reason = "expected an HTTP/1.1 request with a head of normal length; check the client and the proxies"
-        self._send_error(ApiError(400, reason, code="invalid_http"))
+        """Reject bytes that are not HTTP, unless a reply has begun."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.drop()
 
     def drop(self) -> None:
         """Close the connection at once."""
@@ -122,44 +76,9 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def _set_deadline(self) -> None:
-        self._deadline = self.loop.call_later(self.limits.read_timeout, self._take_timeout)
+        self._deadline = self.loop.call_later(self.settings.read_timeout, self.drop)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _take_timeout(self) -> None:
-        """Close the connection, with the reason if a head has begun."""
-        head, _ = self.conn.trailing_data
-        if head and self.conn.our_state is h11.IDLE:
-            seconds = self.limits.read_timeout
-            note("request", status=408, code="head_timeout")
-            reason = f"the head of the request did not arrive within {seconds:g} s; send it at once"
-            self._send_error(ApiError(408, reason, code="head_timeout"))
-        else:
-            self.drop()
-
-    def _send_error(self, error: ApiError) -> None:
-        """Send an error in OpenAI's shape, unless a reply has begun, and close the connection."""
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            error.headers = {**HEADERS, **error.headers, "connection": "close"}
-            reply = error.reply
-            head = h11.Response(status_code=error.status, headers=reply.raw_headers)
-            for event in (head, h11.Data(data=bytes(reply.body)), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        self.connections.discard(self)
-        self.transport.close()
-
-
-def _open_files() -> int:
-    """Return the number of files and connections that this process may have open."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limit
-        return 2**31
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 if soft == resource.RLIM_INFINITY else soft

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 from collections.abc import Iterator
@@ -23,12 +22,11 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from semcal import __version__
 from semcal.errors import UsageError
-from semcal.registry import check_name
 from semcal.serve import replies
 from semcal.serve.answered import Answered
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.connections import BACKLOG, Connection, Limits
-from semcal.serve.guard import OPEN, PAGE, Guard
+from semcal.serve.connections import BACKLOG, Connection
+from semcal.serve.guard import PAGE, Guard
 from semcal.serve.replies import AnswerPart, ApiError, DocumentPart, JsonReply, ReplyList, SemcalPart
 from semcal.serve.requests import (
     CHAT,
@@ -50,8 +48,6 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-#: Paths of other model APIs, which are not served.
-NOT_SERVED = {"/responses", "/completions", "/messages"}
 #: Headers of answers, as `Answered.headers`.
 ANSWER_HEADERS = [f"x-semcal-{name}" for name in ("probability", "abstained", "calibration", "overhead-ms")]
 _REFUSED = {"model": replies.ErrorReply, "description": "Rejected: the message has the reason and the remedy"}
@@ -148,19 +144,11 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
 def _add_state(app: FastAPI, service: Service) -> None:
 
-    def described(name: str) -> replies.ServedModel:
-        return replies.ServedModel(id=name, object="model", created=0, owned_by="semcal")
-
     @app.get("/v1/models")
     async def models() -> ReplyList[replies.ServedModel]:
         """List the names of the model for requests."""
-        return ReplyList(object="list", data=[*map(described, service.models)])
-
-    @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> replies.ServedModel:
-        """Describe a model."""
-        service.check_model(name)
-        return described(name)
+        kind = partial(replies.ServedModel, object="model", created=0, owned_by="semcal")
+        return ReplyList(object="list", data=[kind(id=name) for name in service.models])
 
     @app.get("/health")
     async def health() -> replies.Health:
@@ -220,7 +208,8 @@ def _take_errors(app: FastAPI) -> None:
             raise error.__cause__
         path, message, code = request.url.path, str(error.detail), "invalid_request"
         if error.status_code == 404:
-            message, code = _unknown_path(path, [*app.openapi()["paths"]]), "unknown_path"
+            message = f"unknown path {path}; clients need a base URL that ends in /v1, as in /openapi.json"
+            code = "unknown_path"
         elif error.status_code == 400:
             message, code = "the body is not valid JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
@@ -228,18 +217,8 @@ def _take_errors(app: FastAPI) -> None:
         raise ApiError(error.status_code, message, code=code, headers=error.headers or {})
 
 
-def _unknown_path(path: str, paths: list[str]) -> str:
-    if path.removeprefix("/v1") in NOT_SERVED:
-        paths = [CHAT]
-    try:
-        check_name(path if path.startswith("/v1") else f"/v1{path}", paths, what="path")
-    except UsageError as reason:
-        return str(reason)
-    return f"unknown path {path}; the base URL of clients ends in /v1"
-
-
 def _describe_values(description: dict[str, Any], service: Service) -> None:
-    """Add the models, risks and values of this service to /openapi.json, and the paths that need a key."""
+    """Add the models, risks and values of this service to /openapi.json."""
     bodies = {name: body["properties"] for name, body in description["components"]["schemas"].items()}
     risks = [band.risk_limit for band in service.calibration.all_thresholds]
     bodies["Options"]["risk"]["enum"] = [*risks, None]
@@ -247,11 +226,6 @@ def _describe_values(description: dict[str, Any], service: Service) -> None:
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)
     for name in SCHEMA_OPTIONS if service.schema is not None else ():
         bodies["ChatRequest"][name].pop("enum")
-    if service.settings.keys or service.settings.label_keys:
-        description["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        description["security"] = [{"key": []}]
-        for path in OPEN & description["paths"].keys():
-            description["paths"][path]["get"]["security"] = []
     for name in Drawing.model_fields if service.settings.uncovered == "answer" else ():
         bodies["ChatRequest"][name].pop("enum", None)
 
@@ -269,12 +243,11 @@ class HttpServer(uvicorn.Server):
     """A server that ends at SIGTERM or Ctrl-C after running requests, and at once at a second Ctrl-C."""
 
     def __init__(self, service: Service) -> None:
-        self.limits = Limits(service.settings)
         config = uvicorn.Config(
             make_app(service),
             log_config=None,
             log_level="error",  # the log of requests has the errors of clients
-            http=cast("Any", partial(Connection, limits=self.limits)),
+            http=cast("Any", partial(Connection, settings=service.settings)),
             ws="none",
             backlog=BACKLOG,
             lifespan="off",
@@ -285,17 +258,12 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self.service = service
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        asyncio.get_running_loop().set_exception_handler(self.limits.take_fault)
-        await super().startup(sockets)
-
     def answer(self, bound: socket.socket) -> None:
         """Answer requests until a signal, or until `should_exit`."""
         try:
             self.run(sockets=[bound])
         finally:
-            self.service.close(at_once=self.service.n_given_up > 0)
+            self.service.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal; it is not raised again, because the server ends normally."""

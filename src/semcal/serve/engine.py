@@ -53,10 +53,8 @@ BATCH = 256
 #: all, and for each next question once all replies are made. So these questions share a pass, and no reply is
 #: made during a pass.
 WAIT, PAUSE = 1 / 2, 1 / 10
-
-
-class BackendFailed(ServerError):
-    """A model server did not answer a question."""
+#: Number of seconds after which a client of a full queue may try again.
+RETRY_AFTER = "2"
 
 
 @dataclass(eq=False)
@@ -188,7 +186,7 @@ class Asker:
                 self._n_others > n_others,
             )
         for name, error in results.failures.items():  # for a model on this machine, the question is the cause
-            outcomes[name] = error if self._client is None else BackendFailed(error.reason)
+            outcomes[name] = error if self._client is None else ServerError(error.reason)
         return outcomes
 
     @property
@@ -245,32 +243,20 @@ class Engine:
         self._under_way: dict[Asker, list[AnswerJob]] = {}
         self._changed = threading.Condition()
         self._closing = False
-        self._seconds = 1.0  # seconds of a pass, from the last passes
-        self._threads = [
-            threading.Thread(target=self._work, args=(asker,), name=f"semcal-engine-{number}", daemon=True)
-            for number, asker in enumerate(askers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        for asker in askers:
+            threading.Thread(target=self._work, args=(asker,), name="semcal-engine", daemon=True).start()
 
     @property
     def n_waiting(self) -> int:
         """The number of waiting questions."""
         return len(self._waiting)
 
-    @property
-    def is_alive(self) -> bool:
-        """True if all threads work."""
-        return all(thread.is_alive() for thread in self._threads)
-
     def submit(self, job: AnswerJob) -> None:
-        """Add a question to the queue; ApiError, with a time to try again, if the queue is full."""
+        """Add a question to the queue; ApiError if the queue is full."""
         with self._changed:
             if self._closing or len(self._waiting) >= self._most:
-                passes = 1 + len(self._waiting) / (len(self._askers) * self._batch)
-                seconds = min(60, max(1, round(passes * self._seconds)))
-                reason = f"{self._most} questions are waiting; try again in {seconds} s"
-                raise ApiError(503, reason, code="overloaded", headers={"retry-after": str(seconds)})
+                reason = f"{self._most} questions are waiting; try again later"
+                raise ApiError(503, reason, code="overloaded", headers={"retry-after": RETRY_AFTER})
             self._waiting.append(job)
             self._changed.notify()
 
@@ -288,15 +274,12 @@ class Engine:
         for asker in idle:
             asker.give_up()
 
-    def close(self, *, at_once: bool = False) -> None:
-        """Answer the waiting questions and end the threads; with `at_once`, drop the questions."""
+    def close(self) -> None:
+        """End the threads; a pass, or a question that waits, has no client any more."""
         with self._changed:
             self._closing = True
-            if at_once:
-                self._waiting.clear()
+            self._waiting.clear()
             self._changed.notify_all()
-        for thread in self._threads if not at_once else ():
-            thread.join()
         for asker in self._askers:
             asker.give_up()
 
@@ -305,7 +288,6 @@ class Engine:
             start = time.monotonic()
             self._answer(asker, batch)
             seconds = time.monotonic() - start
-            self._seconds += (seconds - self._seconds) / 4
             with self._changed:
                 self._under_way.pop(asker, None)
                 self._gather(sum(map(len, batch.values())), seconds)

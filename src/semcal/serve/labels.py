@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -23,75 +23,72 @@ from semcal.serve.guard import note, note_failure
 from semcal.serve.replies import ApiError, TakenLabel
 from semcal.serve.requests import Label
 
+#: Minimum number of seconds between two reads of labels that other processes accepted or struck.
+READ_EVERY = 1.0
 #: Graders that do not read the question.
 _WITHOUT_QUESTION = ("", "rules", "RuleGrader", "exact", "letter")
 
 
 class LabelTaker:
-    """Accept labels for the replies of one service, whose own log is the first of `logs`.
+    """Accept labels for the replies in a log, in one thread, and pass them to the watch.
 
-    Labels are written to the last, which services may share, so each service also finds the labels that
-    others accepted. One thread grades, and another one handles labels that need no grading.
+    Several processes may share the log: each accepts labels for the replies of all, and its watch reads the
+    labels that the others accepted.
     """
 
     def __init__(
-        self, logs: Sequence[ReplyLog], watch: PromiseWatch | None, tier: Tier, counter: Counter
+        self, log: ReplyLog | None, watch: PromiseWatch | None, tier: Tier, counter: Counter
     ) -> None:
-        self.logs, self.watch = logs, watch
+        self.log, self.watch = log, watch
         self.calibration, self.equivalence = tier.calibration, tier.uq.equivalence
         self._counter = counter  # counters by correctness
-        self._lock = threading.Lock()
-        self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
-        self._plain = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")
-        self._reading: Future[None] | None = None  # of labels that other services accepted
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")
+        self._last_read = time.monotonic()
 
-    def close(self, *, at_once: bool = False) -> None:
-        """Process the waiting labels, or drop them with `at_once`."""
-        for thread in (self._grading, self._plain):
-            thread.shutdown(wait=not at_once, cancel_futures=at_once)
+    def close(self) -> None:
+        """End the thread; a label that waits has no client any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def submit(
         self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]
     ) -> Future[list[TakenLabel]]:
-        """Process labels sent with `key` in a thread."""
-        thread = self._grading if any(label.references for label in labels) else self._plain
-        return thread.submit(self._take, labels, key, is_wanted)
+        """Process labels sent with `key`."""
+        return self._thread.submit(self._take, labels, key, is_wanted)
 
     def read_new(self) -> None:
-        """Let the watch read new and struck labels of other services, in a thread."""
-        if self._reading is None or self._reading.done():
+        """Let the watch read labels that other processes accepted or struck, unless it read some just now."""
+        if time.monotonic() - self._last_read >= READ_EVERY:
+            self._last_read = time.monotonic()
             with suppress(RuntimeError):  # the service ends
-                self._reading = self._plain.submit(self._read_new)
+                self._thread.submit(self._read_new)
 
     def _read_new(self) -> None:
         try:
-            with self._lock:
-                self._tell_watch()
+            self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))
 
     def _tell_watch(self) -> None:
-        if self.logs and self.watch is not None:
-            self.watch.read_labels(self.logs[-1], (self.calibration.id,))
+        if self.log is not None and self.watch is not None:
+            self.watch.read_labels(self.log, (self.calibration.id,))
 
     def _take(self, labels: Sequence[Label], key: str, is_wanted: Callable[[], bool]) -> list[TakenLabel]:
         """Log all labels or none and update the watch, unless the client is gone."""
-        if not self.logs:
+        if (log := self.log) is None:
             raise ApiError(409, "the server has no log; start it with --log FILE", code="no_log")
         verdicts = dict[str, bool]()
         try:
             for place, label in enumerate(labels):
                 if not is_wanted():
                     return []
-                correct = self._verdict(label, f"labels.{place}")
+                correct = self._verdict(label, log.reply(label.id), f"labels.{place}")
                 if verdicts.setdefault(label.id, correct) != correct:
                     reason = f"the reply {shown(label.id)} has two different labels; send one"
                     raise ApiError(400, reason)
-            with self._lock:
-                counted = self.logs[-1].label(verdicts, key)
-                for id in (id for id, is_new in counted.items() if is_new):
-                    self._counter.labels(str(verdicts[id]).lower()).inc()
-                self._tell_watch()
+            counted = log.label(verdicts, key)
+            for id in (id for id, is_new in counted.items() if is_new):
+                self._counter.labels(str(verdicts[id]).lower()).inc()
+            self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))
             reason = "the log cannot be used, so no label was accepted; try again later"
@@ -99,17 +96,13 @@ class LabelTaker:
         ids = [label.id for label in labels]
         return [TakenLabel(id=id, correct=verdicts[id], counts=id in counted) for id in ids]
 
-    def _verdict(self, label: Label, param: str) -> bool:
+    def _verdict(self, label: Label, reply: Reply | None, param: str) -> bool:
         """Return whether a label calls its reply correct; ApiError if the label is invalid."""
         if (label.correct is None) == (not label.references):
             raise ApiError(400, "expected either 'correct' or 'reference'; send one of them", param=param)
         if not all(text.strip() for text in label.references):
             reason = "a reference is empty; send its text, or 'correct'"
             raise ApiError(400, reason, param=param)
-        own_log, label_log = self.logs[0], self.logs[-1]
-        reply = label_log.reply(label.id)
-        if reply is None and (reply := own_log.reply(label.id)) is not None:
-            label_log.add(reply)  # the label log could not be written when this reply was sent
         if reply is None:
             reason = f"the log has no reply with the id {shown(label.id)}; send the 'id' of a reply"
             raise ApiError(404, reason, code="unknown_reply", param=param)

@@ -340,7 +340,7 @@ class Readiness(_Content):
     """The readiness of the server, with its missing parts."""
 
     status: Literal["ready", "draining", "failed"]
-    missing: list[str]  # parts: engine, model, equivalence, fallback
+    missing: list[str]  # model servers: of model, equivalence, fallback
     log: Literal["off", "ok", "cannot be written"]
     alarm: bool
     waiting: int

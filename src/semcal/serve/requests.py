@@ -104,10 +104,7 @@ class Drawing(_Body):
     logit_bias: dict[str, float] | None = _only({})
     stop: str | list[str] | None = _only([])
     tools: list[dict[str, Any]] | None = _only([])
-    functions: list[dict[str, Any]] | None = _only([])
     reasoning_effort: str | None = _only()
-    verbosity: str | None = _only()
-    web_search_options: dict[str, Any] | None = _only()
 
 
 class Form(_Body):
@@ -118,10 +115,6 @@ class Form(_Body):
     top_logprobs: int | None = _only(0)
     response_format: dict[str, Any] | None = _only({"type": "text"})
     tool_choice: str | dict[str, Any] | None = _only("none", "auto")
-    function_call: str | dict[str, Any] | None = _only("none", "auto")
-    modalities: list[str] | None = _only(["text"])
-    audio: dict[str, Any] | None = _only()
-    prediction: dict[str, Any] | None = _only()
 
 
 class ChatRequest(Drawing, Form):
@@ -158,27 +151,28 @@ class ChatRequest(Drawing, Form):
     @property
     def tool(self) -> dict[str, Any] | None:
         """The function whose arguments are the document: the only one, or the one in `tool_choice`."""
-        if self.tool_choice == "none" or (not self.tools and self.tool_choice in (None, "auto")):
+        choice = self.tool_choice
+        if choice == "none" or (not self.tools and choice in (None, "auto")):
             return None
-        functions = {}
-        for place, tool in enumerate(self.tools or ()):
-            function = tool.get("function") if tool.get("type") == "function" else None
-            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                reason = f"tools.{place}: expected a function with 'name' and 'parameters', got {shown(tool)}"
-                raise ApiError(400, f"{reason}; send one", param=f"tools.{place}")
-            functions[function["name"]] = function
-        names = ", ".join(map(shown, functions)) or "none"
-        if isinstance(self.tool_choice, dict):
-            chosen = self.tool_choice.get("function")
-            name = chosen.get("name") if isinstance(chosen, dict) else None
-            if not isinstance(name, str) or name not in functions:
-                reason = f"tool_choice names the function {shown(name)}, and 'tools' has {names}; name one"
-                raise ApiError(400, reason, param="tool_choice")
-            return functions[name]
-        if self.tool_choice not in (None, "auto", "required") or len(functions) != 1:
-            reason = f"the calibration has one schema, and 'tools' has {names}; name one in tool_choice"
+        functions = [_function(tool, f"tools.{place}") for place, tool in enumerate(self.tools or ())]
+        if isinstance(choice, dict):
+            functions = [one for one in functions if choice.get("function") == {"name": one["name"]}]
+        elif choice not in (None, "auto", "required"):
+            functions = []
+        if len(functions) != 1:
+            reason = (
+                "the calibration has one schema; send one function in 'tools', or name one in tool_choice"
+            )
             raise ApiError(400, reason, param="tool_choice")
-        return next(iter(functions.values()))
+        return functions[0]
+
+
+def _function(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        reason = f"{param}: expected a function with 'name' and 'parameters', got {shown(tool)}; send one"
+        raise ApiError(400, reason, param=param)
+    return function
 
 
 class CheckRequest(_Body):
@@ -395,10 +389,7 @@ def check_schema(request: ChatRequest, schema: Schema) -> None:
     except InputError as error:
         raise ApiError(400, f"{param}: {error}", code="invalid_schema", param=param) from error
     if asked.strict_hash != schema.strict_hash:
-        paths = ({leaf.path for leaf in one.root.leaves()} for one in (asked, schema))
-        unlike = sorted(set.symmetric_difference(*paths))
-        where = f"only one has the field {unlike[0]}" if unlike else "types, limits or descriptions differ"
-        reason = f"{param}: the calibration was learned with another schema ({where})"
+        reason = f"{param}: the calibration was learned with another schema"
         remedy = "send its schema, which /v1/semcal/state has, or calibrate with yours"
         raise ApiError(400, f"{reason}; {remedy}", code="other_schema", param=param)
 

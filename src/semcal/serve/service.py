@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import threading
 import time
 import uuid
@@ -40,7 +39,7 @@ from semcal.registry import check_name
 from semcal.reply_log import Reply, ReplyLog
 from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.engine import AnswerJob, AnswerSource, BackendFailed, Engine, Tier
+from semcal.serve.engine import AnswerJob, AnswerSource, Engine, Tier
 from semcal.serve.guard import note, note_failure
 from semcal.serve.labels import LabelTaker
 from semcal.serve.replies import CLIENT_GONE, ApiError, Readiness, ServiceState, TakenLabel
@@ -58,12 +57,10 @@ from semcal.serve.requests import (
 from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
-#: The HTTP status of a model server in a message.
-_STATUS = re.compile(r"\bHTTP \d{3}\b")
-#: Minimum number of seconds for writing to the log.
-LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+#: Largest number of messages in a request.
+MOST_MESSAGES = 100
 #: Number of probabilities that the watch tests together, because a test of each alone takes long.
 OBSERVED = 20
 _Result = TypeVar("_Result")
@@ -159,9 +156,8 @@ class Service:
     """A model with its calibration that answers requests.
 
     `names` are the names of the model and the calibration in requests. If the model abstains, the model of
-    `fallback` answers with its own calibration. Each reply is written to all `logs`. The first belongs to
-    this service alone; the last holds all labels, and services may share it. The page offers the questions
-    of `examples`.
+    `fallback` answers with its own calibration. Several processes may share the log. The page offers the
+    questions of `examples`.
     """
 
     def __init__(
@@ -171,7 +167,7 @@ class Service:
         *,
         names: tuple[str, str] | None = None,
         fallback: SemanticUQ | None = None,
-        logs: Sequence[ReplyLog] = (),
+        log: ReplyLog | None = None,
         watch: PromiseWatch | None = None,
         examples: Sequence[str] = (),
     ) -> None:
@@ -187,14 +183,14 @@ class Service:
                 watch.leave_out_questions()
         self.calibration, self.engine = self.primary.calibration, self.primary.engine
         self.schema: Schema | None = self.primary.coverage.schema  # if answers are documents
-        self.settings, self.logs, self.watch = settings, logs, watch
+        self.settings, self.log, self.watch = settings, log, watch
         self.models, self.examples = (model, f"{model}@{learned}"), examples
         self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
-        self.labels = LabelTaker(logs, watch, self.primary, self.metrics.labels)
+        self.labels = LabelTaker(log, watch, self.primary, self.metrics.labels)
         self.draining = False
         self.n_given_up = 0  # number of requests without an answer after an immediate stop
-        self.log_fault: str | None = None
+        self.is_log_failing = False
         self._unobserved = list[float]()  # probabilities of replies that the watch has not seen
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
 
@@ -213,15 +209,15 @@ class Service:
                 "--fallback requires calibrations of models' answers, not of given answers. Omit it."
             )
 
-    def close(self, *, at_once: bool = False) -> None:
-        """Answer the waiting questions, or none with `at_once`, and close the log."""
+    def close(self) -> None:
+        """End the threads after the last reply, and close the log."""
         for tier in self._tiers:
-            tier.engine.close(at_once=at_once)
-        self.labels.close(at_once=at_once)
+            tier.engine.close()
+        self.labels.close()
         self.servers.close()
         self._writer.shutdown()
-        for log in self.logs:
-            log.close()
+        if self.log is not None:
+            self.log.close()
 
     # ---- Requests
 
@@ -237,7 +233,7 @@ class Service:
     async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
         """Answer a request; ApiError if it is rejected, or if `gone` returns before the answer."""
         waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
-        self.check_model(request.model)
+        self._check_model(request.model)
         self._check_options(options)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
@@ -268,7 +264,7 @@ class Service:
         """Compute the probability of a given answer; errors as in `chat`."""
         waiting, options = Waiting(gone, self.settings.request_timeout), request.semcal or Options()
         coverage = self.primary.coverage
-        self.check_model(request.model or self.models[0])
+        self._check_model(request.model or self.models[0])
         self._check_options(options)
         if self.calibration.score is not None or request.row is not None:
             return await self._check_row(request, options, waiting)
@@ -310,7 +306,7 @@ class Service:
         answered = await self._answer(self.primary, query, options, waiting, samples=row)
         return await self._finish(answered, waiting)
 
-    def check_model(self, name: str) -> None:
+    def _check_model(self, name: str) -> None:
         """Raise ApiError unless a request may name this model."""
         try:
             check_name(name, self.models, what="model")
@@ -336,9 +332,9 @@ class Service:
             raise ApiError(400, reason, param="semcal.columns")
 
     def _check_size(self, messages: Sequence[Message], *further: str, param: str = "messages") -> None:
-        limit, most = self.settings.max_characters, self.settings.max_messages
-        if len(messages) > most:
-            reason = f"{len(messages)} messages, expected at most {most}; send fewer"
+        limit = self.settings.max_characters
+        if len(messages) > MOST_MESSAGES:
+            reason = f"{len(messages)} messages, expected at most {MOST_MESSAGES}; send fewer"
             raise ApiError(400, reason, code="too_many_messages", param="messages")
         text = "".join((*(message.text for message in messages), *further))
         text.encode()
@@ -413,11 +409,7 @@ class Service:
             raise ApiError(503, reason, code="budget_spent") from error
         except (ServerError, ModelError) as error:
             note_failure("backend", error)
-            status = _STATUS.search(str(error))
-            reason = f" ({status[0]})" if status else ""
-            if self.settings.show_backend_errors and isinstance(error, BackendFailed):
-                reason = f": {error}"
-            reason = f"the model server did not answer{reason}; try again later"
+            reason = "the model server did not answer, and the log has its error; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
         finally:
             if not job.future.done():
@@ -442,8 +434,9 @@ class Service:
             leaving.cancel()
 
     async def _finish(self, answered: Answered, waiting: Waiting) -> Answered:
-        if self.logs:
-            await self._log(self._logged(answered), waiting)
+        if self.log is not None:
+            logged = self._writer.submit(self._write, self.log, self._logged(answered))
+            await asyncio.wrap_future(logged)
         verdict = answered.verdict
         if verdict.probability is not None:
             self._unobserved.append(verdict.probability)
@@ -511,44 +504,29 @@ class Service:
             content=content if is_named else None,  # equal scores may be of different questions
         )
 
-    async def _log(self, reply: Reply, waiting: Waiting) -> None:
-        """Log a reply, within the time of its request or a little more."""
-        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
-        done, _ = await asyncio.wait({writing}, timeout=max(LEAST_FOR_LOG, waiting.left))
-        if done:
-            writing.result()
-        else:
-            writing.cancel()
-            self._note_unlogged("writing to the log takes too long; check its disk")
-
-    def _write(self, reply: Reply) -> None:
+    def _write(self, log: ReplyLog, reply: Reply) -> None:
         """Log a reply. A failure is counted and noted, and replies continue."""
         try:
-            for log in self.logs:
-                log.add(reply)
+            log.add(reply)
         except StoreError as error:
-            self._note_unlogged(str(error))
+            if not self.is_log_failing:
+                note("log", fault=str(error))
+            self.is_log_failing = True
+            self.metrics.unlogged.inc()
         else:
-            self.log_fault = None
-        if self._alarmed or len(self.logs) > 1:
-            self.labels.read_new()
-
-    def _note_unlogged(self, fault: str) -> None:
-        if self.log_fault is None:
-            note("log", fault=fault)
-        self.log_fault = fault
-        self.metrics.unlogged.inc()
+            self.is_log_failing = False
+        self.labels.read_new()
 
     # ---- State
 
     async def readiness(self) -> Readiness:
         """Return whether questions are answered, the missing parts, and whether replies are logged."""
-        missing = ["engine"] * (not self.engine.is_alive) + await self.servers.silent()
+        missing = await self.servers.silent()
         failed = any(part != "fallback" for part in missing)
         return Readiness(
             status="draining" if self.draining else "failed" if failed else "ready",
             missing=missing,
-            log="off" if not self.logs else "cannot be written" if self.log_fault else "ok",
+            log="off" if self.log is None else "cannot be written" if self.is_log_failing else "ok",
             alarm=self.watch is not None and self.watch.alarm,
             waiting=self.engine.n_waiting,
         )
