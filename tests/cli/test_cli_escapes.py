@@ -137,7 +137,7 @@ def test_warnings_and_labels_of_progress_are_cleaned_as_well(monkeypatch: pytest
     terminal = terminals(monkeypatch)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    with bar(f"[b]{HOSTILE}", 3, lambda label: label + HOSTILE) as update:
+    with bar(f"[b]{HOSTILE}", 3) as update:
         update(2)
     shown = re.sub(r"\x1b\[(\d+[AKm]|\?25[lh])|\r", "", terminal[1].getvalue())
     assert f"[b]{CLEANED}" in shown

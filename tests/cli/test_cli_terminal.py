@@ -15,11 +15,11 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from invoking import Terminal, write
 from invoking import run as semcal
+from invoking import write
 from safetensors.torch import load_file, save_file
 
-from semcal.cli import console, demo
+from semcal.cli import demo
 from semcal.cli.console import figure_lines
 from semcal.demo import real
 from semcal.demo.paths import settings_file
@@ -216,41 +216,3 @@ def test_the_shell_completes_commands() -> None:
         COMP_CWORD="1",
     )
     assert words.split() == ["measure", "metrics"]
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """A terminal to take the place of stderr, with nothing piped."""
-    stream = Terminal()
-    monkeypatch.setattr(console, "_in_a_pipe", lambda: False)
-    monkeypatch.setenv("TERM", "xterm")
-    yield stream
-    console.set_quiet(False)
-
-
-def test_a_terminal_shows_that_something_is_loading(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with console.loading(), console.loading():
-        pass
-    assert "loading" in terminal.getvalue()
-    assert console._running == []
-
-
-def test_nothing_is_shown_of_loading_when_it_is_quiet_piped_or_inside_a_bar(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal)
-    console.set_quiet(True)
-    with console.loading():
-        pass
-    console.set_quiet(False)
-    monkeypatch.setattr(console, "_in_a_pipe", lambda: True)
-    with console.loading():
-        pass
-    monkeypatch.setattr(console, "_in_a_pipe", lambda: False)
-    monkeypatch.setattr(terminal, "isatty", lambda: False)
-    with console.loading():
-        pass
-    assert terminal.getvalue() == ""

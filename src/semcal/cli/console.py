@@ -7,21 +7,20 @@ these functions, which remove escape sequences.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import stat
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
 from semcal.files import LOCK, Json, file_lock, is_stream, own_files
-from semcal.progress import bar, line_clock
+from semcal.progress import bar, line_writer
 from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.text import aligned, width_of
 
@@ -32,12 +31,6 @@ _WORK = ("blocks", "recalibrators")
 
 _quiet = False
 _verbose = False
-
-
-#: Labels of the progress that is shown.
-_running: list[str] = []
-#: Notes after the label of progress, such as costs.
-_notes: list[Callable[[], str]] = []
 
 
 def set_quiet(quiet: bool) -> None:
@@ -113,23 +106,6 @@ def flush(stream: TextIO) -> int:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Show "loading" on a terminal, unless other progress is shown."""
-    worker = multiprocessing.parent_process() is not None
-    if _quiet or worker or _running or not sys.stderr.isatty() or _in_a_pipe():
-        yield
-        return
-    from rich.console import Console
-
-    _running.append("loading")
-    try:
-        with Console(stderr=True).status("loading"):
-            yield
-    finally:
-        _running.pop()
-
-
-@contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show progress towards `total`: a bar on a terminal, a line every few seconds elsewhere.
 
@@ -139,18 +115,11 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if _quiet or total == 0:
         yield lambda _done: None
         return
-    alone = sys.stderr.isatty() and not _in_a_pipe()
-    lines = line_clock(label, total, INTERVAL, lambda text: warn(_noted(text)))
-    with bar(label, total, _noted) if alone else nullcontext(lines) as show:
-        _running.append(label)
-        try:
-            yield show
-        finally:
-            _running.pop()
-
-
-def _noted(label: str) -> str:
-    return "; ".join(filter(None, [label, *(note() for note in _notes)]))
+    if sys.stderr.isatty() and not _in_a_pipe():
+        with bar(label, total) as update:
+            yield update
+    else:
+        yield line_writer(label, total, INTERVAL, warn)
 
 
 @contextmanager
@@ -189,35 +158,19 @@ def nli_cost(name: str, costs: Mapping[str, int]) -> str:
 
 @contextmanager
 def spending(label: str, **roles: object) -> Iterator[None]:
-    """Show the costs of `model`, `equivalence` and `grader` on servers during progress and at the end."""
+    """Show the costs of `model`, `equivalence` and `grader` on servers at the end."""
     clients: dict[Any, str] = {}
     for role, inner in roles.items():
         for part in ("judge", "equivalence", "inner"):
             inner = getattr(inner, part, inner)
         if (client := getattr(inner, "client", None)) is not None:
             clients.setdefault(client, role)
-
-    def spent(*, rate: bool) -> list[str]:
-        return [
-            f"{role}: " * (len(clients) > 1) + client.usage.text(rate=rate)
-            for client, role in clients.items()
-            if client.usage.requests
-        ]
-
-    if not clients:
-        yield
-        return
-
-    def note() -> str:
-        return "; ".join(spent(rate=False))  # the rate is unknown during requests
-
-    _notes.append(note)
     try:
         yield
     finally:
-        _notes.remove(note)
-        for line in spent(rate=True):
-            info(f"{label}: {line}")
+        for client, role in clients.items():
+            if client.usage.requests:
+                info(f"{label}: {f'{role}: ' * (len(clients) > 1)}{client.usage.text()}")
         replies = getattr(roles.get("model"), "replies", None)
         if replies is not None and replies.thought:
             cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""

@@ -31,7 +31,7 @@ from semcal.cli.config_file import (
     read_settings,
     setting,
 )
-from semcal.cli.console import debug, info, loading, show, spending
+from semcal.cli.console import debug, info, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
 from semcal.files import read_object
 from semcal.hub_names import FIELD_CALIBRATION
@@ -432,11 +432,10 @@ class ModelOptions:
 
     def __call__(self) -> WorkerState:
         """Load the named models: the language model, the equivalence, or both."""
-        with loading():
-            from semcal.steps import WorkerState
+        from semcal.steps import WorkerState
 
-            model = None if self.model is None else self.open_model()
-            return WorkerState(model, None if self.equivalence is None else self.open_equivalence())
+        model = None if self.model is None else self.open_model()
+        return WorkerState(model, None if self.equivalence is None else self.open_equivalence())
 
     @property
     def has_server(self) -> bool:
@@ -446,26 +445,24 @@ class ModelOptions:
     def open_model(self) -> Sampler:
         """Load the language model, or connect to one behind a server."""
         assert self.model is not None
-        with loading():
-            if names_a_server(self.model):
-                from semcal.servers.sampler import load_server
+        if names_a_server(self.model):
+            from semcal.servers.sampler import load_server
 
-                return load_server(self.model, self.settings)
-            from semcal.models.load import load_model
+            return load_server(self.model, self.settings)
+        from semcal.models.load import load_model
 
-            return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
+        return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
 
     def open_equivalence(self) -> Equivalence:
         """Load the equivalence: the embedded model (by default), exact, an NLI model, or a server."""
-        with loading():
-            from semcal.inputs import load_equivalence
+        from semcal.inputs import load_equivalence
 
-            return load_equivalence(
-                equivalence_name(self.equivalence),
-                device=self.nli_device or self.device,
-                cache=self.cache,
-                settings=self.settings,
-            )
+        return load_equivalence(
+            equivalence_name(self.equivalence),
+            device=self.nli_device or self.device,
+            cache=self.cache,
+            settings=self.settings,
+        )
 
     def open_grader(self, name: str, *, rouge: bool = False) -> Grader | str:
         """Return the grader by rules or by a judge; or "nli", which needs an equivalence (`as_grader`)."""
@@ -551,10 +548,9 @@ def _folder(place: Location) -> Path | None:
 
 def open_calibration(name: str) -> Calibration:
     """Load a calibration from a directory or the hub."""
-    with loading():
-        from semcal.calibration.calibration import Calibration
+    from semcal.calibration.calibration import Calibration
 
-        return Calibration.from_pretrained(name)
+    return Calibration.from_pretrained(name)
 
 
 def open_any_calibration(name: str) -> Calibration | FieldCalibration:
