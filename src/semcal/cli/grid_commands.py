@@ -239,7 +239,7 @@ def open_grid(
             with clock.stage("report"):
                 _report(folder, executor)
         finally:
-            problems.close()
+            problems.flush()
             if (folder / "settings.yaml").exists():
                 _record(grid)
     clock.add(executor.seconds)

@@ -129,7 +129,6 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
                     notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
                     yield row.set(log_likelihoods=None)
                     continue
-            notes.flush()
             yield row
 
 
@@ -151,7 +150,6 @@ def good_rows(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Row]:
         if isinstance(row, InputError):
             bad.report(row)
         else:
-            bad.flush()
             yield row
 
 
@@ -227,25 +225,22 @@ class RowResults:
             self.bad.report(row.error(reason))
         self._handle.writelines(self._render(row) + "\n" for row in block.rows)
         self._handle.flush()
+        self.bad.flush()
         self.n_rows += block.n_rows
         self._progress(self.n_rows)
 
 
 class ProblemLog:
-    """Print problems of rows on stderr, with consecutive problems of one kind in one line.
-
-    If a kind occurs again later, it is counted, and printed once more at the end (`close`).
-    """
+    """Print problems of rows on stderr, with all waiting problems of one kind in one line."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._pending: tuple[str, str] | None = None
+        self._waiting: dict[tuple[str, str], _Kind] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.flush()
 
     def add(
         self,
@@ -257,29 +252,15 @@ class ProblemLog:
         where: str = "",
     ) -> None:
         """Add a problem of a row, or of a question without a line."""
-        kind = where, _pattern(reason, row_id)
-        if kind != self._pending:
-            self.flush()
-        if kind not in self._kinds:
-            self._kinds[kind] = _Kind(where, reason)
-            self._pending = kind
-        self._kinds[kind].add(line, last, row_id)
+        key = where, _pattern(reason, row_id)
+        self._waiting.setdefault(key, _Kind(where, reason)).add(line, last, row_id)
 
     def flush(self) -> None:
         """Print the problems that wait for others of their kind."""
-        if self._pending is not None:
-            kind = self._kinds[self._pending]
+        kinds = [*self._waiting.values()]
+        self._waiting.clear()
+        for kind in kinds:
             warn(str(kind))
-            self._kinds[self._pending] = _Kind(kind.where, kind.reason, kind.before + kind.count)
-            self._pending = None
-
-    def close(self) -> None:
-        """Print all remaining problems."""
-        self.flush()
-        for kind in self._kinds.values():
-            if kind.count:
-                warn(str(kind))
-        self._kinds.clear()
 
 
 class BadRows(ProblemLog):
@@ -304,7 +285,7 @@ class BadRows(ProblemLog):
 
     def exit_code(self) -> int:
         """Return 0 if every row was good, else 1 with a count on stderr."""
-        self.close()
+        self.flush()
         if self.count:
             rows = "row was" if self.count == 1 else "rows were"
             warn(f"{self.count} bad {rows} left out; the others are done")
@@ -317,7 +298,6 @@ class _Kind:
 
     where: str
     reason: str
-    before: int = 0  # number of problems that are printed already
     count: int = 0
     runs: list[list[int]] = field(default_factory=list)  # first and last line of each run
     ids: list[str] = field(default_factory=list)
@@ -339,10 +319,8 @@ class _Kind:
     def _place(self) -> str:
         ids = listed(self.ids)
         lines = listed([str(a) if a == b else f"{a}-{b}" for a, b in self.runs])
-        if self.count > 1 or self.before:
-            more = "more " if self.before else ""
-            rows = f"{self.count} {more}row{'' if self.count == 1 else 's'}"
-            ids = f"{rows}, ids {ids}" if ids else rows
+        if self.count > 1:
+            ids = f"{self.count} rows, ids {ids}" if ids else f"{self.count} rows"
         elif not lines:
             return f"question {ids}: " if ids else ""
         elif ids:
