@@ -23,7 +23,6 @@ from semcal.cli.console import (
     nli_cost,
     open_unfinished,
     paragraph,
-    progress,
     show,
     slice_lines,
     spending,
@@ -47,24 +46,20 @@ from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
-from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
+from semcal.rows import Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
     from semcal.fields.schema import Schema
-    from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
 MEASURED = ("id", "clusters", "log_likelihoods")
 GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
-AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group")
 ASSESSED = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
 #: Number of rows in a block for clustering.
 BLOCK = 256
-#: Minimum number of questions for the warning of identical samples.
-FEWEST = 5
 
 CommandRow = dict[str, Any]
 
@@ -235,7 +230,7 @@ def import_rows(options: ImportOptions) -> int:
     from semcal.models.clustering import check_clusterable
 
     chosen = FORMATS[check_name(options.format, FORMATS, what="format")]
-    without = several = repeated = 0
+    without = 0
     ends = Counter[int]()
     kind = as_answer_kind(options.answer or "modal")
     lines = read_recorded(
@@ -258,20 +253,12 @@ def import_rows(options: ImportOptions) -> int:
             drawn = [row for row in block.rows if row.has("samples")]
             without += sum(not row.has("log_likelihoods") for row in drawn)
             ends.update(dict(enumerate(count_ends(drawn))))
-            texts = [row["generations"] for row in drawn if len(row["generations"]) > 1]
-            several += len(texts)
-            repeated += sum(len(set(generations)) == 1 for generations in texts)
     code = results.bad.exit_code()
     warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
         why = chosen.no_likelihoods
         info(f"import: {without} {rows} no log-likelihoods, so E-SC is the only measure: {why}")
-    if several == repeated >= FEWEST:
-        info(
-            f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
-            "that they were not sampled at T = 0 or with one seed (lm-eval: --model_args seed=-1)."
-        )
     return code
 
 
@@ -400,15 +387,13 @@ def measure(options: MeasureCommandOptions) -> int:
 
 
 class _MeasureNotes:
-    """The ids of measured rows that need a note, and probabilities that a calibration gave."""
+    """The ids of measured rows without likelihoods, and probabilities that a calibration gave."""
 
     def __init__(self, calibration: Calibration | None) -> None:
         self.calibration = calibration
         self.probabilities: list[float | None] = []
         self.origins: dict[tuple[bool, bool], None] = {}  # whether samples and clusters name their origin
         self.without_likelihoods: list[str] = []
-        self.at_several_temperatures: list[str] = []
-        self.without_answer: list[str] = []
 
     def add(self, rows: Sequence[Row]) -> None:
         from semcal.calibration.watch import MOST_OBSERVED
@@ -421,13 +406,8 @@ class _MeasureNotes:
                 return
         for row in flat:
             self.origins[bool(row.get("sampled_by")), bool(row.get("clustered_by"))] = None
-            top = row.clusters[row.measured.top_cluster["E-SC"] or 0]
             if len(row.measured.confidence) == 1:
                 self.without_likelihoods.append(shown(row["id"]))
-            if len(set(row.temperatures or ())) > 1:
-                self.at_several_temperatures.append(shown(row["id"]))
-            if not row.has_answer(top):
-                self.without_answer.append(shown(row["id"]))
 
     def show(self) -> None:
         from semcal.calibration.compatibility import what_cannot_be_checked
@@ -441,16 +421,7 @@ class _MeasureNotes:
             for text in filter(None, (*texts, find_shift(calibration, self.probabilities))):
                 info(f"measure: {text}")
         if ids := self.without_likelihoods:
-            rows_have = "row has" if len(ids) == 1 else "rows have"
-            without = f"{len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)})"
-            info(f"measure: {without}; only E-SC is computed")
-        if ids := self.at_several_temperatures:
-            t = None if calibration is None else calibration.temperature
-            at = "T = 1 (or else the first)" if t is None else f"T = {t:g}"
-            info(f"measure: samples at several temperatures (ids {listed(ids)}); those at {at} are measured")
-        if ids := self.without_answer:
-            count = f"{len(ids)} (ids {listed(ids)})"
-            info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {count}")
+            info(f"measure: rows without log-likelihoods, for which only E-SC is computed: {listed(ids)}")
 
 
 def _measure_fields(options: MeasureCommandOptions) -> int:
@@ -480,14 +451,7 @@ class GradeOptions(RowOptions):
     rouge: bool = Option(False, "--rouge", help="Also accept answers with ROUGE-L > 0.3.")
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
-    audit: bool = Option(
-        False,
-        "--audit",
-        help="Compare the grader with people, in rows {prediction, answers, human: true or false}.",
-    )
     schema: Path | None = opt.SCHEMA
-    seed: int = opt.RARE_SEED
-    json: bool = opt.JSON
     device: str | None = opt.DEVICE
 
 
@@ -497,9 +461,7 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     Reads rows {id, answers: [text]} with prediction (a text, or several texts, one of which must be correct),
     or with samples, clusters and top_cluster. Of clusters, the most frequent wording of the top cluster of
     each measure is graded. Adds correct and rule, for clusters one value for each measure. After measure
-    --calibration, also adds answer_correct. --audit prints the agreement of the grader with people, Cohen's
-    kappa and the confusion matrix, with 95% intervals. Answers to one question (or of one context or group)
-    are resampled together.
+    --calibration, also adds answer_correct.
     """
     from semcal.fields.rows import (
         StructuredStep,
@@ -508,7 +470,7 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
         checked_by_kind,
         grade_fields,
     )
-    from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
+    from semcal.grading.grade import GradeStep, as_grader, check_gradable
 
     schema = opt.open_schema(options.schema)
 
@@ -522,9 +484,6 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     judge = models.open_equivalence()
     chosen = as_grader(models.open_grader(options.grader, rouge=options.rouge), judge)
     with spending("grade", grader=chosen):
-        if options.audit:
-            read = open_rows(options.file, options.columns, check_auditable, fields=AUDITED, label="grade")
-            return _audit(read, chosen, options)
         check = checked_by_kind(check_gradable, check_fields, schema)
         rows = open_rows(options.file, options.columns, check, fields=GRADED, label="grade")
         step = StructuredStep(
@@ -534,26 +493,6 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
             for block in results.blocks(rows, step):
                 results.write(block)
         return results.bad.exit_code()
-
-
-def _audit(
-    rows: Iterator[Row | InputError],
-    grader: Grader,
-    options: GradeOptions,
-) -> int:
-    from semcal.grading.grade import audit
-
-    with BadRows() as bad, progress("grade", options.limit) as update:
-        audited = list(good_rows(islice(rows, options.limit), bad))
-        agreement = audit(audited, grader, seed=options.seed)
-        update(len(audited))
-    lines = [{"grader": options.grader, **agreement}]
-
-    def show_table() -> None:
-        show("\n".join(figure_lines({options.grader: agreement}, terminal_width(), every=True)))
-
-    _show_or_write(lines, options.out, as_json=options.json, show_table=show_table)
-    return bad.exit_code()
 
 
 @dataclass(frozen=True)
