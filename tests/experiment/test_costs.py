@@ -120,15 +120,3 @@ def test_no_thread_loses_a_row_that_was_made(tmp_path: Path) -> None:
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(run, range(THREADS)))
     assert progress.made == {"sample": THREADS * BLOCKS}
-
-
-@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
-def test_what_can_be_done_while_the_first_job_of_a_model_starts_is_done_then(tmp_path: Path) -> None:
-    told: list[str] = []
-    executor = SerialExecutor(mills.state_of(tmp_path / "run"))
-    settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[]")
-    grid = Grid(
-        settings, tmp_path / "run", executor, mills.silent, while_starting=lambda: told.append("called")
-    )
-    grid.run()
-    assert told == ["called"] * len(settings.models)

@@ -12,14 +12,20 @@ from typer import Option
 from semcal.cli import options as opt
 from semcal.cli.ask import decision_of
 from semcal.cli.calibrate import report_lines, threshold_lines
-from semcal.cli.console import Output, info, paragraph, progress, show, warn
-from semcal.cli.grid_commands import open_grid, require_experiment, run_folder
+from semcal.cli.console import Output, info, paragraph, progress, show
+from semcal.cli.grid_commands import (
+    MachineOptions,
+    open_grid,
+    require_experiment,
+    run_folder,
+    show_plan,
+    state_loader,
+)
 from semcal.errors import MissingExtraError
 from semcal.files import dumps
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import CalibratedAnswer, Calibration
-    from semcal.experiment.grid_settings import GridSettings
     from semcal.rows import Row
 
 #: Questions of the example set that are shown: sure and right, less sure and right, less sure and wrong.
@@ -36,7 +42,7 @@ TERMS = (
 
 
 @dataclass(frozen=True)
-class DemoOptions:
+class DemoOptions(MachineOptions):
     """The options of `semcal demo`."""
 
     quick: bool = Option(
@@ -45,18 +51,10 @@ class DemoOptions:
         help="Use one set of 300 questions in the second part, and fit only Calibrated: half the time.",
     )
     out: Path | None = opt.folder_option("Run folder (default: runs/demo, with --quick runs/demo-quick).")
-    overwrite: bool = opt.OVERWRITE
     m: int = opt.SAMPLES
     seed: int = opt.RARE_SEED
     limit: int | None = opt.LIMIT
-    json: bool = opt.JSON
-    device: str | None = opt.DEVICE
-    nli_device: str | None = opt.NLI_DEVICE
     dtype: str | None = opt.DTYPE
-    dry_run: bool = opt.DRY_RUN
-    fresh: bool = opt.FRESH
-    workers: int | None = opt.WORKERS
-    memory: str | None = opt.MEMORY
 
 
 def command(options: DemoOptions) -> int:
@@ -89,7 +87,7 @@ def command(options: DemoOptions) -> int:
     )
     folder = _folder(options.out, quick=options.quick)
     if options.dry_run:
-        return _plan(settings, folder)
+        return show_plan(settings, state_loader(settings, options, folder), folder, as_json=options.json)
     if options.fresh:
         forget(folder)
     if not options.json:
@@ -119,20 +117,6 @@ def output_of(out: Path | None, quick: bool) -> Output:
 
 def _folder(out: Path | None, *, quick: bool) -> Path:
     return out or Path("runs/demo-quick" if quick else "runs/demo")
-
-
-def _plan(settings: GridSettings, out: Path) -> int:
-    warn(f"real: calibration of stored samples; writes {out / CALIBRATED}")
-    for dataset in settings.datasets:
-        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
-        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
-        at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
-        warn(
-            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 to each of {labelled} labeled "
-            f"questions, and {at}to each of {dataset.test} others"
-        )
-    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
-    return 0
 
 
 # ---- The example set ---------------------------------------------------------------------------------------

@@ -656,7 +656,6 @@ class Grid:
     progress: ProgressFactory
     on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
-    while_starting: Callable[[], object] = lambda: None  # called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
 
     def run(self) -> list[Problem]:
@@ -762,9 +761,7 @@ class Grid:
     ) -> list[GridCell]:
         asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
-        identified = self.executor.submit(StageJob(stage, ()), stage="identify")
-        self.while_starting()
-        (row,) = identified.result().rows
+        (row,) = self.executor.submit(StageJob(stage, ()), stage="identify").result().rows
         identities, store = Identities(**row), Store(self.folder)
         gone = self.settings.left_out(model)
         return [
