@@ -82,7 +82,7 @@ def test_interrupted_before_the_first_block_nothing_is_left(
     monkeypatch.setattr("semcal.recalibration.select.sample_candidates", interrupted)
     code, _, err = semcal("calibrate", file, "--model", "atlas", "--m", 4, "--out", tmp_path / "c")
     assert code == 130
-    assert "nothing is kept" in err
+    assert "no unfinished work is kept" in err
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
 
 

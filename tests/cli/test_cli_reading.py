@@ -106,7 +106,7 @@ def test_one_unknown_likelihood_makes_all_of_the_row_null_and_is_said(command: s
     assert f"{command}: line 2 (id 'b7'): 1 of 2 log-likelihoods unknown (null): all become null" in stderr
     if command == "measure":
         assert list(rows[1]["confidence"]) == ["E-SC"]
-        assert "1 row has no log-likelihoods (ids 'b7'); only E-SC is computed" in stderr
+        assert "only E-SC is computed: 'b7'" in stderr
 
 
 def test_responses_and_other_cases_of_our_names_are_understood() -> None:

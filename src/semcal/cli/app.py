@@ -85,14 +85,6 @@ class _Command(TyperCommand):
         option.rich_help_panel = panel_of("help", "")
         return option
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a bare `run --ray`, last or before another option, as a local cluster."""
-        if self.name == "run":
-            following = [*args[1:], "-"]
-            bare = [word == "--ray" and after.startswith("-") for word, after in zip(args, following)]
-            args = ["--ray=local" if is_bare else word for word, is_bare in zip(args, bare)]
-        return super().parse_args(ctx, args)
-
 
 class _Commands(UserDict[str, Any]):
     """The commands by name; each is made when it is asked for, as the only one of a program."""
@@ -186,11 +178,11 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
                 with reserved(output, overwrite=overwrite, dry_run=dry_run), naming_extra(f"semcal {name}"):
                     code = command(**opt.arguments_of(command, options))
             except (SemcalError, KeyboardInterrupt, MemoryError, OSError) as error:
-                code = _report(error, output, options)
+                code = _report(error, output)
             except RuntimeError as error:
                 if type(error).__name__ != "OutOfMemoryError":  # of torch, which light commands do not import
                     raise
-                code = _report(MemoryError(str(error).partition(". ")[0]), output, options)
+                code = _report(MemoryError(str(error).partition(". ")[0]), output)
         raise typer.Exit(code or flush(sys.stdout))
 
     signature = opt.options_of(name, command)
@@ -233,14 +225,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _report(error: BaseException, output: Output | None, options: Mapping[str, Any]) -> int:
+def _report(error: BaseException, output: Output | None) -> int:
     """Print the error and the place of finished work on stderr, and return the exit code."""
     if isinstance(error, UsageError):
         warn(f"error: {error}")
         return 2
     if isinstance(error, KeyboardInterrupt):
         terminated = isinstance(error, Terminated)
-        remains = kept_message(output, options) or _nothing_kept(output, options)
+        remains = kept_message(output) or "no unfinished work is kept"
         warn(f"{'terminated' if terminated else 'interrupted'}; {remains}")
         flush(sys.stdout)
         return 143 if terminated else 130
@@ -256,7 +248,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         flush(sys.stdout)
     else:
         warn(f"error: {error}")
-    if output is not None and output.work is not None and (remains := kept_message(output, options)):
+    if remains := kept_message(output):
         warn(remains)
     return 1
 
@@ -271,14 +263,6 @@ def _as_text(name: str, value: Any) -> Any:
         return os.fsencode(value).decode()
     except UnicodeError:
         raise UsageError(f"{name}: {shown(value)} is not valid UTF-8; enter it in a UTF-8 terminal") from None
-
-
-def _nothing_kept(output: Output | None, options: Mapping[str, Any]) -> str:
-    if output is None:
-        return "nothing is kept except the printed results"
-    if output.path.is_file() and not options.get("overwrite"):  # the file appears whole, and is new
-        return f"{output.path} was written"
-    return f"nothing is kept, and {output.path} was not written"
 
 
 def _show_warning(

@@ -286,20 +286,11 @@ def open_unfinished(out: Path, settings: Mapping[str, Any], *, fresh: bool) -> U
     return work
 
 
-def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
+def kept_message(output: Output | None) -> str:
     """Return a note on the finished work of an interrupted command and how to resume it; "" if none."""
-    places = []
-    if output is not None and output.work is not None and _holds_work(output.work):
-        places.append(output.work)
-    for option, file in (("features", "manifest.json"), ("cache", "")):
-        if options.get(option) is not None and (options[option] / file).is_file():
-            places.append(options[option])
-    if not places:
+    if output is None or output.work is None or not _holds_work(output.work):
         return ""
-    restarting = {"fresh": "--fresh", "start": "--from"}
-    without = " and ".join(name for option, name in restarting.items() if options.get(option))
-    command = f"the same command without {without}" if without else "the same command"
-    return f"finished work is kept in {' and '.join(map(str, places))}; {command} resumes from there"
+    return f"finished work is kept in {output.work}; the same command without --fresh resumes from there"
 
 
 def _holds_work(folder: Path) -> bool:
@@ -326,13 +317,6 @@ ON_ACE = (
     "ACE is the mean gap between confidence and accuracy. An ACE up to the 95% noise floor can come from "
     "chance alone."
 )
-#: Names of further figures, and of the figures of a metric, whose keys begin with the name of the metric.
-FURTHER = {
-    "entropy_auroc": "AUROC of the entropy",
-    "selective_accuracy": "accuracy, rejected",
-    "counts": "number,",
-}
-OF_METRIC = {"_floor_95": " floor, 95%", "_floor": " noise floor", "_p": " p-value"}
 #: Entries of figures that are not rows of a table.
 BESIDE = ("measure", "se", "interval", "risk", "by")
 VERDICTS = {True: "yes", False: "NO", None: "?"}
@@ -396,25 +380,14 @@ def interval(ends: Sequence[float | None] | None) -> str:
 
 
 def _names(figures: Json, *, every: bool) -> Iterator[tuple[tuple[str, str | None], str]]:
-    """Yield (key, inner key) and name of each row of a table."""
+    """Yield (key, inner key) and name of each row of a table; figures beyond `MAIN` have their JSON keys."""
     for key, name in MAIN.items():
         if key in figures:
             yield (key, None), name
     for key, value in figures.items() if every else ():
         if key not in MAIN and key not in BESIDE:
-            name = _name(key)
             inner = value if isinstance(value, dict) else (None,)
-            yield from (((key, one), f"{name} {one or ''}".rstrip().replace("_", " ")) for one in inner)
-
-
-def _name(key: str) -> str:
-    from semcal.metrics import METRICS
-
-    for end, words in OF_METRIC.items():
-        metric = key.removesuffix(end)
-        if metric != key and metric in METRICS:
-            return METRICS[metric].label + words
-    return METRICS[key].label if key in METRICS else FURTHER.get(key, key.replace("_", " "))
+            yield from (((key, one), f"{key} {one or ''}".rstrip()) for one in inner)
 
 
 def _cell(figures: Json, key: str, inner: str | None) -> str:
