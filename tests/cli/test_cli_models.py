@@ -110,9 +110,6 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
     code, _, stderr = semcal("fit", other, *options, "--features", str(features))
     assert code == 1
     assert str(features) in stderr
-    code, _, stderr = semcal("fit", file, *options, "--dry-run", "--features", str(features))
-    assert code == 0
-    assert f"keep {before.st_size / 1e6:.1f} MB" in stderr
 
 
 def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(model: str, tmp_path: Path) -> None:
