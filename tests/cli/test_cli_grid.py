@@ -102,7 +102,7 @@ def test_wrong_usage_is_named(config: Path, tmp_path: Path) -> None:
 
 def test_fresh_leaves_a_folder_of_others_alone(config: Path, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    for more, said in ((), "holds files"), (("--overwrite",), "settings.yaml"):
+    for more, said in ((), "is not empty"), (("--overwrite",), "settings.yaml"):
         code, _, stderr = semcal("run", config, "--json", "--out", tmp_path, "--fresh", *more)
         assert (code, said in stderr) == (2, True)
     assert (tmp_path / "letter.txt").exists()

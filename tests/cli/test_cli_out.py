@@ -176,7 +176,7 @@ def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: P
     out.mkdir()
     assert refused(fit.output_of(out)) == ""
     (out / "recalibrator.json").write_text('{"kind": "recalibrator"}')
-    assert "holds a recalibrator" in refused(fit.output_of(out))
+    assert "--overwrite" in refused(fit.output_of(out))
     assert refused(fit.output_of(out), overwrite=True) == ""
     (out / "recalibrator.json").rename(out / "calibration.json")
     assert f"--out {out} " in refused(fit.output_of(out), overwrite=True)

@@ -94,18 +94,6 @@ def test_a_file_may_have_a_name_that_is_not_utf_8(file: str, tmp_path: Path) -> 
     assert (code, json.loads(out.read_text())["clusters"]) == (0, [[0, 1], [2]]), stderr
 
 
-def test_a_text_of_utf_8_is_understood_in_a_locale_of_ascii(tmp_path: Path) -> None:
-    rows = [{"id": "é", "question": "Wo?", "Größe": ["Ana", "é"]}]
-    locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    file = write(tmp_path / "s.jsonl", rows)
-    code, stdout, stderr = shell(
-        'exec "$@"', "cluster", file, "--equivalence", "exact", "--columns", "samples=Größe", **locale
-    )
-    assert (code, stderr) == (0, "")
-    assert json.loads(stdout)["samples"] == ["Ana", "é"]
-    assert '"é"' in stdout
-
-
 def test_a_terminal_of_ascii_shows_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semcal.cli.app.io.TextIOWrapper", type(terminals(monkeypatch)[0]))
     changed: list[dict[str, str]] = []

@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from semcal.cli import console
-from semcal.cli.config_file import panel_of, plugins_of
+from semcal.cli.config_file import plugins_of
 from semcal.cli.console import Output, flush, info, kept_message, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
@@ -78,12 +78,6 @@ class _Command(TyperCommand):
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
         super().format_help(ctx, formatter)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """Return `--help`, in the panel of common options."""
-        option: Any = super().get_help_option(ctx)
-        option.rich_help_panel = panel_of("help", "")
-        return option
 
 
 class _Commands(UserDict[str, Any]):
@@ -171,8 +165,8 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
             try:
                 load_plugins(plugins_of(config or ()))
                 options = opt.with_settings(name, command, options, config or (), given)
-                texts = {"question", "context", "system", "columns"} & options.keys()
-                options |= {name: _as_text(name, options[name]) for name in texts}
+                for name_of_text in {"question", "context", "system", "columns"} & options.keys():
+                    _check_text(name_of_text, options[name_of_text])
                 output = output_of(**{name: options.get(name) for name in options_of_output})
                 overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
                 with reserved(output, overwrite=overwrite, dry_run=dry_run), naming_extra(f"semcal {name}"):
@@ -253,16 +247,11 @@ def _report(error: BaseException, output: Output | None) -> int:
     return 1
 
 
-def _as_text(name: str, value: Any) -> Any:
-    """Return a text that is not a file name as UTF-8, in any locale; UsageError if it is not UTF-8."""
-    if isinstance(value, list):
-        return [_as_text(name, part) for part in value]
-    if value is None or not HALF.search(value) or os.path.lexists(value):
-        return value
-    try:
-        return os.fsencode(value).decode()
-    except UnicodeError:
-        raise UsageError(f"{name}: {shown(value)} is not valid UTF-8; enter it in a UTF-8 terminal") from None
+def _check_text(name: str, value: Any) -> None:
+    """Raise UsageError for a text that is neither UTF-8 nor the name of a file."""
+    for text in value if isinstance(value, list) else [value]:
+        if text is not None and HALF.search(text) and not os.path.lexists(text):
+            raise UsageError(f"{name}: {shown(text)} is not valid UTF-8; enter it in a UTF-8 terminal")
 
 
 def _show_warning(

@@ -27,7 +27,7 @@ from semcal.cli.row_streams import (
 )
 from semcal.data.question import Question
 from semcal.errors import InputError, UsageError
-from semcal.models.equivalence import needs_no_model
+from semcal.models.equivalence import DEFAULT, needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.text import aligned
@@ -184,7 +184,7 @@ def _with_calibration(options: AskOptions) -> tuple[AskOptions, Calibration | No
         equivalence = equivalence or opt.ATLAS
         if not options.given(*DISTRIBUTION):
             options = replace(options, recalibrator=opt.ATLAS)
-    return replace(options, equivalence=opt.equivalence_name(equivalence)), calibration
+    return replace(options, equivalence=equivalence or DEFAULT), calibration
 
 
 def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:

@@ -96,7 +96,7 @@ class CalibrateOptions:
     risk: list[float] | None = Option(
         None,
         metavar="R",
-        callback=opt.shares,
+        callback=opt.share,
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
         "answers abstain; may be repeated (default: no threshold).",
     )
@@ -104,7 +104,7 @@ class CalibrateOptions:
     document_risk: list[float] | None = Option(
         None,
         metavar="R",
-        callback=opt.shares,
+        callback=opt.share,
         help="With --schema: largest share of documents with a wrong field among the accepted documents.",
     )
     by: str | None = Option(

@@ -80,18 +80,7 @@ READERS = {
     "calibration.answer": ("ask", "calibrate", "sample"),
     "calibration.risks": ("calibrate",),
 }
-#: Panel of `--help`, in order → its options, and the sections whose keys are its other options.
-PANELS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("context", "columns", "limit", "add", "requests", "questions", "validation", "config"),
-    "Model": ("fallback", "force", "model"),
-    "Prompt and sampling": ("show_prompt", "prompt", "sampling"),
-    "Meaning and grading": ("grader", "cluster", "measure"),
-    "Calibration": ("calibration", "risk", "answer", "abstain_below", "compare", "fallback_calibration"),
-    "Fit": ("select", "features", "fit"),
-    "Server": ("server", "serve"),
-    "Output": ("out", "overwrite", "json", "plot", "dry_run", "fresh", "quiet", "verbose", "help"),
-}
-#: The panel of all other options.
+#: The panel of `--help` for options that are in no section.
 OTHER_PANEL = "Options"
 #: The key of the file that names modules to import first. It belongs to no section.
 PLUGINS = "plugins"
@@ -120,21 +109,17 @@ def option_of(section: str, key: str) -> str:
 
 def keys_by_option() -> dict[str, str]:
     """Return the place of each option in the file, such as "sampling.m"."""
-    places = {
-        option_of(section, key): f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys
-    }
-    return {**places, "plugin": PLUGINS}
+    return {option_of(section, key): f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys}
 
 
 def panel_of(option: str, command: str) -> str:
-    """Return the panel of an option in the `--help` of a command.
+    """Return the panel of an option in the `--help` of a command: its section of the file.
 
     >>> panel_of("m", "ask"), panel_of("alpha", "fit"), panel_of("alpha", "monitor")
-    ('Prompt and sampling', 'Fit', 'Options')
+    ('Sampling', 'Fit', 'Options')
     """
     section, _, key = keys_by_option().get(option, "").partition(".")
-    names = (option, section) if is_read(section, key, command) else (option,)
-    return next((panel for name in names for panel, its in PANELS.items() if name in its), OTHER_PANEL)
+    return section.capitalize() if section and is_read(section, key, command) else OTHER_PANEL
 
 
 class _Text(str):

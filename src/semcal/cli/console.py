@@ -189,7 +189,6 @@ class Output:
     is_folder: bool = False  # whether --out is a folder
     begun: bool = False  # this command created the folder, so it resumes there or replaces it
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
-    holds: str = "files"  # a name for the contents that --overwrite replaces
     work: Path | None = None  # the folder of finished work
 
     def check(self, *, overwrite: bool) -> None:
@@ -204,14 +203,9 @@ class Output:
             raise UsageError(f"--out {self.path} is a file, expected a folder. Pass another path.")
         if self.begun or not self.path.is_dir() or not own_files(self.path):
             return
-        if not self.replaceable:
-            raise UsageError(
-                f"--out {self.path} is not empty, and holds files of other commands. Pass another folder."
-            )
-        if not overwrite:
-            raise UsageError(
-                f"--out {self.path} holds {self.holds}. Pass another folder, or --overwrite to replace it."
-            )
+        if not (self.replaceable and overwrite):
+            remedy = "Pass another folder" + (", or --overwrite to replace it" if self.replaceable else "")
+            raise UsageError(f"--out {self.path} is not empty. {remedy}.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -75,7 +75,6 @@ class FitOptions:
     features: Path | None = Option(
         None,
         metavar="DIR",
-        callback=opt.out_path,
         help="Folder that stores the hidden states for further fits (default: none).",
     )
     select: bool = Option(
@@ -86,8 +85,8 @@ class FitOptions:
     )
     by: str = Option(
         "gain",
-        help="Score that chooses for --select and TS-grid: gain (accuracy minus Brier score), or brier (as in "
-        "the paper; it can prefer low accuracy with low confidence).",
+        help="Score that chooses for --select and TS-grid: gain (accuracy minus Brier score), or brier (as "
+        "in the paper; it can prefer low accuracy with low confidence).",
     )
     validation: str | None = Option(
         None, metavar="FILE", help="File of labeled questions on which --select chooses."
@@ -191,7 +190,6 @@ def folder_output(out: Path, kind: str) -> Output:
         is_folder=True,
         begun=(work / SETTINGS).is_file(),
         replaceable=_holds(out, kind),
-        holds=f"a {kind}",
         work=work,
     )
 

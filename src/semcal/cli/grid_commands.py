@@ -176,7 +176,7 @@ def _executor(
     sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     models = opt.ModelOptions(largest, settings.equivalence, device=options.device)
-    plan = opt.choose_workers(options.workers, "run", models, at_once=True)
+    plan = opt.choose_workers(options.workers, "run", models)
     load = state_loader(settings, options, folder)
     with opt.open_executor(plan, load, at_once=True) as (executor, state):
         yield executor, state() if plan.n_workers == 1 else None

@@ -23,7 +23,7 @@ from typer.models import OptionInfo
 
 from semcal.cli.config_file import (
     OTHER_PANEL,
-    PANELS,
+    SECTIONS,
     FileSetting,
     default_of,
     keys_by_option,
@@ -32,7 +32,7 @@ from semcal.cli.config_file import (
     setting,
 )
 from semcal.cli.console import debug, info, show, spending
-from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
+from semcal.errors import InputError, ModelError, RowError, UsageError, shown
 from semcal.files import read_object
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
@@ -71,15 +71,6 @@ LARGEST = 2**31
 _PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
-def out_path(path: Path | None) -> Path | None:
-    """Reject an output path if neither its folder nor the folder above exists, which hints at a typo."""
-    if path is not None and not path.parent.exists() and not path.parent.parent.exists():
-        reason = f"neither {path.parent} nor {path.parent.parent} exists"
-        remedy = f"check the path, or create the folder first (mkdir -p {path.parent})"
-        raise typer.BadParameter(printable(f"{reason}; {remedy}"))
-    return path
-
-
 def countable(count: int | None) -> int | None:
     """Reject a count that is too large for an array."""
     return _below(count, LARGEST)
@@ -95,21 +86,17 @@ def _below(number: int | None, limit: int) -> int | None:
     return number
 
 
-def share(value: float | None) -> float | None:
-    """Reject a number that is not between 0 and 1."""
-    if value is not None and not 0 < value < 1:
-        raise typer.BadParameter(f"{shown(value)} is not between 0 and 1; choose a share such as 0.1")
+def share(value: Any) -> Any:
+    """Reject a number that is not between 0 and 1, also in a list."""
+    for one in value if isinstance(value, list) else [value]:
+        if one is not None and not 0 < one < 1:
+            raise typer.BadParameter(f"{shown(one)} is not between 0 and 1; choose a share such as 0.1")
     return value
-
-
-def shares(values: list[float] | None) -> list[float] | None:
-    """Reject a list with a number that is not between 0 and 1."""
-    return None if values is None else [value for value in values if share(value) is not None]
 
 
 def folder_option(text: str, default: Any = None) -> Any:
     """Declare the --out of a command that writes into a folder."""
-    return Option(default, "--out", metavar="DIR", callback=out_path, help=text)
+    return Option(default, "--out", metavar="DIR", help=text)
 
 
 ROWS = Argument(metavar="FILE", help="File of rows (JSON Lines), or - for standard input.")
@@ -126,11 +113,7 @@ KEPT_SEED = setting(
 LIMIT = Option(
     None, min=1, callback=countable, help="Largest number of rows to read, including bad rows (default: all)."
 )
-OUT = Option(
-    None,
-    callback=out_path,
-    help="File to write instead of standard output. It is written completely or not at all.",
-)
+OUT = Option(None, help="File to write instead of standard output. It is written completely or not at all.")
 API_KEY_FILE = setting(
     help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY)."
 )
@@ -143,10 +126,6 @@ QUIET = Option(
     False, "-q", "--quiet", help="Print only errors and bad rows on stderr: no progress, notes or warnings."
 )
 VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory and times.")
-PLUGIN = setting(
-    help="Names of your modules to import first, which register measures, metrics or methods.",
-    metavar="MODULE",
-)
 CONFIG = Option(
     None,
     "--config",
@@ -251,7 +230,7 @@ ANSWER_FORMAT = Option(
     None,
     metavar="FORMAT",
     help="Rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
-    "regex:PATTERN with one group (default: the rule of the calibration, else auto).",
+    "regex:PATTERN with one group (default: that of the calibration or of the imported log, else auto).",
 )
 SAMPLES = Option(10, min=1, callback=countable, help="Number of answers to sample for each question.")
 TALPHA = setting(0.5, help="The parameter a of T-SC (default: 0.5).")
@@ -327,7 +306,7 @@ def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
         and "verbose" not in inspect.signature(command).parameters
     ):
         left_out.add("verbose")  # it prints processes, memory and times of models
-    panels = [OTHER_PANEL, *PANELS]
+    panels = [OTHER_PANEL, *map(str.capitalize, SECTIONS)]
     shown_in = {option: panel_of(option, name) for option in parameters if option not in left_out}
     return inspect.Signature(
         [
@@ -401,7 +380,6 @@ def _common(
     config: list[str] | None = CONFIG,
     quiet: bool = QUIET,
     verbose: bool = VERBOSE,
-    plugin: list[str] | None = PLUGIN,
 ) -> None:
     """The options of all commands."""
 
@@ -458,7 +436,7 @@ class ModelOptions:
         from semcal.inputs import load_equivalence
 
         return load_equivalence(
-            equivalence_name(self.equivalence),
+            self.equivalence or DEFAULT,
             device=self.nli_device or self.device,
             cache=self.cache,
             settings=self.settings,
@@ -498,13 +476,6 @@ def report_invalid(label: str, equivalence: str, costs: Mapping[str, int]) -> No
         labels = equivalence.removeprefix(AMONG).replace(",", ", ")
         count, total = costs["invalid"], costs["draws"]
         info(f"{label}: {count:,} of {total:,} samples do not match any of {labels}; they count as no answer")
-
-
-def equivalence_name(name: str | None) -> str:
-    """Return the name of an equivalence; if none is given, say that the embedded model is used."""
-    if name is None:
-        info(f"meanings are compared by the embedded model (--equivalence {DEFAULT})")
-    return name or DEFAULT
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
@@ -692,9 +663,8 @@ def choose_workers(
     models: ModelOptions,
     *,
     blocks: int | None = None,
-    at_once: bool = False,
 ) -> WorkerPlan:
-    """Choose the number of processes, started `at_once` or when the time saved pays; print it with -v."""
+    """Choose the number of processes; print it with -v."""
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
@@ -705,8 +675,7 @@ def choose_workers(
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
-    surely = at_once or plan.requested or plan.n_workers == 1
-    debug(f"{label}: {'' if surely else 'up to '}{plan}")
+    debug(f"{label}: {plan}")
     return plan
 
 

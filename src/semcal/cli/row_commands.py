@@ -43,7 +43,7 @@ from semcal.cli.row_streams import (
 )
 from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
-from semcal.models.equivalence import needs_no_model
+from semcal.models.equivalence import DEFAULT, needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
 from semcal.rows import Row, as_answer_kind, count_ends, warn_of_cut_draws
@@ -208,12 +208,7 @@ class ImportOptions:
         help="Also import the answer of the log: given (as answer, and correct if known), or greedy (as "
         "greedy; the reply to q#greedy of a batch). No answer is imported by default.",
     )
-    answer_format: str | None = Option(
-        None,
-        metavar="FORMAT",
-        help="Rule that finds the answer in a reply, as in semcal sample (default: the answer that the log "
-        "extracted, else auto).",
-    )
+    answer_format: str | None = opt.ANSWER_FORMAT
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
     overwrite: bool = opt.OVERWRITE
@@ -289,8 +284,8 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
 
     schema = opt.open_schema(options.schema)
     check = checked_by_kind(check_clusterable, partial(check_structured, schema), schema)
-    equivalence = opt.equivalence_name(opt.among_labels(options.equivalence, options.answers_among))
-    options = replace(options, equivalence=equivalence)
+    equivalence = opt.among_labels(options.equivalence, options.answers_among)
+    options = replace(options, equivalence=equivalence or DEFAULT)
     read = open_rows(options.file, options.columns, check, fields=CLUSTERED, label="cluster", tables=True)
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
