@@ -363,7 +363,7 @@ def test_a_file_without_rows_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows.csv").write_text(text)
     code, lines, stderr = command("calibrate", tmp_path / "rows.csv", "--out", tmp_path / "out")
     assert (code, lines) == (1, [])
-    assert "rows.csv: the file has no rows" in stderr
+    assert "rows.csv: no row can be used" in stderr
 
 
 @pytest.mark.parametrize(("groups", "test"), [(40, "exact"), (300, "betting")])

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +21,7 @@ from semcal.cli.row_streams import (
     checked,
     counted,
     open_questions,
-    open_rows,
+    read_to_sample,
     show_first_prompt,
 )
 from semcal.data.question import Question
@@ -190,7 +189,6 @@ def _with_calibration(options: AskOptions) -> tuple[AskOptions, Calibration | No
 def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:
     """Sample structured answers, and add the probability of each field."""
     from semcal.calibration.fields import FieldCalibration, FieldStep
-    from semcal.fields.rows import check_to_sample
 
     opt.required_model(options.model)
     calibration = FieldCalibration.from_pretrained(options.calibration or "")
@@ -198,11 +196,9 @@ def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question
         raise UsageError(f"--m: the calibration was learned with {calibration.m} samples. Omit --m")
     schema = calibration.parsed
     models = replace(opt.ModelOptions.of(options, server), equivalence=calibration.equivalence)
-    check = partial(check_to_sample, schema)
     read: Iterator[Row | InputError] = iter([Row.of(single)] if single is not None else ())
     if single is None:
-        names = ("id", "question", "context")
-        read = open_rows(options.question, options.columns, check, fields=names, label="ask")
+        read = read_to_sample(options.question, options.columns, schema, label="ask")
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
         model = load().model

@@ -175,8 +175,6 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         if replies is not None and replies.thought:
             cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""
             info(f"{label}: {replies.thought} answers followed a thinking part, which is left out{cut}")
-        if replies is not None and replies.unknown:
-            info(f"{label}: {replies.unknown} answers have no known finish_reason")
         for client in clients:  # now, because Python ignores Ctrl-C during garbage collection
             client.close()
 

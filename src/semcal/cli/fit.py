@@ -399,15 +399,10 @@ class FitWork:
         return grid
 
     def _questions_to_sample(self) -> Sequence[Question]:
-        """Return the questions of TS-grid that fit the model; a server gets them without their answers."""
+        """Return the questions of TS-grid that fit the model."""
         from semcal.models.sample import check_question
-        from semcal.recalibration.fit_data import FitData
         from semcal.recalibration.records import check_enough
 
-        if not self.over_server:
-            return FitData.of(
-                self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
-            ).questions
         fitting = []
         for question in self.questions:
             try:

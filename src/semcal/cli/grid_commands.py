@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from semcal.experiment.grid_steps import GridState
     from semcal.workers import Executor
 
-#: Modules that processes for a report import before they fork.
-REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
 #: The files of a report of semcal run.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
@@ -37,6 +35,7 @@ REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tab
 class MachineOptions:
     """The options of a grid's models and processes, which `run` and `demo` share."""
 
+    limit: int | None = opt.LIMIT
     overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
@@ -72,12 +71,6 @@ class RunOptions(MachineOptions):
     out: Path | None = opt.folder_option("Run folder (default: runs/ with the name of GRID).")
     overrides: list[str] | None = Option(
         None, "--set", metavar="A.B=C", help="Setting that overrides the file; may be repeated."
-    )
-    limit: int | None = Option(
-        None,
-        min=1,
-        callback=opt.countable,
-        help="Largest number of questions of each part of a data set (default: all).",
     )
     ray: str | None = Option(
         None, metavar="ADDRESS", help="Ray cluster: local, auto, or an address (default: none)."
@@ -296,10 +289,9 @@ def report(
             f"{run}: expected a run folder, but settings.yaml is missing. Make one with `semcal run` or "
             f"`semcal demo --out {run}`."
         )
-    with _report_executor(run) as executor:
-        from semcal.experiment.report.build import remake
+    from semcal.experiment.report.build import remake
 
-        page = remake(run, out, executor)
+    page = remake(run, out)
     holding = run if alone else out or run
     if not alone:
         warn_of_less_accurate(holding)
@@ -324,20 +316,3 @@ def report_output(run: Path, out: Path | None) -> Output | None:
     out = out or run
     begun = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
     return Output(out, is_folder=True, begun=begun)
-
-
-@contextmanager
-def _report_executor(run: Path) -> Iterator[Executor[None]]:
-    """Return an executor with a process for each processor, or this process for one model and data set."""
-    from semcal.workers import ProcessExecutor, SerialExecutor, plan_workers
-
-    pairs = len(list((run / "selection").glob("*/*.json")))
-    count = plan_workers(None, weights=0, blocks=pairs).n_workers
-    with (
-        ProcessExecutor(_nothing, count, preload=REPORTING) if count > 1 else SerialExecutor(None) as executor
-    ):
-        yield executor
-
-
-def _nothing() -> None:
-    """Return the state of a process for a report, which needs none."""

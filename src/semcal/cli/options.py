@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -67,8 +67,6 @@ ATLAS = "atlas"
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
-#: The placeholder of an option's value in help, by its type.
-_PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def countable(count: int | None) -> int | None:
@@ -321,10 +319,6 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> Any:
         return parameter.default
     option = copy(parameter.default)
     option.rich_help_panel = panel
-    kinds = [parameter.annotation, *get_args(parameter.annotation)]
-    kinds += [part for kind in kinds for part in get_args(kind)]  # list[str] | None
-    if option.metavar is None:
-        option.metavar = next((text for kind, text in _PLACEHOLDERS.items() if kind in kinds), None)
     return option
 
 

@@ -37,11 +37,11 @@ from semcal.cli.row_streams import (
     counted,
     good_rows,
     listed,
-    open_questions,
     open_rows,
+    read_to_sample,
     show_first_prompt,
 )
-from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
+from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.equivalence import DEFAULT, needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
@@ -51,7 +51,6 @@ from semcal.steps import Step
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.fields.schema import Schema
 
 #: The columns that each command reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
@@ -112,7 +111,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """
     opt.required_model(options.model)
     models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
-    read, total = counted(options.file, read_to_sample(options, schema))
+    read, total = counted(options.file, read_to_sample(options.file, options.columns, schema, label="sample"))
     if options.show_prompt:
         model = models.open_model()
         return show_first_prompt(model, opt.open_recalibrator(model, options)[1], read)
@@ -150,17 +149,6 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
-def read_to_sample(options: SampleOptions, schema: Schema | None) -> Iterator[Row | InputError]:
-    """Read questions; the references of structured answers are objects, and checked."""
-    if schema is None:
-        return open_questions(options.file, options.columns, label="sample")
-    from semcal.fields.rows import check_to_sample
-
-    check = partial(check_to_sample, schema)
-    names = ("id", "question", "context")
-    return open_rows(options.file, options.columns, check, fields=names, label="sample")
-
-
 def sample_output(out: Path | None) -> Output | None:
     """Return the output of the command and the folder of its finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
@@ -176,11 +164,7 @@ def _plan_sampling(
         questions = [row.to_question() for row in good_rows(read, bad)]
         warn(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
         if questions:
-            try:
-                model = models.open_model()
-            except (ModelError, ServerError) as error:
-                warn(f"tokens and time are unknown: {error}")
-                return bad.exit_code()
+            model = models.open_model()
             method, asking = opt.open_recalibrator(model, options)
             sampling = Sampling((method,), asking, opt.sampling_config(options))
             warn("\n".join(plan_sampling(model, questions, sampling)))
@@ -311,13 +295,8 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
             f"cluster: {costs['invalid_documents']} of {costs['documents']} samples hold no document that is "
             "valid under the schema"
         )
-    if costs["none"]:
-        info(
-            f"cluster: {costs['none']} of {costs['draws']} samples have no answer; they count as one meaning"
-        )
     if not needs_no_model(equivalence_name):
-        cached = f", {costs['hits']} of them from the cache {options.cache}" if options.cache else ""
-        info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
+        info(f"cluster: {nli_cost(equivalence_name, costs)}")
     return code
 
 
@@ -567,23 +546,12 @@ def metrics(
         )
         if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: questions that share a passage or group are not independent; one of them counts")
-    _show_or_write(
-        results,
-        options.out,
-        as_json=options.json,
-        show_table=partial(show_metrics, results, by=options.by, every=verbose),
-    )
+    if not options.json and options.out is None and sys.stdout.isatty():
+        show_metrics(results, by=options.by, every=verbose)
+    else:
+        with writing(options.out) as handle:
+            handle.writelines(dumps(result) + "\n" for result in results)
     return bad.exit_code()
-
-
-def _show_or_write(
-    lines: list[CommandRow], out: Path | None, *, as_json: bool, show_table: Callable[[], None]
-) -> None:
-    if not as_json and out is None and sys.stdout.isatty():
-        show_table()
-        return
-    with writing(out) as handle:
-        handle.writelines(dumps(line) + "\n" for line in lines)
 
 
 def show_metrics(results: list[CommandRow], *, by: str | None = None, every: bool = False) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -24,6 +25,7 @@ from semcal.store import Store
 from semcal.workers import Executor, SerialExecutor
 
 if TYPE_CHECKING:
+    from semcal.fields.schema import Schema
     from semcal.models.prompting import PromptConfig
     from semcal.models.protocols import Sampler
 
@@ -44,6 +46,18 @@ def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> I
     """Read questions as rows; `columns` is the value of --columns."""
     questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
     return (item if isinstance(item, RowError) else Row.of(item) for item in questions)
+
+
+def read_to_sample(
+    file: str, columns: Sequence[str] | None, schema: Schema | None, *, label: str
+) -> Iterator[Row | InputError]:
+    """Read questions; the references of structured answers are objects, and checked."""
+    if schema is None:
+        return open_questions(file, columns, label=label)
+    from semcal.fields.rows import check_to_sample
+
+    check = partial(check_to_sample, schema)
+    return open_rows(file, columns, check, fields=("id", "question", "context"), label=label)
 
 
 def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | None]:
@@ -337,9 +351,5 @@ def _pattern(reason: str, row_id: str | int | None) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names, and … if there are more.
-
-    >>> listed(["'a'", "'b'", "'c'", "'d'"])
-    "'a', 'b', 'c', …"
-    """
+    """Return the first names, and … if there are more."""
     return ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
