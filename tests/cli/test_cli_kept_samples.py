@@ -294,14 +294,3 @@ def test_what_rows_hold_of_other_draws_is_not_taken_for_new_ones(sampled: Path, 
     ]
     calibrated(write(tmp_path / "q.jsonl", odd), *CALL, out=tmp_path / "c")
     assert kept(tmp_path / "c")[0]["temperatures"] == [1.0] * 4 + [0.5] * 4
-
-
-def test_kept_samples_on_standard_input_are_refused_and_not_sampled_again(
-    sampled: Path, tmp_path: Path
-) -> None:
-    text = (sampled / "samples.jsonl").read_text()
-    for options, message in (
-        ((), "calibration.json, which holds the prompt"),
-        (("--model", "atlas"), "pass the file samples.jsonl"),
-    ):
-        assert message in refused("-", *options, out=tmp_path / "c", stdin=text)

@@ -63,8 +63,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("import inspect lm.jsonl --answer greedy", "--answer greedy: inspect"),
         # Answers
         ("ask nosuch.jsonl --model none", "'nosuch.jsonl'"),
-        ("ask . --model none", "is a folder"),
-        ("ask Who? --columns question=Frage", "--columns"),
+        ("ask . --model none", "QUESTION"),
         *(
             (f"{ASK} {option}", option.split()[0])
             for option in (

@@ -217,14 +217,9 @@ def _single(options: AskOptions) -> Question | None:
         if context is not None:
             raise UsageError("--context requires a question; put the column 'context' into the rows instead")
         return None
-    if os.path.isdir(text):  # noqa: PTH112
-        raise UsageError(f"QUESTION: {text!r} is a folder; pass a question or a file of questions")
-    if not text.strip():
-        raise UsageError("QUESTION is empty; pass a question or a file of questions")
-    if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
-        raise UsageError(f"QUESTION: the file {text!r} does not exist; check the path")
-    if options.columns:
-        raise UsageError("--columns requires a file of questions; omit it for one question")
+    names_file = text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text))
+    if names_file or not text.strip() or os.path.isdir(text):  # noqa: PTH112
+        raise UsageError(f"QUESTION: {text!r} is neither a question nor a file; check the path")
     return Question(text, text, (), context)
 
 
@@ -248,7 +243,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
     unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
-        names = ", ".join(map(opt.name_of, unlike))
+        names = ", ".join(map(option_name, unlike))
         info(
             f"ask: the embedded calibration does not apply with {names}; the confidence is a share of samples"
         )

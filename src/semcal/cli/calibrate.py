@@ -410,12 +410,8 @@ def holds_kept_samples(file: str | Path) -> bool:
     """Return whether a file begins with a row that `semcal calibrate` sampled."""
     first = _first_row(file)
     with suppress(InputError):
-        return first is not None and _is_kept(first)
+        return first is not None and first.sampled_by.command == "calibrate"
     return False
-
-
-def _is_kept(row: Row) -> bool:
-    return row.sampled_by.command == "calibrate"
 
 
 def output_of(out: Path) -> Output:
@@ -674,10 +670,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     file = options.file
     read = read_labelled if options.kind != "given" else _read_given
     questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
-    if any(_is_kept(Row(question.extra)) for question in questions):
-        raise UsageError(
-            f"{file} contains samples that semcal calibrate kept; pass the file samples.jsonl instead"
-        )
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature

@@ -14,7 +14,6 @@ from semcal.cli.console import Output, info, paragraph, progress, show
 from semcal.cli.grid_commands import (
     MachineOptions,
     open_grid,
-    require_experiment,
     run_folder,
     show_plan,
     state_loader,
@@ -55,7 +54,6 @@ def command(options: DemoOptions) -> int:
     --json, part 1 is omitted. An interrupted demo resumes with the same command. The settings of part 2 are
     a file for semcal run: src/semcal/demo/demo.yaml (quick.yaml).
     """
-    require_experiment()
     from semcal.demo.paths import settings_file
     from semcal.experiment.finished import forget, read_results
     from semcal.experiment.grid_settings import read_settings

@@ -138,10 +138,8 @@ class FitOptions:
             check_method(self.method, self.solver, self.loss, self.alpha)
         if self.select and self.from_samples:
             raise UsageError(f"--select: {self.method} already chooses on FILE; omit --select")
-        if self.select and self.validation is None:
-            raise UsageError("--select requires further questions; pass them with --validation FILE")
-        if self.validation is not None and not self.select:
-            raise UsageError("--validation requires --select; pass it, or omit --validation")
+        if self.select != (self.validation is not None):
+            raise UsageError("--select and --validation FILE require each other; pass both, or omit both")
         for name in ("weight_decay", "learning_rate") if self.exact or self.from_samples else ():
             if getattr(self, name):
                 no_sgd = "requires --solver sgd; omit it for the exact solution of TS and for TS-grid"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +46,6 @@ class MachineOptions:
     api_key_file: Path | None = opt.API_KEY_FILE
 
 
-def require_experiment() -> None:
-    """Raise UsageError if this installation does not have the experiment."""
-    if find_spec("semcal.experiment") is None:
-        raise UsageError(
-            "semcal.experiment, which runs grids, is missing in this installation. Install all of semcal."
-        )
-
-
 def run_folder(folder: Path, *, begun: bool = False) -> Output:
     """Return the run folder as the output of a command, which resumes there if it was begun."""
     begun = begun or (folder / "settings.yaml").is_file()
@@ -84,7 +75,6 @@ def run(options: RunOptions) -> int:
     each measure, and this candidate answers the test questions. An interrupted run resumes with the same
     command and gives identical results. Bad rows of the data are left out, and the exit code is then 1.
     """
-    require_experiment()
     from semcal.experiment.finished import forget
     from semcal.experiment.grid_settings import read_settings
 
@@ -250,7 +240,6 @@ def status(
 
     The exit code is 0 if all blocks are done, else 1.
     """
-    require_experiment()
     from semcal.experiment.finished import state_of
     from semcal.experiment.grid_plan import STAGES
 
@@ -280,7 +269,6 @@ def report(
 
     From a folder that only has results.json, make the tables and figures that follow from it.
     """
-    require_experiment()
     from semcal.experiment.finished import is_grid_run
 
     alone = not is_grid_run(run)

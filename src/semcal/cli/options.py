@@ -22,11 +22,8 @@ from typer import Argument, Option
 from typer.models import OptionInfo
 
 from semcal.cli.config_file import (
-    OTHER_PANEL,
-    SECTIONS,
     FileSetting,
     default_of,
-    keys_by_option,
     panel_of,
     read_settings,
     setting,
@@ -36,7 +33,7 @@ from semcal.errors import InputError, ModelError, RowError, UsageError, shown
 from semcal.files import read_object
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
-from semcal.registry import check_name, option_name
+from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -295,7 +292,7 @@ def parameters_of(command: Callable[..., int]) -> dict[str, inspect.Parameter]:
 
 
 def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
-    """Return the signature that typer reads: the command-line options, in the order of their panels."""
+    """Return the signature that typer reads: the command-line options with their panels."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = parameters_of(command)
     left_out = {name for name, one in parameters.items() if isinstance(one.default, FileSetting)}
@@ -304,12 +301,11 @@ def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
         and "verbose" not in inspect.signature(command).parameters
     ):
         left_out.add("verbose")  # it prints processes, memory and times of models
-    panels = [OTHER_PANEL, *map(str.capitalize, SECTIONS)]
-    shown_in = {option: panel_of(option, name) for option in parameters if option not in left_out}
     return inspect.Signature(
         [
-            parameters[option].replace(kind=kind, default=_in_panel(parameters[option], panel))
-            for option, panel in sorted(shown_in.items(), key=lambda pair: panels.index(pair[1]))
+            one.replace(kind=kind, default=_in_panel(one, panel_of(option, name)))
+            for option, one in parameters.items()
+            if option not in left_out
         ]
     )
 
@@ -353,11 +349,6 @@ def without_settings(options: _Options, *names: str) -> _Options:
     """Return the options of a command, without values that the settings file has set for `names`."""
     left_out: dict[str, Any] = {name: None for name in names if is_from_file(name)}
     return replace(options, **left_out)
-
-
-def name_of(option: str) -> str:
-    """Return the name of an option for a message: its place in the settings file if the file has set it."""
-    return keys_by_option()[option] if is_from_file(option) else option_name(option)
 
 
 def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> dict[str, object]:
@@ -587,8 +578,6 @@ def prompt_config(options: object) -> PromptConfig:
         return PromptConfig(few_shot or (), system, template, vary, force=bool(force))
     except RowError as error:
         raise UsageError(f"--few-shot {few_shot}: {error}") from error
-    except UsageError as error:
-        raise UsageError(f"--{error}" if str(error).startswith("vary:") else str(error)) from error
 
 
 def sampling_config(options: object) -> SamplingConfig:
@@ -662,10 +651,6 @@ def choose_workers(
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
-        if requested is not None and not is_from_file("workers"):
-            raise UsageError(
-                "--workers does not apply to a server; omit it, and set server.concurrency instead"
-            )
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))

@@ -60,8 +60,6 @@ ASSESSED = ("id", "confidence", "correct", "semantic_entropy", "probability", "a
 #: Number of rows in a block for clustering.
 BLOCK = 256
 
-CommandRow = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class RowOptions:
@@ -554,7 +552,7 @@ def metrics(
     return bad.exit_code()
 
 
-def show_metrics(results: list[CommandRow], *, by: str | None = None, every: bool = False) -> None:
+def show_metrics(results: list[dict[str, Any]], *, by: str | None = None, every: bool = False) -> None:
     """Print metrics for people: thresholds, then a table with a column for each measure, then slices."""
     named = {str(result.get("measure", "value")): result for result in results}
     for name, result in named.items():
