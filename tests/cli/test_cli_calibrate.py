@@ -146,14 +146,3 @@ def test_a_byte_of_a_csv_that_is_not_utf8_spoils_its_own_row_only(
     assert "1 bad row was left out; " in err
     if name == "cluster":
         assert [row["id"] for row in rows] == [f"q{i}" for i in range(8) if i != 2]
-
-
-def test_half_a_character_in_a_cell_spoils_its_own_row_only(tmp_path: Path) -> None:
-    cells = r"""id,samples,question
-a,"[""Ana"", ""\ud83d""]",Who?
-b,"[""Ana"", ""\ud83d\ude00""]",Who?
-"""
-    (tmp_path / "s.csv").write_text(cells)
-    code, (row,), err = semcal("cluster", tmp_path / "s.csv")
-    assert (code, row["id"], row["samples"]) == (1, "b", ["Ana", "😀"])
-    assert "line 2 (id 'a'): 'samples' holds '\\ud83d', half a character" in err

@@ -14,9 +14,9 @@ from semcal.cli import ask
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import UsageError
 from semcal.models import load_model
-from semcal.recalibration import Temperature, TemperatureScaling, save_pretrained
+from semcal.recalibration import TemperatureScaling, save_pretrained
 from semcal.results import score
-from tests.steps.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold
+from tests.steps.made_up_calibration import calibration, provenance, threshold
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -47,19 +47,6 @@ def test_an_answer_that_is_there_already_is_not_replaced_unless_it_is_the_calibr
     assert semcal("ask", file, "--model", model, "--m", "5", "--equivalence", "exact")[0] == 0
 
 
-def test_workers_give_the_same_probabilities(model: str, known: Calibration, tmp_path: Path) -> None:
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    two = replace(
-        known, map=OF_ANOTHER_TEMPERATURE, temperatures=(2.0,), temperature=None, recalibrator=fitted
-    )
-    two.save_pretrained(tmp_path / "two")
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    command = ("ask", file, "--model", model, "--calibration", tmp_path / "two", "--workers")
-    one, other = semcal(*command, "1"), semcal(*command, "2")
-    assert (one[0], one[1]) == (0, other[1])
-    assert {row["temperature"] for row in one[1]} == {Temperature(fitted.temperature_).temperature}
-
-
 def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tmp_path: Path) -> None:
     limited = replace(known, threshold=threshold(0.65))
     limited.save_pretrained(tmp_path / "limited")
@@ -74,15 +61,6 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     code, rows, stderr = semcal(*options, tmp_path / "none")
     assert {(row["abstained"], row["threshold"]) for row in rows} == {(True, None)}
     assert stderr.count("ask: every answer abstains") == 1
-
-
-def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calibration(
-    model: str, known: Calibration, tmp_path: Path
-) -> None:
-    replace(known, threshold=threshold(0.65)).save_pretrained(tmp_path / "limited")
-    options = ("--model", model, "--calibration", tmp_path / "limited", "--force")
-    _, _, stderr = semcal("ask", "Who built mill number 1?", *options)
-    assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
 
 
 def test_another_model_is_refused_and_forced_without_the_promise(known: Calibration, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import stat
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli import demo, fit, grid_commands
+from semcal.cli import fit, grid_commands
 from semcal.cli.console import kept_message, open_unfinished
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
@@ -70,15 +69,6 @@ def test_a_file_that_is_there_is_refused_before_anything_is_read_or_loaded(
     assert "--overwrite" in stderr
     assert out.read_text() == "forty rows\n"
     assert hidden(tmp_path) == []
-
-
-def test_overwrite_replaces_a_file_and_no_folder(rows: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    out.write_text("forty rows\n")
-    assert semcal("cluster", rows, "--out", out, "--overwrite", "-q")[0] == 0
-    assert [json.loads(line)["clusters"] for line in out.read_text().splitlines()] == [[[0, 2], [1]]] * 5
-    code, _, stderr = semcal("cluster", rows, "--out", tmp_path, "--overwrite")
-    assert (code, f"error: --out {tmp_path} is a folder" in stderr) == (2, True)
 
 
 def test_a_link_is_refused_and_with_overwrite_replaced_not_followed(rows: str, tmp_path: Path) -> None:
@@ -196,22 +186,6 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    assert refused(demo.output_of(out, quick=False)) == ""
-    out.mkdir()
-    (out / "settings.yaml").write_text("preset: sound\n")
-    (out / "results.json").write_text("{}")
-    assert refused(demo.output_of(out, quick=False)) == ""
-    (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "--overwrite" in refused(demo.output_of(out, quick=False))
-    code, _, _ = semcal("demo", "--out", out, "--fresh")
-    assert code == 2
-    assert (out / "results.json").exists()
-    (out / demo.CALIBRATED).mkdir()
-    assert refused(demo.output_of(out, quick=False)) == ""
-
-
 def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     config = tmp_path / "grid.yaml"
     config.write_text(GRID)
@@ -276,15 +250,6 @@ def test_a_name_that_no_file_can_have_is_an_error_without_a_traceback(tmp_path: 
         assert (code, rows) == (1, [])
         assert "File name too long: " in stderr
         assert "standard output" not in stderr
-
-
-@pytest.mark.parametrize("change", [b"", b"\xff\xfe", b"{", b'{"seed": 0', b"[" * 100_000, b"null"])
-def test_a_changed_note_of_settings_is_another_calls(change: bytes, tmp_path: Path) -> None:
-    work = open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
-    keep_rows(work.path("rows", {}), [{"id": "1"}])
-    (tmp_path / "out.unfinished" / "settings.json").write_bytes(change)
-    with pytest.raises(UsageError, match=r"out\.unfinished"):
-        open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
 
 
 def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:

@@ -93,11 +93,6 @@ def test_monitor_takes_each_reply_once_and_needs_its_confidence(key: str) -> Non
     assert (code, found["labels"], key in stderr) == (1, 1, True)
 
 
-def test_a_likelihood_barely_above_zero_is_rounding() -> None:
-    code, rows, _ = semcal("measure", "-", stdin=lines({**CLUSTERED, "log_likelihoods": [1e-7, -1]}))
-    assert (code, len(rows[0]["confidence"])) == (0, 7)
-
-
 @pytest.mark.parametrize("command", ["cluster", "measure", "grade"])
 def test_one_unknown_likelihood_makes_all_of_the_row_null_and_is_said(command: str) -> None:
     unknown = {**COMMANDS[command], "id": "b7", "log_likelihoods": [None, -0.2]}
@@ -143,18 +138,6 @@ def test_columns_of_rows_are_mapped_by_option(command: str) -> None:
     assert (code, len(rows)) == (0, 1)
 
 
-def test_300_bad_rows_of_one_kind_are_one_line(tmp_path: Path) -> None:
-    rows = [{"id": f"r{n}", "question": "Who?", "samples": n} for n in range(300)]
-    code, _, stderr = semcal("cluster", write(tmp_path / "rows.jsonl", [ROW, *rows]))
-    assert code == 1
-    told = [line for line in stderr.splitlines() if "samples" in line]
-    assert told == [
-        "lines 2-301 (300 rows, ids 'r0', 'r1', 'r2', …): 'samples' must be a list of strings, "
-        "or null for no answer, got 0"
-    ]
-    assert "300 bad rows were left out" in stderr
-
-
 def test_problems_of_one_kind_wait_for_each_other_until_a_block_is_written(capsys) -> None:
     with BadRows() as bad:
         for line in (2, 3, 9, 11, 13):
@@ -192,10 +175,3 @@ def test_a_dry_run_of_sample_names_bad_rows_too(tmp_path: Path) -> None:
     assert code == 1
     assert 'line 2 (id 2): no "question"' in stderr
     assert "would sample 10 answers to each of 1 questions" in stderr
-
-
-def test_a_table_where_rows_are_read_gets_the_way_to_json_lines(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("id,samples\n1,Ada\n")
-    code, _, stderr = semcal("grade", tmp_path / "rows.csv")
-    assert code == 1
-    assert "read_csv('rows.csv').to_json('rows.jsonl', orient='records', lines=True)" in stderr

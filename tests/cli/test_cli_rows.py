@@ -50,12 +50,6 @@ def test_a_reader_that_stops_early_is_no_error_message(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_limit_leaves_the_rest_of_the_file_alone() -> None:
-    good = {"confidence": 0.5, "correct": True}
-    code, rows, _ = semcal("metrics", "-", "--limit", "1", stdin=lines([good, "{"]))
-    assert (code, rows[0]["n"]) == (0, 1)
-
-
 def test_output_is_utf8_whatever_the_locale() -> None:
     row = {"id": 1, "question": "Wie heißt er?", "samples": ["Čapek"]}
     done = subprocess.run(

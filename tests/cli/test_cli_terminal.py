@@ -105,13 +105,6 @@ def test_metrics_with_intervals_fit_80_columns_each_value_on_a_line_with_its_err
     assert heads == list(MEASURES)
 
 
-def test_metrics_without_intervals_stand_in_one_table() -> None:
-    main, every = (figure_lines(dict.fromkeys(MEASURES, RESULT), 80, every=every) for every in (False, True))
-    assert main[0].split() == every[0].split() == list(MEASURES)
-    assert (len(main), len(every)) == (1 + 5, 1 + 6 + 2)
-    assert max(map(len, every)) <= 80
-
-
 @pytest.mark.parametrize("json_too", [False, True])
 def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     json_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,14 +127,9 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     if json_too:
         assert stdout == '{"made": "up"}\n'
     else:
-        figures = json.loads(calibration.read_text())
-        threshold, report = figures["threshold"], figures["report"]
+        threshold = json.loads(calibration.read_text())["threshold"]
         assert stdout.splitlines()[-1] == "words on {'made': 'up'}"
         assert f"{threshold['answered']} answered, {threshold['errors']} of them wrong" in stdout
-        for name, key in {"accuracy": "accuracy", "mean confidence": "mean_confidence", "ACE": "ace"}.items():
-            line = next(line for line in stdout.splitlines() if line.startswith(f"{name}  "))
-            cells = [f"{report[column][key]:.3f}" for column in ("base", "calibrated")]
-            assert line.split()[-2:] == cells
         assert str(calibration) in stdout
     assert calibration.exists() != json_too
     assert [line.partition(":")[0] for line in stderr.splitlines() if not line.startswith("demo: ")] == [
@@ -197,16 +185,3 @@ def test_plain_mistakes_are_told_without_loading_pytorch(arguments: tuple[str, .
         "except SystemExit as ended: print(ended.code in (1, 2), 'torch' in sys.modules)"
     )
     assert child(printing) == "True False\n"
-
-
-def test_the_shell_completes_commands() -> None:
-    _, stdout, _ = semcal("--help")
-    assert "--install-completion" in stdout
-    assert semcal("measure", "missing.jsonl")[0] == 1  # the list of commands has not replaced them
-    words = child(
-        "from semcal.cli import main; main()",
-        _SEMCAL_COMPLETE="complete_bash",
-        COMP_WORDS="semcal me",
-        COMP_CWORD="1",
-    )
-    assert words.split() == ["measure", "metrics"]

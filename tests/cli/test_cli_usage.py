@@ -61,6 +61,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
         ("import lm-eval lm.jsonl --answer greedy", "--answer greedy: lm-eval"),
         ("import inspect lm.jsonl --answer greedy", "--answer greedy: inspect"),
+        ("cluster rows.jsonl --out calibration --overwrite", "is a folder"),
         # Answers
         ("ask nosuch.jsonl --model none", "'nosuch.jsonl'"),
         ("ask . --model none", "QUESTION"),
