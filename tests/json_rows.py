@@ -71,7 +71,6 @@ features_of = on_json(features.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
 choose_temperatures = on_json(select.choose_temperatures)
 scores_by_measure = on_json(measuring.scores_by_measure)
-audit = on_json(grade.audit)
 
 
 def calibrated_rows(objects: Sequence[Json], calibration: calibrations.Calibration) -> list[dict[str, Any]]:

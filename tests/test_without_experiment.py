@@ -54,10 +54,3 @@ def test_ask_calibrate_and_score_work_without_the_experiment(folder: Path) -> No
     scored = python(folder, "-c", score)
     expected = f"{folder / 'semcal' / '__init__.py'} Results({len(ROWS)} answers, {len(ROWS)} graded"
     assert scored.stdout.startswith(expected), scored.stderr
-
-
-@pytest.mark.parametrize("command", [("run", "grid.yaml"), ("status", "."), ("report", "."), ("demo",)])
-def test_commands_of_the_grid_say_in_a_line_what_is_missing(folder: Path, command: tuple[str, ...]) -> None:
-    done = python(folder, "-m", "semcal", *command)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "semcal.experiment" in done.stderr

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.models.engine.draw import Truncation
     from semcal.models.protocols import Sampler
-    from semcal.rows import AnswerKind
     from semcal.servers.settings import ServerSettings
 
 ModelLike: TypeAlias = "Sampler | str | Path"

@@ -13,61 +13,6 @@ ShowProgress = Callable[[int], None] | bool | None
 """A function of the number of finished items; True for a bar on a terminal or in a notebook; or neither."""
 
 
-class ProgressClock:
-    """Report the number of finished items of `total`, and the remaining time.
-
-    `show` gets the number and the remaining seconds, None before the first item is finished. The pace comes
-    from the items that were finished at the last report, because those of a block finish nearly together. If
-    the next ones take longer, the remaining time is at least half of the estimate for the present time. Items
-    of an earlier call (`resume`) count as finished but not towards the pace. For items of unequal cost
-    (`weigh`) the pace comes from the work instead of the number of items.
-    """
-
-    def __init__(
-        self,
-        show: Callable[[int, float | None], None],
-        total: int | None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._show, self._total, self._clock = show, total, clock
-        self._begun = self._told = clock()
-        self._resumed = self.n_done = 0
-        self._work: tuple[float, float] | None = None
-
-    def __call__(self, n_done: int) -> None:
-        """Take the number of finished items, not the increment."""
-        self.n_done, self._told = n_done, self._clock()
-        self._show(n_done, self.seconds_left())
-
-    def resume(self, count: int) -> None:
-        """Add `count` items that were already finished; the other work begins now."""
-        self._resumed += count
-        self._begun = self._clock()
-
-    def weigh(self, done: float, left: float) -> None:
-        """Set the finished and the remaining work, in any unit, for the following report."""
-        self._work = done, left
-
-    def seconds_left(self) -> float | None:
-        """Return the estimated remaining seconds, None if unknown."""
-        if self._total is None or self.n_done <= self._resumed:
-            return None
-        if self.n_done >= self._total:
-            return 0.0
-        done, left = self._work or (self.n_done - self._resumed, self._total - self.n_done)
-        if not done:
-            return None
-        now = self._clock()
-        estimate, told = ((moment - self._begun) * left / done for moment in (now, self._told))
-        return max(estimate / 2, told - (now - self._told))
-
-
-def note_resumed(progress: Callable[[int], None] | None, count: int) -> None:
-    """Report `count` items that were already finished, if `progress` is not a user's function."""
-    if progress is not None and hasattr(progress, "resume"):
-        progress.resume(count)
-
-
 class Advance:
     """Report finished items to `progress`, after `before` others, each number once.
 
@@ -121,51 +66,33 @@ def shown_progress(progress: ShowProgress, label: str, total: int) -> Iterator[C
 
 
 @contextmanager
-def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Iterator[ProgressClock]:
-    """Show a bar on stderr until the block ends, and yield a function of the number of finished items.
-
-    `noted` turns the label into the text before the bar. This text and the remaining time are refreshed.
-    """
+def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr until the block ends, and yield a function of the number of finished items."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
-    from rich.text import Text
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    class Live(ProgressColumn):
-        def __init__(self, text: Callable[[], str]) -> None:
-            super().__init__()
-            self._text = text
-
-        def render(self, task: Task) -> Text:  # noqa: ARG002
-            return Text(printable(self._text()))
-
-    def left() -> str:
-        seconds = clock.seconds_left()
-        return "" if seconds is None else f"{duration(seconds)} left"
-
-    clock = ProgressClock(lambda n_done, _: bars.update(task, completed=n_done), total)
-    columns = (Live(lambda: noted(label)), BarColumn(), MofNCompleteColumn(), Live(left))
-    bars = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bars.add_task(label, total=total)
-    with bars:
-        yield clock
+    name = TextColumn("{task.description}", markup=False)
+    columns = (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(printable(label), total=total)
+        yield lambda n_done: bars.update(task, completed=n_done)
 
 
-def line_clock(
+def line_writer(
     label: str, total: int | None, every: float, write: Callable[[str], None], *, at_end: bool = False
-) -> ProgressClock:
-    """Return a clock that writes a line every few seconds, and with `at_end` for the last item."""
+) -> Callable[[int], None]:
+    """Return a function that writes a line every few seconds, and with `at_end` for the last item."""
     start = last = time.monotonic()
 
-    def show(n_done: int, seconds: float | None) -> None:
+    def update(n_done: int) -> None:
         nonlocal last
-        time_now = time.monotonic()
-        if time_now - last >= every or (at_end and total is not None and n_done >= total):
-            last = time_now
+        now = time.monotonic()
+        if now - last >= every or (at_end and n_done == total):
+            last = now
             of_total = f" of {total}" if total else ""
-            remaining = f", {duration(seconds)} left" if seconds else ""
-            write(f"{label}: {n_done}{of_total} ({duration(time_now - start)}{remaining})")
+            write(f"{label}: {n_done}{of_total} ({duration(now - start)})")
 
-    return ProgressClock(show, total)
+    return update
 
 
 def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -176,6 +103,6 @@ def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:
         sys.stderr.flush()
 
     try:
-        yield line_clock(label, total, INTERVAL, write, at_end=True)
+        yield line_writer(label, total, INTERVAL, write, at_end=True)
     finally:
         sys.stderr.write("\n")

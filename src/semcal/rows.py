@@ -682,20 +682,6 @@ class Row(Mapping[str, Any]):
         return value
 
     @property
-    def human(self) -> bool | None:
-        """The verdict of people on the prediction, None if they did not agree."""
-        if "human" not in self.json:
-            raise InputError(
-                "'human': missing. Add the verdict of people on the prediction (--columns human=label)."
-            )
-        value = self.json["human"]
-        if value is None or value in (0, 1):
-            return None if value is None else bool(value)
-        if isinstance(value, float) and 0 < value < 1:
-            return None
-        raise InputError(f"'human' must be true or false (1 or 0), or null if undecided, got {shown(value)}")
-
-    @property
     def graded(self) -> Grades:
         """The grades of the row; InputError if there are none."""
         if "correct" not in self.json:

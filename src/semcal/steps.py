@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from semcal.errors import InputError, QuestionError
-from semcal.progress import note_resumed
 from semcal.rows import Json, Row
 from semcal.store import Store, find_rows, keep_rows, keeping_replies, key_of, replies_beside
 from semcal.text.normal_form import TEXT_RULES
@@ -278,7 +277,6 @@ def run_stages(
             finishing = partial(keep, number, block, path)
             future = begin(block, path, block.rows, finish=finishing, progress=partial(advance, number, size))
         else:
-            note_resumed(progress, size)
             advance(number, size, size)
             on_block(block, 0)
             future = Future()

@@ -513,7 +513,7 @@ class AskStep(Step):
     """Step that asks the question of each row in several ways, and writes one record for each way.
 
     A way is a set of options of `SemanticUQ`. The costs count `calls` of the NLI model out of all `pairs`,
-    samples (`draws`, `cut` at the token limit, `none` and `invalid`), and questions `without` an answer.
+    samples (`draws`, `cut` at the token limit, `none` and `invalid`).
     """
 
     name: ClassVar[str] = "ask"
@@ -528,7 +528,7 @@ class AskStep(Step):
         results = []
         for uq in uqs:
             results.append(uq.answer_all(questions, progress=progress))
-            models.costs.update(uq.costs, without=sum(answer.text is None for answer in results[-1]))
+            models.costs.update(uq.costs)
         by_id = [{answer.id: answer for answer in answers} for answers in results]
         failures = {name: error for answers in results for name, error in answers.failures.items()}
         return [

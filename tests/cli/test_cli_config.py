@@ -132,7 +132,7 @@ def test_a_calibration_brings_its_settings_whatever_the_file_says(tmp_path: Path
         ("sampling: 3", "sampling must contain keys and values"),
         ("sampling: {m: many}", "sampling.m"),
         ("sampling: {m: true}", "sampling.m"),
-        ("sampling: {m: 0}", "sampling.m must be at least 1"),
+        ("sampling: {m: 0}", "sampling.m"),
         ("sampling: {m: 9000000000}", "sampling.m"),
         ("model: {name: [a, b]}", "model.name"),
         ("- sampling", "must contain sections"),

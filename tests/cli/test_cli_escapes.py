@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sys
@@ -44,13 +43,6 @@ def run(*arguments: object) -> int:
         app([str(one) for one in arguments], prog_name="semcal")
     assert isinstance(ended.value.code, int)
     return ended.value.code
-
-
-def test_letters_that_a_terminal_acts_on_are_replaced_one_by_one() -> None:
-    assert printable(HOSTILE) == CLEANED
-    assert printable("a\tb\nc\rd") == "a\tb\nc�d"
-    assert printable("a\tb\nc", keep="") == "a�b�c"
-    assert printable("\u2066a\u2069 \ud83d \ue000 \u2028") == "�a� � � �"
 
 
 def test_letters_that_shape_words_stay() -> None:
@@ -137,20 +129,13 @@ def test_warnings_and_labels_of_progress_are_cleaned_as_well(monkeypatch: pytest
     terminal = terminals(monkeypatch)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    with bar(f"[b]{HOSTILE}", 3, lambda label: label + HOSTILE) as update:
+    with bar(f"[b]{HOSTILE}", 3) as update:
         update(2)
     shown = re.sub(r"\x1b\[(\d+[AKm]|\?25[lh])|\r", "", terminal[1].getvalue())
     assert f"[b]{CLEANED}" in shown
     assert not ACTED_ON.search(shown)
     console.warn(HOSTILE)
     assert terminal[1].getvalue().endswith(f"{CLEANED}\n")
-
-
-def test_a_pipe_gets_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", pipe)
-    console.show(Path(HOSTILE))
-    assert pipe.getvalue() == f"{HOSTILE}\n"
 
 
 def test_commands_print_through_the_console_alone() -> None:

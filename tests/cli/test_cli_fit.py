@@ -1,4 +1,4 @@
-"""`semcal fit`: plots, what is kept of gradient steps, and going on after a kill."""
+"""`semcal fit`: what is kept of gradient steps, and going on after a kill."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import torch
 from invoking import semcal, write
 from running import finish, start
 
-from semcal.cli.fit import FitOptions, _in_words
-from semcal.errors import UsageError
+from semcal.cli.fit import _in_words
 from semcal.recalibration import from_pretrained
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
@@ -29,20 +28,6 @@ QUESTIONS = [
 def files(tmp_path: Path) -> tuple[str, str]:
     """Questions to fit to, and to validate on."""
     return write(tmp_path / "q.jsonl", QUESTIONS[:30]), write(tmp_path / "v.jsonl", QUESTIONS[30:])
-
-
-@pytest.mark.parametrize("options", [(), ("--solver", "sgd")])
-def test_a_fit_is_plotted_on_demand(
-    options: tuple[str, ...], model: str, files: tuple[str, str], tmp_path: Path
-) -> None:
-    plot = tmp_path / "fit.svg"
-    code, (fitted,), _ = semcal(
-        "fit", files[0], "--model", model, "--out", tmp_path / "fit", "--plot", plot, *options
-    )
-    assert (code, fitted["plot"]) == (0, str(plot))
-    text = plot.read_text()
-    assert ("temperature T" in text) == (fitted["solver"] == "exact")
-    assert ("16 steps in 2 epochs" in text) == (fitted["solver"] == "sgd")
 
 
 def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
@@ -145,18 +130,10 @@ def test_what_is_chosen_is_best_by_the_rule_that_was_asked_for(
         assert validation == {"by": by, **{key: chosen.get(key) for key in validation if key != "by"}}
         assert {"measure", "gain", "brier", "ace", "auroc", "accuracy", "n"} < validation.keys()
     kept = json.loads((out / "recalibrator.json").read_text())
+    assert semcal("fit", files[0], "--model", model, "--out", out, "--overwrite")[0] == 0
+    assert [path.name for path in out.iterdir()] == ["recalibrator.json"]  # nothing of the older choice
     if "TS-grid" in how:
         assert kept["loss"] == {"gain": "gain", "brier": "Brier"}[by]
-        assert from_pretrained(out)[0].loss == kept["loss"]
-
-
-def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:
-    options = ("--model", model, "--method", "TS", "--solver", "sgd", "--out", tmp_path / "fit")
-    drifts = []
-    for extra in ((), ("--config", "fit.learning_rate=0.01", "--overwrite")):
-        _, (result,), _ = semcal("fit", files[0], *options, *extra)
-        drifts.append(result["drift_bound"])
-    assert drifts[1] == pytest.approx(100 * drifts[0])
 
 
 def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
@@ -193,7 +170,7 @@ def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
     again, _ = from_pretrained(tmp_path / "any")
     assert (again.loss, again.temperature_) == ("any", fitted["temperature"])
     text = _in_words(fitted)
-    assert f"(any per question {fitted['loss_before']:.4f} at T = 1" in text
+    assert f"any per question: {fitted['loss_before']:.4f} before" in text
 
 
 def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) -> None:
@@ -204,9 +181,3 @@ def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) ->
     assert (code, fitted["temperature"] > 1, after < before - 0.01) == (0, True, True)
     (warning,) = (line for line in stderr.splitlines() if line.startswith("warning: fewer samples match"))
     assert all(named in warning for named in (f"{before:.1%}", f"{after:.1%}", "--loss any"))
-
-
-def test_a_server_has_no_loss_any(files: tuple[str, str], tmp_path: Path) -> None:
-    options = FitOptions("", "", Path(), method="TS", solver=None, loss="any", select=False)
-    with pytest.raises(UsageError, match="--loss"):
-        options.check_server("small")

@@ -73,13 +73,13 @@ def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) ->
     assert (code, state["complete"], state["stages"]["sample"]) == (0, True, [12, 12])
     block = next((out / "blocks" / "cluster").iterdir())
     block.write_text(block.read_text()[:-5])
-    code, (state,), stderr = semcal("status", out, "-v")
+    code, (state,), stderr = semcal("status", out)
     assert (code, state["stages"]["cluster"]) == (1, [11, 12])
     assert block.name in stderr
-    assert "lacks 1 cluster" in stderr
     code, _, stderr = semcal("run", config, "--json", "--out", out, "--workers", 1)
     assert (code, block.name in stderr) == (1, True)
-    code, _, _ = semcal("run", config, "--json", "--out", out, "--workers", 1, "--from", "cluster", "-q")
+    block.unlink()
+    code, _, _ = semcal("run", config, "--json", "--out", out, "--workers", 1, "-q")
     assert (code, semcal("status", out)[0]) == (0, 0)
 
 
@@ -95,21 +95,14 @@ def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
     assert "left out: mill, line 42: not JSON" in stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--set", "samplin.m=3"), "unknown setting 'samplin'; did you mean 'sampling'?"),
-        (("--from", "clustr"), "unknown stage 'clustr'; did you mean 'cluster'?"),
-    ],
-)
-def test_wrong_usage_is_named(config: Path, tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
-    code, _, stderr = semcal("run", config, "--json", "--out", tmp_path / "run", *arguments)
-    assert (code, told in stderr) == (2, True)
+def test_wrong_usage_is_named(config: Path, tmp_path: Path) -> None:
+    code, _, stderr = semcal("run", config, "--json", "--out", tmp_path / "run", "--set", "samplin.m=3")
+    assert (code, "unknown setting 'samplin'; did you mean 'sampling'?" in stderr) == (2, True)
 
 
 def test_fresh_leaves_a_folder_of_others_alone(config: Path, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    for more, said in ((), "holds files"), (("--overwrite",), "settings.yaml"):
+    for more, said in ((), "is not empty"), (("--overwrite",), "settings.yaml"):
         code, _, stderr = semcal("run", config, "--json", "--out", tmp_path, "--fresh", *more)
         assert (code, said in stderr) == (2, True)
     assert (tmp_path / "letter.txt").exists()

@@ -108,12 +108,6 @@ def test_a_target_that_was_printed_is_read_back(imports, target, answers):
     assert imports("lm-eval", [lm_eval_line("0", target=target)])[1][0]["answers"] == answers
 
 
-def test_draws_that_are_all_alike_are_warned_of(imports):
-    lines = [lm_eval_line("0", resps=[["a"] * 3]) | {"doc_id": n} for n in range(5)]
-    assert "each of 5 questions" in imports("lm-eval", lines)[2]
-    assert "questions are equal" not in imports("lm-eval", [*lines, lm_eval_line("0") | {"doc_id": 5}])[2]
-
-
 def test_two_tasks_in_one_file_of_lm_eval_are_told_apart(imports):
     lines = [lm_eval_line("0"), lm_eval_line("0"), lm_eval_line("0", filter="other", doc_hash="d9")]
     code, rows, stderr = imports("lm-eval", lines)
@@ -456,17 +450,6 @@ def test_a_batch_with_many_empty_replies_is_warned_of(imports):
     assert "--answer-format" in told
 
 
-@pytest.mark.parametrize(
-    ("places", "samples"),
-    [([2, 0, 1], ["b", "c", "a"]), ([0, 0, 1], ["a", "b", "c"]), ([None, 1, 0], ["a", "b", "c"])],
-)
-def test_choices_of_a_batch_stand_in_the_order_of_their_index(imports, places, samples):
-    line = reply("q", "a", "b", "c")
-    for choice, place in zip(line["response"]["body"]["choices"], places):
-        choice["index"] = place
-    assert imports("openai-batch", [line], requests=[request("q", "Where?")])[1][0]["samples"] == samples
-
-
 def test_the_answer_that_a_log_has_extracted_counts(imports):
     long = "Mirna lies inland and Orlin does not. It is Mirna, as I said."
     epochs = [
@@ -652,16 +635,6 @@ def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_qu
     assert "is 'Who wrote The Amber Gate?'" in err
 
 
-def test_case_and_spaces_make_no_other_question_and_the_words_of_the_log_stay_in_the_row(imports):
-    lines = [{**line, "question": f" {line['question'].upper()}".replace(" ", "  ")} for line in LINES]
-    for questions in (lines, [{"id": number, **line} for number, line in enumerate(lines)]):
-        code, rows, _ = imports("lm-eval", BOTH, questions=questions)
-        assert code == 0
-        for row, (question, answers, texts) in zip(rows, ASKED.values(), strict=True):
-            assert (row["question"], row["prompt"]) == (question.upper(), question)
-            assert (row["answers"], row["samples"]) == ([answers[0]], first_answers(texts))
-
-
 FEW_SHOT = "Answer briefly.\n\nQuestion: Which river runs through Belmar?\nAnswer: Orre\n\n"
 BELMAR = {"id": "1", "question": "Which river runs through Belmar?"}
 
@@ -697,14 +670,6 @@ def test_a_prompt_that_ends_in_the_question_agrees_with_it(imports, prompt, agre
         assert (row["question"], row["answers"], row["level"]) == (amber["question"], ["Ilka"], 2)
         assert row["samples"] == ["Ilka Soren"]
         assert row.get("prompt") == (None if prompt == amber["question"] else prompt)
-
-
-def test_a_question_that_the_log_names_is_no_prompt_that_may_end_in_another(imports):
-    line, why = lm_eval_line("0", doc={"question": "He left. Why?"}), {"question": "Why?", "answers": ["x"]}
-    for questions in ([why], [{"id": 0, **why}]):
-        code, rows, err = imports("lm-eval", [line], questions=questions)
-        assert (code, rows) == (1, [])
-        assert "'He left. Why?'" in err
 
 
 def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(imports):
@@ -801,14 +766,6 @@ def test_a_pickle_is_refused_with_the_reason(tmp_path):
             assert (code, rows) == (1, [])
             assert "is a pickle" in stderr
             assert "can run any code" in stderr
-
-
-def test_out_appears_whole_and_limit_counts_rows(tmp_path):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
-    out = tmp_path / "rows.jsonl"
-    assert semcal("import", "lm-eval", file, "--out", out, "--limit", 1)[:2] == (0, [])
-    assert len(out.read_text().splitlines()) == 1
-    assert semcal("import", "lm-eval", file, "--out", out)[0] == 2
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

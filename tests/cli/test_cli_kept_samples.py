@@ -174,20 +174,6 @@ def test_overwrite_replaces_what_a_calibration_holds_and_nothing_else(sampled: P
     assert (folder / "samples.jsonl").read_bytes() == (sampled / "samples.jsonl").read_bytes()
 
 
-def test_three_answers_are_shown_as_they_were_graded(sampled: Path, tmp_path: Path) -> None:
-    _, (result,), _ = semcal("calibrate", sampled / "samples.jsonl", "--out", tmp_path / "c")
-    assert len(result["examples"]) == 3
-    rows = {row["question"]: row for row in kept(sampled)}
-    for one in result["examples"]:
-        row = rows[one["question"]]
-        assert one["reference"] == row["answers"][0]
-        assert one["answer"] in row["samples"][:4]
-    right = result["base"]["accuracy"] * 24
-    assert {one["correct"] for one in result["examples"]} == (
-        {True, False} if 0 < right < 24 else {right > 0}
-    )
-
-
 def test_draws_under_a_recalibrator_are_kept_with_it(labelled: str, tmp_path: Path) -> None:
     of_atlas = ("--config", "sampling.recalibrator=atlas", "--force")
     first = calibrated(labelled, *CALL, *of_atlas, out=tmp_path / "first")
@@ -273,35 +259,3 @@ def test_the_seed_of_the_samples_is_that_of_the_folds_unless_another_is_given(
     moved = contents(calibrated(rows, "--model", "atlas", out=tmp_path / "moved"))
     assert moved["provenance"]["seed"] == 3
     assert moved["report"] == contents(first)["report"]
-
-
-def test_the_answers_own_temperature_alone_can_be_taken(labelled: str, sampled: Path, tmp_path: Path) -> None:
-    at_one = ("--config", "sampling.temperatures=1")
-    alone = contents(calibrated(sampled / "samples.jsonl", *at_one, out=tmp_path / "alone"))
-    anew = contents(calibrated(labelled, *CALL, *at_one, out=tmp_path / "anew"))
-    assert alone["temperatures"] == []
-    assert alone["report"]["base"] == pytest.approx(anew["report"]["base"], abs=1e-6)
-
-
-def test_what_rows_hold_of_other_draws_is_not_taken_for_new_ones(sampled: Path, tmp_path: Path) -> None:
-    again, clustered = tmp_path / "again.jsonl", tmp_path / "clustered.jsonl"
-    file = sampled / "samples.jsonl"
-    assert semcal("sample", file, "--model", "atlas", "--m", 3, "--limit", 4, "--out", again)[0] == 0
-    assert all("temperatures" not in json.loads(line) for line in again.read_text().splitlines())
-    assert semcal("cluster", again, "--out", clustered)[0] == 0
-    odd = [
-        {k: v for k, v in row.items() if k != "sampled_by"} | {"temperatures": [3]} for row in kept(sampled)
-    ]
-    calibrated(write(tmp_path / "q.jsonl", odd), *CALL, out=tmp_path / "c")
-    assert kept(tmp_path / "c")[0]["temperatures"] == [1.0] * 4 + [0.5] * 4
-
-
-def test_kept_samples_on_standard_input_are_refused_and_not_sampled_again(
-    sampled: Path, tmp_path: Path
-) -> None:
-    text = (sampled / "samples.jsonl").read_text()
-    for options, message in (
-        ((), "calibration.json, which holds the prompt"),
-        (("--model", "atlas"), "pass the file samples.jsonl"),
-    ):
-        assert message in refused("-", *options, out=tmp_path / "c", stdin=text)

@@ -14,9 +14,7 @@ from semcal.calibration.calibration import Calibration
 from semcal.data.datasets import as_questions
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, UsageError
-from semcal.inputs import load_equivalence
 from semcal.models.chat_format import chat_format
-from semcal.models.equivalence import side_of
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from tests.cli.invoking import run, write
@@ -100,17 +98,6 @@ def test_a_calibration_brings_its_template_to_plain_questions(tmp_path: Path) ->
     assert uq.ask(ROWS[0]["messages"]).text == "Ana"  # of the same template
 
 
-def test_a_fit_keeps_its_template(tmp_path: Path) -> None:
-    model = FakeLanguageModel(TABLE)
-    semcal.fit(model, ROWS).save_pretrained(tmp_path / "fit")
-    uq = semcal.SemanticUQ(model, recalibrator=tmp_path / "fit", equivalence="exact")
-    assert uq.ask(ROWS[0]["messages"]).text == "Ana"
-    with pytest.raises(QuestionError, match="it has no 'messages'"):
-        uq.ask(TEXTS[0])
-    with pytest.raises(UsageError, match=r"the system message is 'Be brief.', expected 'Answer with a name"):
-        semcal.SemanticUQ(model, recalibrator=tmp_path / "fit", system="Be brief.")
-
-
 def test_a_base_model_refuses_messages_and_takes_templates(tmp_path: Path, base_model: Path) -> None:
     file = write(tmp_path / "rows.jsonl", ROWS[:1])
     code, _, said = command("sample", file, "--model", base_model)
@@ -159,9 +146,3 @@ def test_a_system_message_without_a_place_begins_the_first_user_turn() -> None:
     form = chat_format(tiny_models.tokenizer(template=template), [2])
     turns = [Turn("system", "Be brief."), Turn("assistant", "Yes?"), Turn("user", "a")]
     assert form.encode(turns) == form.encode([turns[1], Turn("user", "Be brief.\n\na")])
-
-
-def test_pairs_without_a_question_are_of_bare_answers() -> None:
-    assert side_of("", "ana") == "ana"
-    embedded = load_equivalence("default")
-    assert embedded.entails([("", "may 3 1987", "3 may 1987"), ("", "paris", "lyon")]) == [True, False]

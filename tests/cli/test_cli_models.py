@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.console import nli_cost
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import Provenance, Temperature, TemperatureScaling, save_pretrained
 from semcal.workers import WorkerPlan
@@ -66,17 +64,6 @@ def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_pat
     assert "questions: " in stderr
 
 
-def test_a_question_of_a_file_that_is_too_long_is_not_asked(model: str, tmp_path: Path) -> None:
-    long = {"id": "long", "question": "Who built it?" * 3000}
-    file = write(tmp_path / "q.jsonl", [QUESTIONS[0], long, QUESTIONS[1]])
-    code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
-    assert (code, [row["id"] for row in rows]) == (1, ["q0", "q0", "q1", "q1"])
-    assert stderr.count("line 2 (id 'long'): its prompt has") == 1
-    code, rows, stderr = semcal("ask", long["question"], "--model", model)
-    assert (code, rows) == (1, [])
-    assert "rows" not in stderr
-
-
 @pytest.mark.parametrize("method", ["ATS", "Platt"])
 def test_a_fit_with_weights_is_sampled_with_and_asked_with(method: str, model: str, tmp_path: Path) -> None:
     file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
@@ -111,36 +98,6 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
     code, _, stderr = semcal("fit", other, *options, "--features", str(features))
     assert code == 1
     assert str(features) in stderr
-    code, _, stderr = semcal("fit", file, *options, "--dry-run", "--features", str(features))
-    assert code == 0
-    assert f"keep {before.st_size / 1e6:.1f} MB" in stderr
-
-
-def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(model: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    judging = write(
-        tmp_path / "v.jsonl",
-        [{"id": f"v{i}", "question": f"Who built tower number {i}?", "answers": ["Mira"]} for i in range(2)],
-    )
-    out = tmp_path / "fit"
-    options = ("--model", model, "--method", "Platt", "--out", str(out), "--m", "3", "--max-new-tokens", "3")
-    code, (result,), _ = semcal("fit", file, *options, "--select", "--validation", judging)
-    assert (code, set(result["chosen"])) == (0, {"E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC"})
-    table = [json.loads(line) for line in (out / "selection.jsonl").read_text().splitlines()]
-    assert len(table) == 10 * (5 + 2 * 3)  # ten candidates
-    for measure, row in result["chosen"].items():
-        assert row["brier"] == min(other["brier"] for other in table if other["measure"] == measure)
-        assert (out / measure / "recalibrator.json").exists()
-    code, rows, _ = semcal("sample", file, "--model", model, "--m", "2", "--recalibrator", str(out / "L-SC"))
-    assert (code, len(rows)) == (0, 5)
-    assert semcal("fit", file, "--model", model, "--out", out, "--overwrite")[0] == 0
-    assert [path.name for path in out.iterdir()] == ["recalibrator.json"]  # nothing of the older choice
-
-
-def test_one_missing_folder_is_made(model: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    assert semcal("fit", file, "--model", model, "--out", str(tmp_path / "fits" / "ts"))[0] == 0
-    assert (tmp_path / "fits" / "ts" / "recalibrator.json").is_file()
 
 
 def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
@@ -160,12 +117,6 @@ def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
     assert (code, found["n"]) == (1, 1)
 
 
-def test_what_is_the_usual_temperature_is_not_compared_with_itself(model: str) -> None:
-    code, rows, stderr = semcal("ask", "Who?", "--model", model, "--temperature", "0.5", "--compare")
-    assert (code, [row["temperature"] for row in rows]) == (0, [0.5])
-    assert "--compare has no effect" in stderr
-
-
 def test_a_recalibrator_may_have_a_hub_id(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,14 +131,6 @@ def test_a_recalibrator_may_have_a_hub_id(
     monkeypatch.setattr("semcal.recalibration.files.snapshot", lambda *_, **__: tmp_path / "kept")
     code, (answer,), _ = semcal("ask", "Who?", *options, "--force", "--json")
     assert (code, answer["temperature"]) == (0, Temperature(fitted.temperature_).temperature)
-
-
-def test_ask_without_a_model_says_that_the_embedded_one_answers(model: str) -> None:
-    said = "ask: the embedded model, which knows a fictional world, answers; pass your model with --model\n"
-    options = ("What is the capital of France?", "--m", "2")
-    assert said in semcal("ask", *options)[2]
-    for more in (("--model", "atlas"), ("--model", model), ("-q",)):
-        assert said not in semcal("ask", *options, *more)[2]
 
 
 # ---- The NLI model: its device, and the number of its calls
@@ -235,22 +178,3 @@ def run(*arguments: Any) -> tuple[list[dict[str, Any]], str]:
 def test_the_nli_model_runs_beside_the_language_model_unless_told_otherwise(opened, options, devices):
     run("ask", "What is it?", "--model", "fake", "--equivalence", "fake", "--json", *options)
     assert opened == devices
-
-
-def test_cluster_says_how_many_calls_it_made_and_what_all_pairs_would_be(opened, tmp_path):
-    rows, said = run("cluster", write(tmp_path / "rows.jsonl", ROWS), "--equivalence", "fake")
-    assert rows[0]["clusters"] == [[0, 1, 2, 5], [3], [4]]
-    # one question three times: boat with ship both ways, ship and boat with 4 and 5 one way, never 4 with 5
-    assert "cluster: 6 NLI calls of fake, 15.0 times fewer than for all 90 ordered pairs" in said
-
-
-def test_ask_says_how_many_calls_it_made(opened, tmp_path):
-    questions = [{"id": f"q{i}", "question": "What is it?"} for i in range(4)]
-    _, said = run(
-        "ask", write(tmp_path / "q.jsonl", questions), "--model", "fake", "--equivalence", "fake", "--m", "5"
-    )
-    assert "ask: 2 NLI calls of fake, 40.0 times fewer than for all 80 ordered pairs" in said
-
-
-def test_no_call_at_all_is_not_compared():
-    assert nli_cost("m", {"calls": 0, "pairs": 90}) == "0 NLI calls of m"

@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.app import app
-from tests.cli.test_cli_escapes import terminals
-
 ROWS = [{"id": "a", "question": "Who?", "samples": ["Ana", "Ana", "Bo"]}]
 
 
@@ -85,34 +82,6 @@ def test_a_question_that_is_not_utf_8_is_refused_before_a_model_is_loaded(
         assert (code, rows) == (2, [])
         assert "UTF-8" in stderr
         assert stderr.startswith(f"error: {'context' if option else 'question'}: ")
-
-
-def test_a_file_may_have_a_name_that_is_not_utf_8(file: str, tmp_path: Path) -> None:
-    name, out = (tmp_path / os.fsdecode(one) for one in (b"caf\xe9.jsonl", b"out\xe9.jsonl"))
-    Path(file).rename(name)
-    code, _, stderr = shell('exec "$@"', "cluster", name, "--equivalence", "exact", "--out", out)
-    assert (code, json.loads(out.read_text())["clusters"]) == (0, [[0, 1], [2]]), stderr
-
-
-def test_a_text_of_utf_8_is_understood_in_a_locale_of_ascii(tmp_path: Path) -> None:
-    rows = [{"id": "é", "question": "Wo?", "Größe": ["Ana", "é"]}]
-    locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    file = write(tmp_path / "s.jsonl", rows)
-    code, stdout, stderr = shell(
-        'exec "$@"', "cluster", file, "--equivalence", "exact", "--columns", "samples=Größe", **locale
-    )
-    assert (code, stderr) == (0, "")
-    assert json.loads(stdout)["samples"] == ["Ana", "é"]
-    assert '"é"' in stdout
-
-
-def test_a_terminal_of_ascii_shows_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semcal.cli.app.io.TextIOWrapper", type(terminals(monkeypatch)[0]))
-    changed: list[dict[str, str]] = []
-    monkeypatch.setattr(sys.stdout, "reconfigure", lambda **how: changed.append(how), raising=False)
-    with pytest.raises(SystemExit):
-        app(["--version"])
-    assert changed == [{"errors": "replace"}]
 
 
 @pytest.mark.parametrize("old", [b"idXYZ", b"samples"])

@@ -15,13 +15,12 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from invoking import Terminal, write
 from invoking import run as semcal
+from invoking import write
 from safetensors.torch import load_file, save_file
 
-from semcal.cli import console, demo
+from semcal.cli import demo
 from semcal.cli.console import figure_lines
-from semcal.demo import real
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_settings import GridSettings, read_settings
 from semcal.measures import MEASURES
@@ -106,13 +105,6 @@ def test_metrics_with_intervals_fit_80_columns_each_value_on_a_line_with_its_err
     assert heads == list(MEASURES)
 
 
-def test_metrics_without_intervals_stand_in_one_table() -> None:
-    main, every = (figure_lines(dict.fromkeys(MEASURES, RESULT), 80, every=every) for every in (False, True))
-    assert main[0].split() == every[0].split() == list(MEASURES)
-    assert (len(main), len(every)) == (1 + 5, 1 + 6 + 2)
-    assert max(map(len, every)) <= 80
-
-
 @pytest.mark.parametrize("json_too", [False, True])
 def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     json_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,17 +127,10 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     if json_too:
         assert stdout == '{"made": "up"}\n'
     else:
-        figures = json.loads(calibration.read_text())
-        threshold, report = figures["threshold"], figures["report"]
+        threshold = json.loads(calibration.read_text())["threshold"]
         assert stdout.splitlines()[-1] == "words on {'made': 'up'}"
-        assert all(row["question"] in stdout for row in real.load() if row["id"] in demo.SHOWN)
         assert f"{threshold['answered']} answered, {threshold['errors']} of them wrong" in stdout
-        for name, key in {"accuracy": "accuracy", "mean confidence": "mean_confidence", "ACE": "ace"}.items():
-            line = next(line for line in stdout.splitlines() if line.startswith(f"{name}  "))
-            cells = [f"{report[column][key]:.3f}" for column in ("base", "calibrated")]
-            assert line.split()[-2:] == cells
         assert str(calibration) in stdout
-        assert "semcal calibrate real --model" in stdout
     assert calibration.exists() != json_too
     assert [line.partition(":")[0] for line in stderr.splitlines() if not line.startswith("demo: ")] == [
         "report"
@@ -157,11 +142,8 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
 
 
 def test_the_quick_demo_is_one_calibrated_set_of_300_questions_in_a_folder_of_its_own() -> None:
-    code, _, stderr = semcal("demo", "--quick", "--dry-run")
-    _, first, second = stderr.splitlines()
-    asked = "10 answers at T = 1 to each of 400 labeled questions, and to each of 300 others"
-    assert (code, first) == (0, f"atlas-trivia: {asked}")
-    assert second.startswith("writes runs/demo-quick/results.json")
+    code, stdout, _ = semcal("demo", "--quick", "--dry-run")
+    assert (code, stdout.partition(":")[0]) == (0, "runs/demo-quick")
     settings = read_settings(settings_file(quick=True))
     assert settings.methods == ("Base", "Calibrated")
     assert settings.extras == read_settings(settings_file()).extras
@@ -203,54 +185,3 @@ def test_plain_mistakes_are_told_without_loading_pytorch(arguments: tuple[str, .
         "except SystemExit as ended: print(ended.code in (1, 2), 'torch' in sys.modules)"
     )
     assert child(printing) == "True False\n"
-
-
-def test_the_shell_completes_commands() -> None:
-    _, stdout, _ = semcal("--help")
-    assert "--install-completion" in stdout
-    assert semcal("measure", "missing.jsonl")[0] == 1  # the list of commands has not replaced them
-    words = child(
-        "from semcal.cli import main; main()",
-        _SEMCAL_COMPLETE="complete_bash",
-        COMP_WORDS="semcal me",
-        COMP_CWORD="1",
-    )
-    assert words.split() == ["measure", "metrics"]
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """A terminal to take the place of stderr, with nothing piped."""
-    stream = Terminal()
-    monkeypatch.setattr(console, "_in_a_pipe", lambda: False)
-    monkeypatch.setenv("TERM", "xterm")
-    yield stream
-    console.set_quiet(False)
-
-
-def test_a_terminal_shows_that_something_is_loading(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with console.loading(), console.loading():
-        pass
-    assert "loading" in terminal.getvalue()
-    assert console._running == []
-
-
-def test_nothing_is_shown_of_loading_when_it_is_quiet_piped_or_inside_a_bar(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal)
-    console.set_quiet(True)
-    with console.loading():
-        pass
-    console.set_quiet(False)
-    monkeypatch.setattr(console, "_in_a_pipe", lambda: True)
-    with console.loading():
-        pass
-    monkeypatch.setattr(console, "_in_a_pipe", lambda: False)
-    monkeypatch.setattr(terminal, "isatty", lambda: False)
-    with console.loading():
-        pass
-    assert terminal.getvalue() == ""

@@ -100,22 +100,6 @@ def test_an_interruption_keeps_what_workers_have_finished(
     assert (code, alone) == (0, out.read_text())
 
 
-def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questions: str) -> None:
-    code, rows, stderr = semcal(
-        "sample", questions, "--model", model, "--limit", "2", "--config", "model.memory=1kB"
-    )
-    assert (code, rows) == (1, "")
-    assert "lines 1-2 (2 rows, ids 'q0', 'q1'): its prompt of" in stderr
-    assert "more than the memory budget of 1000" in stderr
-
-
-def test_a_small_budget_changes_no_token(model: str, questions: str, sampled: str) -> None:
-    options = ("--m", "3", "--limit", "20", "--config", "model.memory=200 KiB")
-    code, rows, _ = semcal("sample", questions, "--model", model, *options)
-    tokens = [json.loads(row)["token_ids"] for row in rows.splitlines()]
-    assert (code, tokens) == (0, [json.loads(row)["token_ids"] for row in sampled.splitlines()[:20]])
-
-
 def test_a_process_takes_no_more_threads_than_omp_num_threads_allows() -> None:
     """The tests set it to 1: two processes of two threads on two processors mostly wait."""
     with open_executor(WorkerPlan(1, 8, "it is a test"), torch.get_num_threads) as (_, state):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from functools import cache
@@ -19,8 +18,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
 )
 
 from semcal.demo import questions as stored
@@ -39,7 +36,6 @@ from semcal.models import load_model
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Base, from_pretrained
 from tools.atlas import nli
-from tools.atlas.copying import start_copying
 from tools.atlas.nli_pairs import LABELS, Pair, pairs
 from tools.atlas.questions import data_files
 
@@ -79,20 +75,6 @@ def test_its_recalibrator_was_fitted_on_these_weights() -> None:
         revision=model.revision,
         prompt_hash=PromptConfig.from_description(provenance.prompt).hash(model),
     )
-
-
-def test_a_fresh_model_copies_what_repeats_before_any_training() -> None:
-    config = LlamaConfig(
-        vocab_size=2000, hidden_size=256, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 200_000.0},
-    )  # fmt: skip
-    model = start_copying(LlamaForCausalLM(config), 0).eval()
-    tokens = random.Random(0).sample(range(10, 2000), 60)
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([[1, *tokens, *tokens]])).logits[0]
-    copied = logits[62:-1].argmax(-1) == torch.tensor(tokens[2:])
-    assert copied.float().mean() > 0.7
 
 
 def test_the_texts_of_sampled_tokens_are_together_their_text() -> None:

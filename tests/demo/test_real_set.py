@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from rapidfuzz import fuzz
 
 import semcal
 from semcal.data import load_questions
@@ -16,7 +13,6 @@ from semcal.demo import real
 from semcal.errors import InputError
 from semcal.results import Results
 from tests.cli.invoking import semcal as command
-from tools import real_examples
 
 PAGE = Path(__file__).parents[2] / "docs" / "example-set.md"
 
@@ -47,33 +43,6 @@ def test_each_row_holds_a_question_its_references_and_ten_samples_of_one_model(r
         assert len(row["samples"]) == len(row["log_likelihoods"]) == row["sampled_by"]["m"] == 10
         assert all(isinstance(text, str) and text for text in row["samples"])
         assert all(value <= 0 for value in row["log_likelihoods"])
-
-
-def test_topics_are_of_like_size_and_as_many_questions_are_answered_by_no_as_by_yes(rows: list[dict]) -> None:
-    sizes = Counter(row["topic"] for row in rows)
-    assert len(sizes) == 20
-    assert min(sizes.values()) >= 14
-    assert max(sizes.values()) <= len(rows) / 8
-    assert Counter(row["answers"][0] for row in rows if row["topic"] == "facts") == {"yes": 25, "no": 25}
-
-
-def test_no_question_holds_its_answer_and_no_two_ask_for_one_fact_in_like_words(rows: list[dict]) -> None:
-    texts = [words(row["question"]) for row in rows]
-    assert len(set(texts)) == len(texts)
-    for place, row in enumerate(rows):
-        assert not [text for text in row["answers"] if f" {words(text)} " in f" {texts[place]} "]
-        if row["topic"] == "facts":
-            continue
-        alike = [
-            other["question"]
-            for other, text in zip(rows[:place], texts)
-            if other["answers"][0] == row["answers"][0] and fuzz.ratio(text, texts[place]) > 90
-        ]
-        assert not alike, row["question"]
-
-
-def test_the_few_shot_examples_are_no_questions_of_the_set(rows: list[dict]) -> None:
-    assert {words(row["question"]) for row in rows}.isdisjoint(map(words, real_examples.FEW_SHOT))
 
 
 def test_the_name_stands_for_questions_and_a_file_of_the_name_comes_first(
@@ -115,7 +84,3 @@ def test_a_calibration_of_the_set_gives_the_documented_threshold(results: Result
     assert calibration.report.calibrated["ace"] < calibration.report.base["ace"]
     line = f"| 0.2 | {threshold.threshold:.2f} | {threshold.answered} of {threshold.n} | {threshold.errors} |"
     assert line in PAGE.read_text(encoding="utf-8")
-
-
-def test_the_doctests_of_the_module_hold() -> None:
-    assert doctest.testmod(real).failed == 0

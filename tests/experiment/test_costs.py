@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import mill_grid as mills
 import pytest
 
-from semcal.experiment.grid import FIT, BlockProgress, Clock, Grid, costs, fit_label
+from semcal.experiment.grid import BlockProgress, Clock, Grid, costs, fit_label
 from semcal.rows import Row
 from semcal.steps import Block, Stage, Step, WorkerState, run_stages
 from semcal.store import Store
@@ -74,50 +74,13 @@ def test_shares_of_the_time_add_up() -> None:
     ]
 
 
-class Told:
-    """What a bar would be told: the number of finished blocks, and the work that is done and left."""
-
-    def __init__(self) -> None:
-        self.blocks: list[int] = []
-        self.work: list[tuple[float, float]] = []
-
-    def __call__(self, n_done: int) -> None:
-        self.blocks.append(n_done)
-
-    def weigh(self, done: float, left: float) -> None:
-        self.work.append((done, left))
-
-
-def test_work_that_is_left_goes_by_the_seconds_of_a_stage() -> None:
-    told = Told()
-    elapsed = {"identify": (1, 90.0)}  # no block: it loads the model
-    progress = BlockProgress(told, Counter(check=1, fit=2, sample=10, measure=10), elapsed)
-    for stage, seconds in (("check", (1, 1.0)), (f"{FIT}TS one", (1, 3.0)), (f"{FIT}TS two", (1, 5.0))):
-        elapsed[stage] = seconds
-        progress(block_of(stage.partition(" ")[0]), 1)
-    assert told.work[-1] == (9.0, pytest.approx(20 * 9 / 3))  # the others take the mean
-    elapsed["sample"] = 2, 40.0
-    progress(block_of("sample"), 1)
-    progress(block_of("sample"), 1)
-    assert told.work[-1] == (49.0, pytest.approx(8 * 20 + 10 * 49 / 5))
-    elapsed["measure"] = 10, 1.0
-    for _ in range(10):
-        progress(block_of("measure"), 1)
-    assert told.work[-1] == (50.0, pytest.approx(8 * 20))  # half of the blocks, a quarter of the work
-    progress(block_of("fit"), 1)  # of a later run, which is not counted
-    assert told.work[-1][1] == pytest.approx(8 * 20)
-    assert told.blocks == [*range(1, 16), 16]
-
-
-def test_a_grid_tells_of_its_work_and_one_that_is_there_took_none(tmp_path: Path) -> None:
-    settings, told = mills.settings(tmp_path, *mills.SMALL), (Told(), Told())
+def test_a_grid_tells_of_each_finished_block(tmp_path: Path) -> None:
+    settings, told = mills.settings(tmp_path, *mills.SMALL), ([], [])
     for one in told:
         executor = SerialExecutor(mills.state_of(tmp_path / "run"))
-        Grid(settings, tmp_path / "run", executor, lambda *_, one=one: nullcontext(one)).run()
-    assert told[0].work[-1][0] > 0
-    assert told[0].work[-1][1] == 0
-    assert set(told[1].work) == {(0, 0)}
-    assert told[0].blocks[-1] == told[1].blocks[-1]
+        Grid(settings, tmp_path / "run", executor, lambda *_, one=one: nullcontext(one.append)).run()
+    assert told[0][:3] == told[1][:3] == [1, 2, 3]
+    assert told[0][-1] == told[1][-1]
 
 
 # ---- Blocks are asked for by a thread for each data set at the same time -----------------------------------
@@ -148,7 +111,7 @@ def blocks_of(thread: int) -> list[Block]:
 
 
 def test_no_thread_loses_a_row_that_was_made(tmp_path: Path) -> None:
-    progress = BlockProgress(lambda _: None, Counter(), {}, Slow())
+    progress = BlockProgress(lambda _: None, Counter(), Slow())
     store, workers = Store(tmp_path), SerialExecutor(WorkerState())
 
     def run(thread: int) -> list[Any]:
@@ -157,15 +120,3 @@ def test_no_thread_loses_a_row_that_was_made(tmp_path: Path) -> None:
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(run, range(THREADS)))
     assert progress.made == {"sample": THREADS * BLOCKS}
-
-
-@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
-def test_what_can_be_done_while_the_first_job_of_a_model_starts_is_done_then(tmp_path: Path) -> None:
-    told: list[str] = []
-    executor = SerialExecutor(mills.state_of(tmp_path / "run"))
-    settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[]")
-    grid = Grid(
-        settings, tmp_path / "run", executor, mills.silent, while_starting=lambda: told.append("called")
-    )
-    grid.run()
-    assert told == ["called"] * len(settings.models)

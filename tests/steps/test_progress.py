@@ -1,11 +1,9 @@
-"""What a user sees of long work: numbers that rise by one, the time left, and one bar at a time."""
+"""What a user sees of long work: numbers that rise by one, and one bar at a time."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -26,8 +24,7 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Capabilities, SampleRequest
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
-from semcal.progress import Advance, ProgressClock, bar, duration, note_resumed
-from semcal.servers.client import Usage
+from semcal.progress import Advance, duration
 from semcal.store import Store
 from tests.cli.invoking import Terminal
 from tests.json_rows import plan_sampling, question_blocks, sample_candidates
@@ -42,62 +39,6 @@ def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semcal.inputs.load_equivalence", lambda *_, **__: ExactMatch())
 
 
-class Watch:
-    """A clock that is told the time, and what was shown."""
-
-    def __init__(self, total: int | None) -> None:
-        self.now = 0.0
-        self.shown: list[tuple[int, float | None]] = []
-        self.progress = ProgressClock(lambda *told: self.shown.append(told), total, lambda: self.now)
-
-    def at(self, now: float, done: int) -> tuple[int, float | None]:
-        self.now = now
-        self.progress(done)
-        return self.shown[-1]
-
-
-def test_the_time_left_is_that_of_the_finished_items_and_falls_with_the_clock() -> None:
-    watch = Watch(60)
-    assert watch.at(19.0, 1) == (1, 19.0 * 59)  # from the first finished item on
-    assert watch.at(20.0, 20) == (20, 40.0)
-    for now, left in ((30.0, 30.0), (70.0, 70.0), (160.0, 160.0)):  # never 0, and it grows while one waits
-        watch.now = now
-        assert watch.progress.seconds_left() == left
-    assert watch.at(170.0, 60) == (60, 0.0)
-    assert Watch(None).at(5.0, 3) == (3, None)
-
-
-def test_what_an_earlier_call_finished_took_no_time() -> None:
-    watch = Watch(100)
-    watch.now = 50.0  # reading 60 finished items
-    note_resumed(watch.progress, 60)
-    assert watch.at(50.0, 60) == (60, None)
-    assert watch.at(60.0, 70) == (70, 30.0)
-
-
-def test_of_unlike_items_the_work_tells_the_time_left_and_not_their_number() -> None:
-    watch = Watch(100)
-    assert watch.at(5.0, 90) == (90, pytest.approx(5 / 9))
-    watch.progress.weigh(0.0, 300.0)
-    assert watch.at(6.0, 90) == (90, None)  # nothing was done in this call yet
-    watch.progress.weigh(20.0, 300.0)  # by two workers
-    assert watch.at(10.0, 91) == (91, 150.0)
-
-
-def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    requests = iter(range(1000))
-    with bar("ask", 4, lambda label: f"{label}; {next(requests)} requests") as clock:
-        clock(1)
-        before = next(requests)
-        while next(requests) < before + 50:  # which nothing but refreshes and this loop raise
-            time.sleep(0.02)
-        shown = re.findall(r"(\d+) requests", terminal.getvalue())
-    assert len(set(shown)) > 1
-
-
 def test_score_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
     semcal.score([{"question": f"Who built mill {i}?", "samples": ["Ana", "Bo"]} for i in range(5)])
@@ -105,16 +46,8 @@ def test_score_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "5/5" in terminal.getvalue()
 
 
-def test_spending_in_progress_has_no_rate() -> None:
-    usage = Usage(2, 0, 10, 4, 0, None, 0.086)
-    assert "2 requests, 10 tokens in" in usage.text(rate=False)
-    assert "(23.3/s)" in usage.text()
-
-
 def test_a_function_of_the_user_hears_numbers_alone() -> None:
     told: list[int] = []
-    note_resumed(told.append, 3)
-    note_resumed(None, 3)
     advance = Advance(told.append, 4)
     for done in (1, 1, 3, 2):
         advance(done)
@@ -279,7 +212,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     told: list[tuple[str, int]] = []
 
     @contextmanager
-    def bar(label: str, total: int | None, note: object) -> Iterator[Callable[[int], None]]:
+    def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: told.append((label, done))
         told.append((label, -1))
 

@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from semcal.cli import console
-from semcal.cli.config_file import panel_of, plugins_of
+from semcal.cli.config_file import plugins_of
 from semcal.cli.console import Output, flush, info, kept_message, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
@@ -78,20 +78,6 @@ class _Command(TyperCommand):
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
         super().format_help(ctx, formatter)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """Return `--help`, in the panel of common options."""
-        option: Any = super().get_help_option(ctx)
-        option.rich_help_panel = panel_of("help", "")
-        return option
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a bare `run --ray`, last or before another option, as a local cluster."""
-        if self.name == "run":
-            following = [*args[1:], "-"]
-            bare = [word == "--ray" and after.startswith("-") for word, after in zip(args, following)]
-            args = ["--ray=local" if is_bare else word for word, is_bare in zip(args, bare)]
-        return super().parse_args(ctx, args)
 
 
 class _Commands(UserDict[str, Any]):
@@ -179,18 +165,18 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
             try:
                 load_plugins(plugins_of(config or ()))
                 options = opt.with_settings(name, command, options, config or (), given)
-                texts = {"question", "context", "system", "columns"} & options.keys()
-                options |= {name: _as_text(name, options[name]) for name in texts}
+                for name_of_text in {"question", "context", "system", "columns"} & options.keys():
+                    _check_text(name_of_text, options[name_of_text])
                 output = output_of(**{name: options.get(name) for name in options_of_output})
                 overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
                 with reserved(output, overwrite=overwrite, dry_run=dry_run), naming_extra(f"semcal {name}"):
                     code = command(**opt.arguments_of(command, options))
             except (SemcalError, KeyboardInterrupt, MemoryError, OSError) as error:
-                code = _report(error, output, options)
+                code = _report(error, output)
             except RuntimeError as error:
                 if type(error).__name__ != "OutOfMemoryError":  # of torch, which light commands do not import
                     raise
-                code = _report(MemoryError(str(error).partition(". ")[0]), output, options)
+                code = _report(MemoryError(str(error).partition(". ")[0]), output)
         raise typer.Exit(code or flush(sys.stdout))
 
     signature = opt.options_of(name, command)
@@ -233,14 +219,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _report(error: BaseException, output: Output | None, options: Mapping[str, Any]) -> int:
+def _report(error: BaseException, output: Output | None) -> int:
     """Print the error and the place of finished work on stderr, and return the exit code."""
     if isinstance(error, UsageError):
         warn(f"error: {error}")
         return 2
     if isinstance(error, KeyboardInterrupt):
         terminated = isinstance(error, Terminated)
-        remains = kept_message(output, options) or _nothing_kept(output, options)
+        remains = kept_message(output) or "no unfinished work is kept"
         warn(f"{'terminated' if terminated else 'interrupted'}; {remains}")
         flush(sys.stdout)
         return 143 if terminated else 130
@@ -256,29 +242,16 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         flush(sys.stdout)
     else:
         warn(f"error: {error}")
-    if output is not None and output.work is not None and (remains := kept_message(output, options)):
+    if remains := kept_message(output):
         warn(remains)
     return 1
 
 
-def _as_text(name: str, value: Any) -> Any:
-    """Return a text that is not a file name as UTF-8, in any locale; UsageError if it is not UTF-8."""
-    if isinstance(value, list):
-        return [_as_text(name, part) for part in value]
-    if value is None or not HALF.search(value) or os.path.lexists(value):
-        return value
-    try:
-        return os.fsencode(value).decode()
-    except UnicodeError:
-        raise UsageError(f"{name}: {shown(value)} is not valid UTF-8; enter it in a UTF-8 terminal") from None
-
-
-def _nothing_kept(output: Output | None, options: Mapping[str, Any]) -> str:
-    if output is None:
-        return "nothing is kept except the printed results"
-    if output.path.is_file() and not options.get("overwrite"):  # the file appears whole, and is new
-        return f"{output.path} was written"
-    return f"nothing is kept, and {output.path} was not written"
+def _check_text(name: str, value: Any) -> None:
+    """Raise UsageError for a text that is neither UTF-8 nor the name of a file."""
+    for text in value if isinstance(value, list) else [value]:
+        if text is not None and HALF.search(text) and not os.path.lexists(text):
+            raise UsageError(f"{name}: {shown(text)} is not valid UTF-8; enter it in a UTF-8 terminal")
 
 
 def _show_warning(

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,16 +21,14 @@ from semcal.cli.row_streams import (
     checked,
     counted,
     open_questions,
-    open_rows,
+    read_to_sample,
     show_first_prompt,
 )
 from semcal.data.question import Question
-from semcal.errors import InputError, QuestionError, RowError, UsageError
-from semcal.files import writing
-from semcal.models.equivalence import needs_no_model
+from semcal.errors import InputError, UsageError
+from semcal.models.equivalence import DEFAULT, needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
-from semcal.steps import Block, Stage, run_stages
 from semcal.text import aligned
 
 if TYPE_CHECKING:
@@ -136,12 +133,11 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         raise UsageError(
             "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
         )
-    read: Iterator[Row | RowError] = iter([] if single is None else [Row.of(single)])
-    total: int | None = 1
     if single is None:
-        read, total = counted(
-            options.question, open_questions(options.question, options.columns, label="ask")
-        )
+        rows = open_questions(options.question, options.columns, label="ask")
+        read, total = counted(options.question, rows)
+    else:
+        read, total = iter([Row.of(single)]), 1
     questions, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
@@ -151,14 +147,6 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         if options.show_prompt:
             return show_first_prompt(uq.model, uq.asking, questions)
         step, costs, render = AskStep(ways), Counter[str](), _render(options, titled=single is None)
-        if single is not None:
-            for block in run_stages([Block(Stage((step,)), [Row.of(single)])], workers=executor):
-                for row, reason in block.failures:
-                    raise QuestionError(row.id, reason)
-                with writing(options.out) as handle:
-                    handle.writelines(render(row) + "\n" for row in block.rows)
-                _report_costs(Counter(block.costs), state, several=False)
-            return 0
 
         def check(row: Row) -> None:
             if calibration is not None:
@@ -171,7 +159,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
                 results.write(block)
                 costs.update(block.costs)
                 found += [row["confidence"] for row in block.rows if "measure" in row]
-        _report_costs(costs, state, several=True)
+        _report_costs(costs, state.equivalence.name, several=single is None)
         if calibration is not None and (shift := find_shift(calibration, found)):
             info(f"ask: {shift}")
         return results.bad.exit_code()
@@ -193,14 +181,14 @@ def _with_calibration(options: AskOptions) -> tuple[AskOptions, Calibration | No
         equivalence = str(equivalence_of(calibration, equivalence))
     elif options.model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
-        options = replace(options, recalibrator=_embedded(options))
-    return replace(options, equivalence=opt.equivalence_name(equivalence)), calibration
+        if not options.given(*DISTRIBUTION):
+            options = replace(options, recalibrator=opt.ATLAS)
+    return replace(options, equivalence=equivalence or DEFAULT), calibration
 
 
 def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question | None) -> int:
     """Sample structured answers, and add the probability of each field."""
     from semcal.calibration.fields import FieldCalibration, FieldStep
-    from semcal.fields.rows import check_to_sample
 
     opt.required_model(options.model)
     calibration = FieldCalibration.from_pretrained(options.calibration or "")
@@ -208,11 +196,9 @@ def _ask_fields(options: AskOptions, server: opt.ServerOptions, single: Question
         raise UsageError(f"--m: the calibration was learned with {calibration.m} samples. Omit --m")
     schema = calibration.parsed
     models = replace(opt.ModelOptions.of(options, server), equivalence=calibration.equivalence)
-    check = partial(check_to_sample, schema)
     read: Iterator[Row | InputError] = iter([Row.of(single)] if single is not None else ())
     if single is None:
-        names = ("id", "question", "context")
-        read = open_rows(options.question, options.columns, check, fields=names, label="ask")
+        read = read_to_sample(options.question, options.columns, schema, label="ask")
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
         model = load().model
@@ -231,14 +217,9 @@ def _single(options: AskOptions) -> Question | None:
         if context is not None:
             raise UsageError("--context requires a question; put the column 'context' into the rows instead")
         return None
-    if os.path.isdir(text):  # noqa: PTH112
-        raise UsageError(f"QUESTION: {text!r} is a folder; pass a question or a file of questions")
-    if not text.strip():
-        raise UsageError("QUESTION is empty; pass a question or a file of questions")
-    if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
-        raise UsageError(f"QUESTION: the file {text!r} does not exist; check the path")
-    if options.columns:
-        raise UsageError("--columns requires a file of questions; omit it for one question")
+    names_file = text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text))
+    if names_file or not text.strip() or os.path.isdir(text):  # noqa: PTH112
+        raise UsageError(f"QUESTION: {text!r} is neither a question nor a file; check the path")
     return Question(text, text, (), context)
 
 
@@ -259,27 +240,15 @@ def _calibration(options: AskOptions) -> Calibration | None:
     if options.model not in (None, opt.ATLAS):
         return None
     unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "answer")
-    unlike.pop("abstain_below", None)
     unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
-        names = ", ".join(map(opt.name_of, unlike))
+        names = ", ".join(map(option_name, unlike))
         info(
             f"ask: the embedded calibration does not apply with {names}; the confidence is a share of samples"
         )
         return None
-    calibration = opt.open_calibration(opt.ATLAS)
-    return calibration if options.abstain_below is None else replace(calibration, threshold=None)
-
-
-def _embedded(options: AskOptions) -> str | None:
-    """Return the recalibrator of the embedded model, unless the options set another distribution."""
-    if options.recalibrator is not None or options.temperature is not None:
-        return options.recalibrator
-    if options.given("few_shot", "system", "template", "vary"):
-        info("ask: the embedded temperature applies to its own prompt only; T = 1 is used with your prompt")
-        return None
-    return opt.ATLAS
+    return opt.open_calibration(opt.ATLAS)
 
 
 def _ways(
@@ -306,34 +275,20 @@ def _ways(
             "ask: without few-shot examples models answer in sentences; pass about ten examples (--few-shot)"
         )
     compared = (SE(),) if options.compare and temperature_of(recalibrator) != SE().temperature else ()
-    if options.compare and not compared:
-        info("ask: --compare has no effect, since the temperature is 0.5 already")
     common = options.settings() | {"prompt": prompt, "force": options.force}
     return tuple(cast("AskKeywords", common | {"recalibrator": each}) for each in (*compared, recalibrator))
 
 
 def promise(limit: Threshold) -> str:
-    """Return the promise of a threshold as a sentence, or reason and remedy if all answers abstain."""
-    from semcal.metrics.thresholds import tested_units
-
-    if limit.threshold is not None:
-        return limit.sentence
-    needed, (n, units) = limit.questions_needed, tested_units(limit, limit.n)
-    more = "" if needed is None else f"about {needed:,} {units} instead of {n:,}, or "
-    return (
-        f"every answer abstains: no threshold was shown to keep at most {100 * limit.risk_limit:.3g}% of the "
-        f"answers wrong; calibrate again with {more}a larger --risk, or without --risk for probabilities "
-        "alone"
-    )
+    """Return the promise of a threshold as a sentence, or the reason why all answers abstain."""
+    return limit.sentence if limit.threshold is not None else f"every answer abstains: {limit.sentence}"
 
 
-def _report_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
+def _report_costs(costs: Counter[str], equivalence: str, *, several: bool) -> None:
     warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
-    if costs["without"]:
-        info(f"ask: {NO_ANSWER!r} is the most frequent meaning of {costs['without']:,} questions")
-    opt.report_invalid("ask", state.equivalence.name, costs)
-    if several and not needs_no_model(state.equivalence.name):
-        info(f"ask: {nli_cost(state.equivalence.name, costs)}")
+    opt.report_invalid("ask", equivalence, costs)
+    if several and not needs_no_model(equivalence):
+        info(f"ask: {nli_cost(equivalence, costs)}")
 
 
 def _render(options: AskOptions, *, titled: bool) -> Callable[[Row], str]:
@@ -383,27 +338,14 @@ def _named(text: str | None) -> str:
 
 
 def decision_of(record: Mapping[str, Any]) -> str | None:
-    """Return the decision with its reason; None without a threshold."""
-    share, p, threshold = "", record["confidence"], record["threshold"]
+    """Return the decision with the threshold; None without a threshold."""
     if record["answer"] is None:
         return f"abstained: {NO_ANSWER} was found in most samples"
     if record["abstained"] is None:
         return None
-    if record["abstained"] and threshold is None:
+    if record["threshold"] is None:
         return "abstained: no threshold keeps the risk"
-    if record["abstained"] and p is None:
-        return "abstained: the confidence is undefined"
-    if record.get("map", "").startswith("constant"):
-        share, p = "share of samples ", record["score"]
-    digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
-    verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
-    line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
-    if (p < threshold) != record["abstained"]:  # a feature is compared, and p only shown
-        line = f"its score {verdict[1]} the threshold of scores, which decides; its probability is {p:.2f}"
-    if record.get("decision") != "review":
-        return f"{verdict[0]}: {line}"
-    strict, risk = record["thresholds"][0]["threshold"], f"for risk {record['thresholds'][0]['risk']:g}"
-    lacking = (
-        f"a threshold {risk}, which has none" if strict is None else f"the threshold {strict:.2f} {risk}"
-    )
-    return f"to be reviewed: {line}, but not {lacking}"
+    decision = "abstained" if record["abstained"] else "answered"
+    if record.get("decision") == "review":
+        decision = "to be reviewed"
+    return f"{decision} (threshold {record['threshold']:.2f})"

@@ -61,8 +61,6 @@ FIELDS = (
 )
 #: Columns of given answers: the answer and its correctness.
 OF_GIVEN = ("answer", "correct")
-#: Largest number of audited replies without a label that a message names.
-NAMED = 10
 #: The joint promise of several thresholds.
 TOGETHER = "All thresholds hold together with {:.3g}% confidence; review answers {}."
 
@@ -96,7 +94,7 @@ class CalibrateOptions:
     risk: list[float] | None = Option(
         None,
         metavar="R",
-        callback=opt.shares,
+        callback=opt.share,
         help="Largest share of wrong answers among the given answers. It sets a threshold, below which "
         "answers abstain; may be repeated (default: no threshold).",
     )
@@ -104,7 +102,7 @@ class CalibrateOptions:
     document_risk: list[float] | None = Option(
         None,
         metavar="R",
-        callback=opt.shares,
+        callback=opt.share,
         help="With --schema: largest share of documents with a wrong field among the accepted documents.",
     )
     by: str | None = Option(
@@ -292,9 +290,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         path = _save(calibration, options)
         for line in calibration.report.first:
             info(f"calibrate: {line}")
-        in_words = not options.json and sys.stdout.isatty()
         missing = {} if labels is None else {"missing_labels": labels.missing}
-        show(_in_words(calibration, path) if in_words else _as_json(calibration, path, missing))
+        for_people = not options.json and sys.stdout.isatty()
+        show(in_words(calibration, path) if for_people else _as_json(calibration, path, missing))
         return bad.exit_code()
 
 
@@ -364,8 +362,7 @@ def _calibrate_fields(options: CalibrateOptions, server: opt.ServerOptions) -> i
             if options.keep_samples:
                 write_rows(options.out / SAMPLES, (row.json for row in rows))
             work.finish()
-        in_words = not options.json and sys.stdout.isatty()
-        if in_words:
+        if not options.json and sys.stdout.isatty():
             for line in calibration.summary.splitlines():
                 show(paragraph(as_sentence(line)) if line.endswith(".") else line)
             following = "measure ROWS" if options.model is None else "ask FILE --model MODEL"
@@ -408,12 +405,8 @@ def holds_kept_samples(file: str | Path) -> bool:
     """Return whether a file begins with a row that `semcal calibrate` sampled."""
     first = _first_row(file)
     with suppress(InputError):
-        return first is not None and _is_kept(first)
+        return first is not None and first.sampled_by.command == "calibrate"
     return False
-
-
-def _is_kept(row: Row) -> bool:
-    return row.sampled_by.command == "calibrate"
 
 
 def output_of(out: Path) -> Output:
@@ -504,9 +497,7 @@ def _report_labels(labels: ProductionLabels, logs: str) -> None:
     for reason, count in used.left_out.items():
         info(f"calibrate: {count:,} labels are not used: {reason}")
     if missing:
-        further = f" and {len(missing) - NAMED} more (--json lists all)" if len(missing) > NAMED else ""
-        names = ", ".join(missing[:NAMED]) + further
-        info(f"calibrate: {len(missing):,} audited replies have no label: {names}")
+        info(f"calibrate: {len(missing):,} audited replies have no label (--json lists them)")
     if missing and (count := used.assumed_wrong):
         info(f"calibrate: {count:,} of these replies are used for the threshold, where they count as wrong")
 
@@ -631,15 +622,10 @@ def _read_rows(options: CalibrateOptions, bad: BadRows) -> tuple[list[Row], Scor
         further(row)
 
     rows = list(good_rows(checked(lines, check), bad))
-    if not lines:
-        raise InputError(f"{options.file}: the file has no rows. Pass a file of labeled rows")
     if not rows:
-        first = next((line for line in lines if isinstance(line, Row)), Row({}))
-        names = ", ".join(name for name in first if name != "id")[:200]
         raise InputError(
-            f"{options.file}: no row can be used. Its columns are {names}; name others with --columns "
-            "correct=NAME. Stored samples need question, samples and answers; a score needs --score NAME and "
-            "correct; labeled questions need --model"
+            f"{options.file}: no row can be used. Stored samples need question, samples and answers; a score "
+            "needs correct (--score NAME); labeled questions need --model. Name other columns with --columns"
         )
     if score is None and options.equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
@@ -678,10 +664,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     file = options.file
     read = read_labelled if options.kind != "given" else _read_given
     questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
-    if any(_is_kept(Row(question.extra)) for question in questions):
-        raise UsageError(
-            f"{file} contains samples that semcal calibrate kept; pass the file samples.jsonl instead"
-        )
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature
@@ -786,11 +768,11 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
     return dumps({**calibration.report.to_json(), **beside})
 
 
-def _in_words(calibration: Calibration, path: Path) -> str:
+def in_words(calibration: Calibration, path: Path) -> str:
     """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
     prose = filter(None, (report.why, report.answered_at, report.more_labels))
-    lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
+    lines = [*threshold_lines(calibration), "", *_report_lines(report), "", *map(paragraph, prose), ""]
     if report.at_thresholds:
         table = {
             "threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
@@ -819,11 +801,7 @@ def _in_words(calibration: Calibration, path: Path) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Return a text with a capital letter and one full stop.
-
-    >>> as_sentence("no threshold")
-    'No threshold.'
-    """
+    """Return a text with a capital letter and one full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
@@ -848,7 +826,7 @@ def threshold_lines(calibration: Calibration) -> list[str]:
     return lines or [paragraph("No threshold: no answer abstains. Pass --risk to set a threshold.")]
 
 
-def report_lines(report: CalibrationReport) -> list[str]:
+def _report_lines(report: CalibrationReport) -> list[str]:
     """Return the figures before and after calibration, out of fold."""
     base = report.base_in_words.removeprefix("the ")
     at_one = {} if report.base_at_one in (None, report.base) else {"share at T = 1": report.base_at_one}

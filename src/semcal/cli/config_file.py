@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from operator import gt, lt
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.models import OptionInfo
@@ -78,18 +77,7 @@ READERS = {
     "calibration.answer": ("ask", "calibrate", "sample"),
     "calibration.risks": ("calibrate",),
 }
-#: Panel of `--help`, in order → its options, and the sections whose keys are its other options.
-PANELS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("context", "columns", "limit", "add", "requests", "questions", "validation", "config"),
-    "Model": ("fallback", "force", "model"),
-    "Prompt and sampling": ("show_prompt", "prompt", "sampling"),
-    "Meaning and grading": ("grader", "cluster", "measure"),
-    "Calibration": ("calibration", "risk", "answer", "abstain_below", "compare", "fallback_calibration"),
-    "Fit": ("select", "features", "fit"),
-    "Server": ("server", "serve"),
-    "Output": ("out", "overwrite", "json", "plot", "dry_run", "fresh", "quiet", "verbose", "help"),
-}
-#: The panel of all other options.
+#: The panel of `--help` for options that are in no section.
 OTHER_PANEL = "Options"
 #: The key of the file that names modules to import first. It belongs to no section.
 PLUGINS = "plugins"
@@ -108,31 +96,19 @@ def setting(default: Any = None, **details: Any) -> Any:
 
 
 def option_of(section: str, key: str) -> str:
-    """Return the option that a key of the file sets.
-
-    >>> option_of("calibration", "risks"), option_of("server", "retries")
-    ('risk', 'retries')
-    """
+    """Return the option that a key of the file sets."""
     return OPTIONS.get((section, key), key)
 
 
 def keys_by_option() -> dict[str, str]:
     """Return the place of each option in the file, such as "sampling.m"."""
-    places = {
-        option_of(section, key): f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys
-    }
-    return {**places, "plugin": PLUGINS}
+    return {option_of(section, key): f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys}
 
 
 def panel_of(option: str, command: str) -> str:
-    """Return the panel of an option in the `--help` of a command.
-
-    >>> panel_of("m", "ask"), panel_of("alpha", "fit"), panel_of("alpha", "monitor")
-    ('Prompt and sampling', 'Fit', 'Options')
-    """
+    """Return the panel of an option in the `--help` of a command: its section of the file."""
     section, _, key = keys_by_option().get(option, "").partition(".")
-    names = (option, section) if is_read(section, key, command) else (option,)
-    return next((panel for name in names for panel, its in PANELS.items() if name in its), OTHER_PANEL)
+    return section.capitalize() if section and is_read(section, key, command) else OTHER_PANEL
 
 
 class _Text(str):
@@ -140,11 +116,7 @@ class _Text(str):
 
 
 def is_read(section: str, key: str, command: str) -> bool:
-    """Return whether a command reads a key of the file for its option of that name.
-
-    >>> is_read("fit", "alpha", "fit"), is_read("fit", "alpha", "monitor"), is_read("sampling", "m", "fit")
-    (True, False, True)
-    """
+    """Return whether a command reads a key of the file for its option of that name."""
     return all(command in READERS.get(place, (command,)) for place in (section, f"{section}.{key}"))
 
 
@@ -154,24 +126,10 @@ def read_settings(
     environment: Mapping[str, str],
     parameters: Mapping[str, inspect.Parameter],
 ) -> dict[str, Any]:
-    """Return the settings of a command from the environment and from `--config`.
+    """Return the settings of a command from the files and single settings of `--config`, later ones first.
 
-    Parameters
-    ----------
-    command : str
-        The name of the command.
-    sources : sequence of str
-        The values of `--config`: files, or single settings `SECTION.KEY=VALUE`. A later source overrides an
-        earlier one.
-    environment : mapping
-        Environment variables. Those that begin with SEMCAL_SERVE_ name options, and override the files.
-    parameters : mapping
-        The parameters of the command. Values must have their types and limits.
-
-    Raises
-    ------
-    UsageError
-        If a source names an unknown key, or holds a value that the option rejects.
+    Variables of the environment that begin with SEMCAL_SERVE_ override the files. UsageError if a key is
+    unknown, or the option rejects a value.
     """
     found: dict[str, tuple[Any, str]] = {}
     for source in sources:
@@ -256,7 +214,7 @@ def default_of(parameter: inspect.Parameter) -> Any:
 
 def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
     """Return a value of the file or the environment in the type of its option, or raise UsageError."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import Field, TypeAdapter, ValidationError
 
     kind, option = parameter.annotation, parameter.default
     kinds = {kind, *get_args(kind)}
@@ -269,26 +227,17 @@ def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
         value = [value]
     if isinstance(value, bool) and bool not in kinds:
         value = str(value).lower()  # else pydantic takes it for 0 or 1
+    if isinstance(option, OptionInfo) and not takes_lists:
+        kind = Annotated[kind, Field(ge=option.min, le=option.max)]
     try:
         checked = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
         secret = parameter.name in ("keys", "label_keys")  # may be a key itself
         raise UsageError(f"{source}: {reason}{'' if secret else f', got {shown(value)}'}") from None
-    if isinstance(option, OptionInfo):
-        for number in checked if isinstance(checked, list) else [checked]:
-            _check_limits(number, option, source)
-        if option.callback is not None:
-            try:
-                return option.callback(checked)
-            except typer.BadParameter as error:
-                raise UsageError(f"{source}: {error.message}") from None
+    if isinstance(option, OptionInfo) and option.callback is not None:
+        try:
+            return option.callback(checked)
+        except typer.BadParameter as error:
+            raise UsageError(f"{source}: {error.message}") from None
     return checked
-
-
-def _check_limits(number: Any, option: OptionInfo, source: str) -> None:
-    if not isinstance(number, int | float):
-        return
-    for limit, word, is_beyond in ((option.min, "at least", lt), (option.max, "at most", gt)):
-        if limit is not None and is_beyond(number, limit):
-            raise UsageError(f"{source} must be {word} {limit:g}, got {shown(number)}")

@@ -7,21 +7,20 @@ these functions, which remove escape sequences.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import stat
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
 from semcal.files import LOCK, Json, file_lock, is_stream, own_files
-from semcal.progress import bar, line_clock
+from semcal.progress import bar, line_writer
 from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.text import aligned, width_of
 
@@ -32,12 +31,6 @@ _WORK = ("blocks", "recalibrators")
 
 _quiet = False
 _verbose = False
-
-
-#: Labels of the progress that is shown.
-_running: list[str] = []
-#: Notes after the label of progress, such as costs.
-_notes: list[Callable[[], str]] = []
 
 
 def set_quiet(quiet: bool) -> None:
@@ -113,23 +106,6 @@ def flush(stream: TextIO) -> int:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Show "loading" on a terminal, unless other progress is shown."""
-    worker = multiprocessing.parent_process() is not None
-    if _quiet or worker or _running or not sys.stderr.isatty() or _in_a_pipe():
-        yield
-        return
-    from rich.console import Console
-
-    _running.append("loading")
-    try:
-        with Console(stderr=True).status("loading"):
-            yield
-    finally:
-        _running.pop()
-
-
-@contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show progress towards `total`: a bar on a terminal, a line every few seconds elsewhere.
 
@@ -139,18 +115,11 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if _quiet or total == 0:
         yield lambda _done: None
         return
-    alone = sys.stderr.isatty() and not _in_a_pipe()
-    lines = line_clock(label, total, INTERVAL, lambda text: warn(_noted(text)))
-    with bar(label, total, _noted) if alone else nullcontext(lines) as show:
-        _running.append(label)
-        try:
-            yield show
-        finally:
-            _running.pop()
-
-
-def _noted(label: str) -> str:
-    return "; ".join(filter(None, [label, *(note() for note in _notes)]))
+    if sys.stderr.isatty() and not _in_a_pipe():
+        with bar(label, total) as update:
+            yield update
+    else:
+        yield line_writer(label, total, INTERVAL, warn)
 
 
 @contextmanager
@@ -189,41 +158,23 @@ def nli_cost(name: str, costs: Mapping[str, int]) -> str:
 
 @contextmanager
 def spending(label: str, **roles: object) -> Iterator[None]:
-    """Show the costs of `model`, `equivalence` and `grader` on servers during progress and at the end."""
+    """Show the costs of `model`, `equivalence` and `grader` on servers at the end."""
     clients: dict[Any, str] = {}
     for role, inner in roles.items():
         for part in ("judge", "equivalence", "inner"):
             inner = getattr(inner, part, inner)
         if (client := getattr(inner, "client", None)) is not None:
             clients.setdefault(client, role)
-
-    def spent(*, rate: bool) -> list[str]:
-        return [
-            f"{role}: " * (len(clients) > 1) + client.usage.text(rate=rate)
-            for client, role in clients.items()
-            if client.usage.requests
-        ]
-
-    if not clients:
-        yield
-        return
-
-    def note() -> str:
-        return "; ".join(spent(rate=False))  # the rate is unknown during requests
-
-    _notes.append(note)
     try:
         yield
     finally:
-        _notes.remove(note)
-        for line in spent(rate=True):
-            info(f"{label}: {line}")
+        for client, role in clients.items():
+            if client.usage.requests:
+                info(f"{label}: {f'{role}: ' * (len(clients) > 1)}{client.usage.text()}")
         replies = getattr(roles.get("model"), "replies", None)
         if replies is not None and replies.thought:
             cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""
             info(f"{label}: {replies.thought} answers followed a thinking part, which is left out{cut}")
-        if replies is not None and replies.unknown:
-            info(f"{label}: {replies.unknown} answers have no known finish_reason")
         for client in clients:  # now, because Python ignores Ctrl-C during garbage collection
             client.close()
 
@@ -236,7 +187,6 @@ class Output:
     is_folder: bool = False  # whether --out is a folder
     begun: bool = False  # this command created the folder, so it resumes there or replaces it
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
-    holds: str = "files"  # a name for the contents that --overwrite replaces
     work: Path | None = None  # the folder of finished work
 
     def check(self, *, overwrite: bool) -> None:
@@ -251,14 +201,9 @@ class Output:
             raise UsageError(f"--out {self.path} is a file, expected a folder. Pass another path.")
         if self.begun or not self.path.is_dir() or not own_files(self.path):
             return
-        if not self.replaceable:
-            raise UsageError(
-                f"--out {self.path} is not empty, and holds files of other commands. Pass another folder."
-            )
-        if not overwrite:
-            raise UsageError(
-                f"--out {self.path} holds {self.holds}. Pass another folder, or --overwrite to replace it."
-            )
+        if not (self.replaceable and overwrite):
+            remedy = "Pass another folder" + (", or --overwrite to replace it" if self.replaceable else "")
+            raise UsageError(f"--out {self.path} is not empty. {remedy}.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -333,20 +278,11 @@ def open_unfinished(out: Path, settings: Mapping[str, Any], *, fresh: bool) -> U
     return work
 
 
-def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
+def kept_message(output: Output | None) -> str:
     """Return a note on the finished work of an interrupted command and how to resume it; "" if none."""
-    places = []
-    if output is not None and output.work is not None and _holds_work(output.work):
-        places.append(output.work)
-    for option, file in (("features", "manifest.json"), ("cache", "")):
-        if options.get(option) is not None and (options[option] / file).is_file():
-            places.append(options[option])
-    if not places:
+    if output is None or output.work is None or not _holds_work(output.work):
         return ""
-    restarting = {"fresh": "--fresh", "start": "--from"}
-    without = " and ".join(name for option, name in restarting.items() if options.get(option))
-    command = f"the same command without {without}" if without else "the same command"
-    return f"finished work is kept in {' and '.join(map(str, places))}; {command} resumes from there"
+    return f"finished work is kept in {output.work}; the same command without --fresh resumes from there"
 
 
 def _holds_work(folder: Path) -> bool:
@@ -373,13 +309,6 @@ ON_ACE = (
     "ACE is the mean gap between confidence and accuracy. An ACE up to the 95% noise floor can come from "
     "chance alone."
 )
-#: Names of further figures, and of the figures of a metric, whose keys begin with the name of the metric.
-FURTHER = {
-    "entropy_auroc": "AUROC of the entropy",
-    "selective_accuracy": "accuracy, rejected",
-    "counts": "number,",
-}
-OF_METRIC = {"_floor_95": " floor, 95%", "_floor": " noise floor", "_p": " p-value"}
 #: Entries of figures that are not rows of a table.
 BESIDE = ("measure", "se", "interval", "risk", "by")
 VERDICTS = {True: "yes", False: "NO", None: "?"}
@@ -443,25 +372,14 @@ def interval(ends: Sequence[float | None] | None) -> str:
 
 
 def _names(figures: Json, *, every: bool) -> Iterator[tuple[tuple[str, str | None], str]]:
-    """Yield (key, inner key) and name of each row of a table."""
+    """Yield (key, inner key) and name of each row of a table; figures beyond `MAIN` have their JSON keys."""
     for key, name in MAIN.items():
         if key in figures:
             yield (key, None), name
     for key, value in figures.items() if every else ():
         if key not in MAIN and key not in BESIDE:
-            name = _name(key)
             inner = value if isinstance(value, dict) else (None,)
-            yield from (((key, one), f"{name} {one or ''}".rstrip().replace("_", " ")) for one in inner)
-
-
-def _name(key: str) -> str:
-    from semcal.metrics import METRICS
-
-    for end, words in OF_METRIC.items():
-        metric = key.removesuffix(end)
-        if metric != key and metric in METRICS:
-            return METRICS[metric].label + words
-    return METRICS[key].label if key in METRICS else FURTHER.get(key, key.replace("_", " "))
+            yield from (((key, one), f"{key} {one or ''}".rstrip()) for one in inner)
 
 
 def _cell(figures: Json, key: str, inner: str | None) -> str:

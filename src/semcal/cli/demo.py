@@ -5,38 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typer import Option
 
 from semcal.cli import options as opt
-from semcal.cli.ask import decision_of
-from semcal.cli.calibrate import report_lines, threshold_lines
-from semcal.cli.console import Output, info, paragraph, progress, show, warn
-from semcal.cli.grid_commands import open_grid, require_experiment, run_folder
+from semcal.cli.calibrate import in_words
+from semcal.cli.console import Output, info, paragraph, progress, show
+from semcal.cli.grid_commands import (
+    MachineOptions,
+    open_grid,
+    run_folder,
+    show_plan,
+    state_loader,
+)
 from semcal.errors import MissingExtraError
 from semcal.files import dumps
 
-if TYPE_CHECKING:
-    from semcal.calibration.calibration import CalibratedAnswer, Calibration
-    from semcal.experiment.grid_settings import GridSettings
-    from semcal.rows import Row
-
-#: Questions of the example set that are shown: sure and right, less sure and right, less sure and wrong.
-SHOWN = ("capitals-01", "capitals-08", "capitals-15")
 #: Largest share of wrong answers among the given answers of the example set.
 RISK = 0.2
 #: Folder in the run folder with the calibration of the example set.
 CALIBRATED = "example-set"
-TERMS = (
-    "Share of samples: the share of the ten samples that have the meaning of the answer. AUROC: the "
-    "probability that a right answer has a higher confidence than a wrong one; 0.5 is no better than a coin. "
-    "Gain: accuracy minus Brier score."
-)
 
 
 @dataclass(frozen=True)
-class DemoOptions:
+class DemoOptions(MachineOptions):
     """The options of `semcal demo`."""
 
     quick: bool = Option(
@@ -45,18 +37,9 @@ class DemoOptions:
         help="Use one set of 300 questions in the second part, and fit only Calibrated: half the time.",
     )
     out: Path | None = opt.folder_option("Run folder (default: runs/demo, with --quick runs/demo-quick).")
-    overwrite: bool = opt.OVERWRITE
     m: int = opt.SAMPLES
     seed: int = opt.RARE_SEED
-    limit: int | None = opt.LIMIT
-    json: bool = opt.JSON
-    device: str | None = opt.DEVICE
-    nli_device: str | None = opt.NLI_DEVICE
     dtype: str | None = opt.DTYPE
-    dry_run: bool = opt.DRY_RUN
-    fresh: bool = opt.FRESH
-    workers: int | None = opt.WORKERS
-    memory: str | None = opt.MEMORY
 
 
 def command(options: DemoOptions) -> int:
@@ -71,7 +54,6 @@ def command(options: DemoOptions) -> int:
     --json, part 1 is omitted. An interrupted demo resumes with the same command. The settings of part 2 are
     a file for semcal run: src/semcal/demo/demo.yaml (quick.yaml).
     """
-    require_experiment()
     from semcal.demo.paths import settings_file
     from semcal.experiment.finished import forget, read_results
     from semcal.experiment.grid_settings import read_settings
@@ -89,7 +71,7 @@ def command(options: DemoOptions) -> int:
     )
     folder = _folder(options.out, quick=options.quick)
     if options.dry_run:
-        return _plan(settings, folder)
+        return show_plan(settings, state_loader(settings, options, folder), folder, as_json=options.json)
     if options.fresh:
         forget(folder)
     if not options.json:
@@ -98,14 +80,14 @@ def command(options: DemoOptions) -> int:
         raise MissingExtraError("torch", "models", "semcal demo")
     with open_grid(settings, folder, options) as grid:
         problems = grid.run()
-    from semcal.experiment.report.build import in_words
+    from semcal.experiment.report.build import in_words as results_in_words
 
     results = read_results(folder)
     if options.json:
         show(dumps(results))
     else:
         show()
-        for line in in_words(results):
+        for line in results_in_words(results):
             show(paragraph(line) if line.endswith(".") else line)
     info(f"report: {folder / 'report.html'}")
     return 1 if problems else 0
@@ -121,20 +103,6 @@ def _folder(out: Path | None, *, quick: bool) -> Path:
     return out or Path("runs/demo-quick" if quick else "runs/demo")
 
 
-def _plan(settings: GridSettings, out: Path) -> int:
-    warn(f"real: calibration of stored samples; writes {out / CALIBRATED}")
-    for dataset in settings.datasets:
-        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
-        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
-        at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
-        warn(
-            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 to each of {labelled} labeled "
-            f"questions, and {at}to each of {dataset.test} others"
-        )
-    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
-    return 0
-
-
 # ---- The example set ---------------------------------------------------------------------------------------
 
 
@@ -146,51 +114,9 @@ def _show_example_set(folder: Path) -> None:
     with progress("demo", len(rows)) as update:
         results = semcal.score(real.PATH, progress=update)
     calibration = results.calibrate(risk=RISK)
-    calibration.save_pretrained(folder)
+    path = calibration.save_pretrained(folder)
     model = rows[0]["sampled_by"]["model"]
     show(paragraph(f"Part 1: {len(rows)} questions about the real world. The samples of {model} are stored."))
-    answered = zip(next(iter(results.rows_at.values())), calibration.apply(results.rows_at))
-    for row, answer in answered:
-        if row.id in SHOWN:
-            show("\n".join(["", *_example_lines(row, answer, calibration)]))
-    show("\n".join(["", *_summary_lines(calibration, folder)]))
-
-
-def _example_lines(row: Row, answer: CalibratedAnswer, calibration: Calibration) -> list[str]:
-    largest_first = sorted(row.clusters, key=len, reverse=True)
-    references = row.json["answers"]
-    record = {**vars(answer), "answer": answer.text, "confidence": answer.probability}
-    record |= {"threshold": calibration.limit, "thresholds": calibration.bands}
-    grade = "right" if answer.text in references else f"wrong; the reference is {references[0]}"
-    lines = {
-        "samples": ", ".join(f"{len(cluster)} × {row.samples[cluster[0]]}" for cluster in largest_first),
-        "answer": f"{answer.text} ({grade})",
-        "confidence": f"share of samples {answer.score:.2f}, calibrated probability {answer.probability:.2f}",
-        "decision": str(decision_of(record)),
-    }
-    named = [paragraph(f"  {name:<12}{text}", indent=" " * 14) for name, text in lines.items()]
-    return [row.question, *named]
-
-
-def _summary_lines(calibration: Calibration, folder: Path) -> list[str]:
-    report = calibration.report
-    before, after = report.base, report.calibrated
-    gap = (
-        f"The model is right on {before['accuracy']:.0%} of the questions. Its mean share of samples is "
-        f"{before['mean_confidence']:.2f}, and its mean calibrated probability is "
-        f"{after['mean_confidence']:.2f}."
-    )
-    return [
-        *threshold_lines(calibration),
-        "",
-        paragraph(gap),
-        "",
-        *report_lines(report),
-        paragraph(TERMS),
-        "",
-        f"Written to {folder / 'calibration.json'}.",
-        f"Next, with your model: semcal calibrate real --model MODEL --risk {RISK} --out DIR",
-        "",
-        "Part 2: the whole pipeline with a model, which knows a fictional world.",
-        "Base: T = 1; SE: T = 0.5; TS: a fitted T; Calibrated: probabilities for Base.",
-    ]
+    show(f"\n{in_words(calibration, path)}\n")
+    show("Part 2: the whole pipeline with a model, which knows a fictional world.")
+    show("Base: T = 1; SE: T = 0.5; TS: a fitted T; Calibrated: probabilities for Base.")

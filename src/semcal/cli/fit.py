@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,15 @@ from semcal.cli import options as opt
 from semcal.cli.config_file import setting
 from semcal.cli.console import (
     Output,
+    figure_lines,
     info,
+    interval,
     open_unfinished,
     progress,
-    refuse_existing,
     show,
     spending,
     successive_progress,
+    terminal_width,
     unfinished,
     warn,
 )
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from semcal.models.protocols import LanguageModel, Sampler
     from semcal.models.sample import Sampling
     from semcal.recalibration.files import Provenance
-    from semcal.recalibration.fit_data import FitData
     from semcal.recalibration.records import Fitted
 
 #: Choices below this share of the best accuracy cause a warning.
@@ -75,7 +75,6 @@ class FitOptions:
     features: Path | None = Option(
         None,
         metavar="DIR",
-        callback=opt.out_path,
         help="Folder that stores the hidden states for further fits (default: none).",
     )
     select: bool = Option(
@@ -84,21 +83,15 @@ class FitOptions:
         help="Try every loss, α and weight decay. For each measure, the best candidate on --validation is "
         "written to DIR/MEASURE, and all candidates with their scores to DIR/selection.jsonl.",
     )
-    by: str | None = Option(
-        None,
-        help="Score that chooses for --select and TS-grid: gain (accuracy minus Brier score; default), or "
-        "brier (as in the paper; it can prefer low accuracy with low confidence).",
+    by: str = Option(
+        "gain",
+        help="Score that chooses for --select and TS-grid: gain (accuracy minus Brier score), or brier (as "
+        "in the paper; it can prefer low accuracy with low confidence).",
     )
     validation: str | None = Option(
         None, metavar="FILE", help="File of labeled questions on which --select chooses."
     )
     measure: str = Option("E-SC", help="Measure whose best candidate is written to DIR itself.")
-    plot: Path | None = Option(
-        None,
-        metavar="FILE",
-        callback=opt.out_path,
-        help="File for a plot of the loss against T, or of the loss by step (.pdf, .png, .svg).",
-    )
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
     m: int = opt.SAMPLES
@@ -126,11 +119,6 @@ class FitOptions:
         return self.select or self.from_samples
 
     @property
-    def chosen_by(self) -> str:
-        """The rule of choice."""
-        return self.by or "gain"
-
-    @property
     def exact(self) -> bool:
         """True if T is solved exactly."""
         solvers = RECALIBRATORS[self.method].solvers
@@ -145,46 +133,17 @@ class FitOptions:
         opt.required_model(self.model)
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
-        check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
+        check_name(self.by, CHOSEN_BY, what="rule of choice")
         if not self.from_samples:
             check_method(self.method, self.solver, self.loss, self.alpha)
         if self.select and self.from_samples:
             raise UsageError(f"--select: {self.method} already chooses on FILE; omit --select")
-        if self.select and self.validation is None:
-            raise UsageError("--select requires further questions; pass them with --validation FILE")
-        if self.validation is not None and not self.select:
-            raise UsageError("--validation requires --select; pass it, or omit --validation")
+        if self.select != (self.validation is not None):
+            raise UsageError("--select and --validation FILE require each other; pass both, or omit both")
         for name in ("weight_decay", "learning_rate") if self.exact or self.from_samples else ():
             if getattr(self, name):
                 no_sgd = "requires --solver sgd; omit it for the exact solution of TS and for TS-grid"
                 raise UsageError(f"fit.{name} {no_sgd}")
-        if self.by is not None and not self.samples:
-            raise UsageError("--by requires --select or --method TS-grid; pass one, or omit --by")
-        if self.plot is not None and self.samples:
-            raise UsageError("--plot draws one fit; omit --select and TS-grid")
-        if self.plot is not None:
-            from semcal.plotting import check_figure_path
-
-            check_figure_path(self.plot)
-            if not (self.overwrite or output_of(self.out).begun):
-                refuse_existing("--plot", self.plot)
-
-    def check_server(self, name: str) -> None:
-        """Raise UsageError for options that a server does not support."""
-        method = RECALIBRATORS[self.method]
-        for is_wanted, option, reason in (
-            (not (method.over_server or method.from_samples), self.method, "reads hidden states"),
-            (self.solver == "sgd", "--solver sgd", "reads hidden states"),
-            (self.select, "--select", "fits to hidden states"),
-            (self.loss == "any", "--loss any", "fits to hidden states"),
-            (self.features is not None, "--features", "keeps hidden states"),
-            (self.plot is not None, "--plot", "requires the loss at all temperatures"),
-        ):
-            if is_wanted:
-                raise UsageError(
-                    f"{option} {reason}, but a server ({name}) returns none. Use TS (exact) or TS-grid, "
-                    "or semcal calibrate, which needs samples only."
-                )
 
 
 def command(options: FitOptions, server: opt.ServerOptions) -> int:
@@ -229,7 +188,6 @@ def folder_output(out: Path, kind: str) -> Output:
         is_folder=True,
         begun=(work / SETTINGS).is_file(),
         replaceable=_holds(out, kind),
-        holds=f"a {kind}",
         work=work,
     )
 
@@ -269,12 +227,12 @@ class FitWork:
         asking, questions = asking.settled(questions, leave_out)
         asking, held_out = asking.settled(held_out, leave_out)
         work = cls(options, models, model, questions, held_out, asking, bad)
-        if work.over_server:
-            options.check_server(model.name)
-            if options.from_samples:
-                from semcal.models.distribution import SE
+        if work.over_server and options.from_samples:
+            from semcal.models.distribution import SE
 
-                check_likelihoods(model, SE(), options.measure)
+            check_likelihoods(model, SE(), options.measure)
+        elif work.over_server and (options.select or not options.exact):
+            _ = work.language_model  # which a server is not
         return work
 
     @property
@@ -315,38 +273,32 @@ class FitWork:
 
     def show_plan(self) -> None:
         """Print the planned work; the model is loaded, but answers no question."""
-        from semcal.recalibration.fit_data import FitData
         from semcal.recalibration.records import PAPER_LOSSES
         from semcal.recalibration.select import candidate_fits
 
-        options, parts, questions, under = self.options, [], self.validation, ""
+        options, parts = self.options, []
+        n_sampled, settings = len(self.validation), ""
         if options.from_samples:
-            questions, under = self._questions_to_sample(), f"at {len(self._grid())} temperatures"
+            n_sampled, settings = len(self.questions), f"at {len(self._grid())} temperatures"
+        elif self.over_server:
+            parts.append(self._plan_over_server())
         else:
-            read_by: Any = self.model
-            parts.append(
-                self._reading(
-                    FitData.of(read_by, self.questions, asking=self.asking, on_bad_question=lambda _: None)
-                )
-            )
+            parts.append(f"read {len(self.questions)} questions once")
         if options.select:
             count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
-            under = f"with each of {count} fits"
+            settings = f"with each of {count} fits"
         if options.samples:
-            parts.append(f"sample {options.m} answers to each of {len(questions)} questions {under}")
+            parts.append(f"sample {options.m} answers to each of {n_sampled} questions {settings}")
         path = options.out / "recalibrator.json"
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
 
-    def _reading(self, labelled: FitData) -> str:
-        options = self.options
-        if self.over_server:
-            from semcal.recalibration.server_fit import plan_over_server
+    def _plan_over_server(self) -> str:
+        from semcal.recalibration.fit_data import FitData
+        from semcal.recalibration.server_fit import plan_over_server
 
-            return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
-        reads_all = FITTED[options.method].reads_sequences or options.features is not None
-        size = labelled.manifest(self.language_model, asking=self.asking, whole=reads_all).bytes / 1e6
-        place = f"in {options.features}" if options.features else "in memory"
-        return f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
+        model: Any = self.model
+        read = FitData.of(model, self.questions, asking=self.asking, on_bad_question=lambda _: None)
+        return plan_over_server(model, read, loss=self.options.loss)
 
     def fit(self, keep: Path) -> Json:
         """Fit one recalibrator and save it."""
@@ -380,10 +332,6 @@ class FitWork:
             )
         path = fitted.save_pretrained(options.out)
         result = _result(fitted.recalibrator, fitted.report, fitted.provenance)
-        if options.plot is not None:
-            from semcal.plotting import fit_figure, write_figure
-
-            result["plot"] = str(write_figure(fit_figure(fitted.recalibrator), options.plot))
         return {**result, "path": str(path)}
 
     def select(self, keep: Path) -> Json:
@@ -404,7 +352,7 @@ class FitWork:
                 self.validation,
                 self.sampling,
                 ClusterConfig(self.equivalence),
-                Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
+                Sweep([options.method], options.learning_rate, options.features, options.by),
                 progress=begin,
                 keep=keep,
             )
@@ -417,7 +365,7 @@ class FitWork:
         from semcal.store import Store
 
         clustering = ClusterConfig(self.equivalence)
-        questions = self._questions_to_sample(report=True)
+        questions = self._questions_to_sample()
         with progress(self.options.method, len(questions)) as update:
             rows = rows_at_temperatures(
                 self.model,
@@ -429,7 +377,7 @@ class FitWork:
                 keep=Store(keep),
                 on_bad_question=self._leave_out,
             )
-        grid = choose_temperatures(rows, by=self.options.chosen_by)
+        grid = choose_temperatures(rows, by=self.options.by)
         if grid.at_edge:
             info(
                 f"fit: the best temperature for {', '.join(grid.at_edge)} is the last of the grid; "
@@ -448,24 +396,18 @@ class FitWork:
             info(f"fit: {self.model.name} supports T = {most:g} at most, so the grid ends there")
         return grid
 
-    def _questions_to_sample(self, *, report: bool = False) -> Sequence[Question]:
-        """Return the questions of TS-grid that fit the model; a server gets them without their answers."""
+    def _questions_to_sample(self) -> Sequence[Question]:
+        """Return the questions of TS-grid that fit the model."""
         from semcal.models.sample import check_question
-        from semcal.recalibration.fit_data import FitData
         from semcal.recalibration.records import check_enough
 
-        leave_out = self._leave_out if report else lambda _: None
-        if not self.over_server:
-            return FitData.of(
-                self.language_model, self.questions, asking=self.asking, on_bad_question=leave_out
-            ).questions
         fitting = []
         for question in self.questions:
             try:
                 check_question(self.model, question, self.sampling)
                 fitting.append(question)
             except QuestionError as error:
-                leave_out(error)
+                self._leave_out(error)
         check_enough(len(fitting))
         return fitting
 
@@ -485,7 +427,7 @@ class FitWork:
     def _save(self, chosen: Mapping[str, Fitted], table: Sequence[Json], provenance: Provenance) -> Json:
         from semcal.recalibration.select import save_choices
 
-        out, measure, by = self.options.out, self.options.measure, self.options.chosen_by
+        out, measure, by = self.options.out, self.options.measure, self.options.by
         choices = save_choices(chosen, table, out, provenance=provenance, measure=measure, by=by)
         write_rows(out / SELECTION, table)
         for warning in _lost_accuracy(table, by):
@@ -569,49 +511,21 @@ def check_apart(labelled: Sequence[Question], further: Sequence[Question], *, ro
 
 
 def _in_words(result: Json) -> str:
-    text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
-    plot = f", plot in {result['plot']}" if "plot" in result else ""
-    return f"{text}\nwritten to {result['path']}{plot}"
+    if "chosen" in result:
+        lines = figure_lines(result["chosen"], terminal_width())
+        lines.append(f"Chosen by {result['by']}. All candidates are in {SELECTION}.")
+    else:
+        lines = _fit_lines(result)
+    return "\n".join([*lines, f"Written to {result['path']}."])
 
 
-def _choices_in_words(result: Json) -> str:
-    chosen = f"chosen by {result['by']}"
-    heads = "".join(f" {name:>8}" for name in ("gain", "Brier", "ACE", "AUROC", "accuracy"))
-    lines = [f"{'measure':<8} {chosen:<24}{heads}"]
-    for measure, row in result["chosen"].items():
-        name = row.get("candidate") or f"T = {row['temperature']:.3f}"
-        alpha = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
-        scores = "".join(f" {_number(row[key]):>8}" for key in ("gain", "brier", "ace", "auroc", "accuracy"))
-        lines.append(f"{measure:<8} {name + alpha:<24}{scores}")
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
-
-
-def _fit_in_words(result: Json) -> str:
-    temperature, end = result["temperature"], ""
-    fit, before = result["method"], "before"
-    if "steps" in result:
-        if temperature is not None:
-            fit += f" by SGD, T = {temperature:.4f}"
-            end = (
-                f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, "
-                f"{result['distance']:.3f} away in log T; --solver exact finds it"
-            )
-        fit += f" after {result['steps']} steps"
-    elif temperature is not None:
-        fit, before = f"T = {temperature:.4f}", "at T = 1"
-        if result.get("interval"):
-            low, high = result["interval"]
-            fit += f" ± {result['standard_error']:.4f}, 95% interval [{low:.3f}, {high:.3f}]"
-        if "route" in result:
-            error = result["route_error"]
-            end = f"\nfitted over the server by {result['route']}, which adds {error:.2g} to the error"
+def _fit_lines(result: Json) -> list[str]:
+    fit = f"{result['method']} after {result['steps']} steps" if "steps" in result else result["method"]
+    fit += "" if result["temperature"] is None else f": T = {result['temperature']:.4f}"
+    fit += f", 95% interval {interval(result['interval'])}" if result.get("interval") else ""
     unit = "question" if result["loss"] == "any" else "token"
-    return (
-        f"{fit} ({result['loss']} per {unit} {result['loss_before']:.4f} {before}, "
-        f"{result['loss_after']:.4f} after; {result['n_tokens']} tokens of {result['n_questions']} "
-        f"questions){end}"
-    )
+    return [
+        fit,
+        f"{result['loss']} per {unit}: {result['loss_before']:.4f} before, {result['loss_after']:.4f} after "
+        f"({result['n_tokens']:,} tokens of {result['n_questions']:,} questions)",
+    ]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
@@ -28,67 +26,16 @@ if TYPE_CHECKING:
     from semcal.experiment.grid_steps import GridState
     from semcal.workers import Executor
 
-#: Modules that processes for a report import before they fork.
-REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
 #: The files of a report of semcal run.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
 
-class MachineOptions(Protocol):
+@dataclass(frozen=True)
+class MachineOptions:
     """The options of a grid's models and processes, which `run` and `demo` share."""
 
-    @property
-    def device(self) -> str | None: ...
-    @property
-    def nli_device(self) -> str | None: ...
-    @property
-    def workers(self) -> int | None: ...
-
-
-def require_experiment() -> None:
-    """Raise UsageError if this installation does not have the experiment."""
-    if find_spec("semcal.experiment") is None:
-        raise UsageError(
-            "semcal.experiment, which runs grids, is missing in this installation. Install all of semcal."
-        )
-
-
-def run_folder(folder: Path, *, begun: bool = False) -> Output:
-    """Return the run folder as the output of a command, which resumes there if it was begun."""
-    begun = begun or (folder / "settings.yaml").is_file()
-    return Output(folder, is_folder=True, begun=begun, work=folder)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of `semcal run`."""
-
-    grid: Path = Argument(
-        metavar="GRID", help="File of the settings of the grid (YAML), such as configs/atlas.yaml."
-    )
-    out: Path | None = opt.folder_option("Run folder (default: runs/ with the name of GRID).")
+    limit: int | None = opt.LIMIT
     overwrite: bool = opt.OVERWRITE
-    overrides: list[str] | None = Option(
-        None, "--set", metavar="A.B=C", help="Setting that overrides the file; may be repeated."
-    )
-    limit: int | None = Option(
-        None,
-        min=1,
-        callback=opt.countable,
-        help="Largest number of questions of each part of a data set (default: all).",
-    )
-    start: str | None = Option(
-        None,
-        "--from",
-        metavar="STAGE",
-        help="First stage to run again, with all later stages (default: none).",
-    )
-    ray: str | None = Option(
-        None,
-        metavar="[ADDRESS]",
-        help="Ray cluster: an address, auto, or (without a value, last on the line) a local cluster; none by "
-        "default.",
-    )
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
     nli_device: str | None = opt.NLI_DEVICE
@@ -99,6 +46,28 @@ class RunOptions:
     api_key_file: Path | None = opt.API_KEY_FILE
 
 
+def run_folder(folder: Path, *, begun: bool = False) -> Output:
+    """Return the run folder as the output of a command, which resumes there if it was begun."""
+    begun = begun or (folder / "settings.yaml").is_file()
+    return Output(folder, is_folder=True, begun=begun, work=folder)
+
+
+@dataclass(frozen=True)
+class RunOptions(MachineOptions):
+    """The options of `semcal run`."""
+
+    grid: Path = Argument(
+        metavar="GRID", help="File of the settings of the grid (YAML), such as configs/atlas.yaml."
+    )
+    out: Path | None = opt.folder_option("Run folder (default: runs/ with the name of GRID).")
+    overrides: list[str] | None = Option(
+        None, "--set", metavar="A.B=C", help="Setting that overrides the file; may be repeated."
+    )
+    ray: str | None = Option(
+        None, metavar="ADDRESS", help="Ray cluster: local, auto, or an address (default: none)."
+    )
+
+
 def run(options: RunOptions) -> int:
     """Compare methods on the models and data sets of a YAML file, and write tables, figures and a report.
 
@@ -106,19 +75,16 @@ def run(options: RunOptions) -> int:
     each measure, and this candidate answers the test questions. An interrupted run resumes with the same
     command and gives identical results. Bad rows of the data are left out, and the exit code is then 1.
     """
-    require_experiment()
-    from semcal.experiment.finished import forget, forget_from
+    from semcal.experiment.finished import forget
     from semcal.experiment.grid_settings import read_settings
 
     changes = [*(options.overrides or ()), *([] if options.memory is None else [f"memory={options.memory}"])]
     settings = read_settings(options.grid, changes, limit=options.limit)
     folder = _run_folder(options.out, options.grid)
     if options.dry_run:
-        return _plan(settings, _state_loader(settings, options, folder), folder, as_json=options.json)
+        return show_plan(settings, state_loader(settings, options, folder), folder, as_json=options.json)
     if options.fresh:
         forget(folder)
-    if options.start is not None:
-        forget_from(folder, options.start)
     with open_grid(settings, folder, options, ray=options.ray) as opened:
         problems = opened.run()
     if options.json:
@@ -139,7 +105,7 @@ def _run_folder(out: Path | None, grid: Path) -> Path:
     return out or Path("runs") / grid.stem
 
 
-def _state_loader(settings: GridSettings, options: MachineOptions, folder: Path) -> Callable[[], GridState]:
+def state_loader(settings: GridSettings, options: MachineOptions, folder: Path) -> Callable[[], GridState]:
     """Return the picklable function that loads the state of a worker."""
     from semcal.experiment.grid_steps import open_grid_state
 
@@ -149,11 +115,13 @@ def _state_loader(settings: GridSettings, options: MachineOptions, folder: Path)
         device=options.device,
         nli_device=options.nli_device,
         memory=settings.memory,
-        api_key_file=getattr(options, "api_key_file", None),
+        api_key_file=options.api_key_file,
     )
 
 
-def _plan(settings: GridSettings, open_state: Callable[[], GridState], folder: Path, *, as_json: bool) -> int:
+def show_plan(
+    settings: GridSettings, open_state: Callable[[], GridState], folder: Path, *, as_json: bool
+) -> int:
     from semcal.experiment.grid_plan import forecast
 
     plan = forecast(settings, open_state if opt.is_here(settings.models[0].path) else None)
@@ -177,7 +145,7 @@ def _executor(
     if ray is not None:
         from semcal.experiment.ray_executor import RayExecutor
 
-        load = _state_loader(settings, options, folder.resolve())
+        load = state_loader(settings, options, folder.resolve())
         with RayExecutor(ray, load, n_workers=options.workers, device=options.device) as cluster:
             debug(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
             yield cluster, None
@@ -191,8 +159,8 @@ def _executor(
     sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     models = opt.ModelOptions(largest, settings.equivalence, device=options.device)
-    plan = opt.choose_workers(options.workers, "run", models, at_once=True)
-    load = _state_loader(settings, options, folder)
+    plan = opt.choose_workers(options.workers, "run", models)
+    load = state_loader(settings, options, folder)
     with opt.open_executor(plan, load, at_once=True) as (executor, state):
         yield executor, state() if plan.n_workers == 1 else None
 
@@ -216,11 +184,6 @@ def open_grid(
         problems.flush()  # after the data are read, before the work
         return progress(label, total)
 
-    def import_report() -> None:
-        """Import the modules of the report while this process waits, which saves 2 s at the end."""
-        with clock.stage("start"):
-            import semcal.experiment.report.build  # noqa: F401
-
     with _executor(settings, folder, options, ray) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(
@@ -230,7 +193,6 @@ def open_grid(
             show_progress,
             on_problem=report_problem,
             clock=clock,
-            while_starting=import_report,
         )
         try:
             yield grid
@@ -239,7 +201,7 @@ def open_grid(
             with clock.stage("report"):
                 _report(folder, executor)
         finally:
-            problems.close()
+            problems.flush()
             if (folder / "settings.yaml").exists():
                 _record(grid)
     clock.add(executor.seconds)
@@ -273,13 +235,11 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
 def status(
     run: Path = Argument(metavar="RUN", help="Run folder of semcal run."),
     json: bool = opt.JSON,
-    verbose: bool = opt.VERBOSE,
 ) -> int:
     """Show the number of finished blocks of each stage, and name damaged blocks.
 
-    The exit code is 0 if all blocks are done, else 1. With -v, each model and data set is listed.
+    The exit code is 0 if all blocks are done, else 1.
     """
-    require_experiment()
     from semcal.experiment.finished import state_of
     from semcal.experiment.grid_plan import STAGES
 
@@ -294,11 +254,6 @@ def status(
             if state.total(stage):
                 show(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
         show(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
-    if verbose:
-        for (model, dataset), expected in state.expected.items():
-            blocks = state.done.get((model, dataset), Counter())
-            lacking = [f"{expected[s] - blocks[s]} {s}" for s in STAGES if blocks[s] < expected[s]]
-            warn(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
     for damage in state.damaged:
         warn(f"error: {damage}")
     return 0 if state.complete else 1
@@ -308,18 +263,12 @@ def report(
     run: Path = Argument(metavar="RUN", help="Run folder of semcal run or semcal demo."),
     out: Path | None = opt.folder_option("Folder for the report of semcal run (default: RUN)."),
     overwrite: bool = opt.OVERWRITE,
-    figures: bool = Option(
-        False,
-        "--figures",
-        help="Also write figures as PDF and PNG that are only on the page otherwise (semcal demo).",
-    ),
     json: bool = opt.JSON,
 ) -> int:
     """Make results, tables, figures and report.html of a run from its stored samples, without a model.
 
     From a folder that only has results.json, make the tables and figures that follow from it.
     """
-    require_experiment()
     from semcal.experiment.finished import is_grid_run
 
     alone = not is_grid_run(run)
@@ -328,10 +277,9 @@ def report(
             f"{run}: expected a run folder, but settings.yaml is missing. Make one with `semcal run` or "
             f"`semcal demo --out {run}`."
         )
-    with _report_executor(run) as executor:
-        from semcal.experiment.report.build import remake
+    from semcal.experiment.report.build import remake
 
-        page = remake(run, out, executor, figures=figures)
+    page = remake(run, out)
     holding = run if alone else out or run
     if not alone:
         warn_of_less_accurate(holding)
@@ -356,20 +304,3 @@ def report_output(run: Path, out: Path | None) -> Output | None:
     out = out or run
     begun = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
     return Output(out, is_folder=True, begun=begun)
-
-
-@contextmanager
-def _report_executor(run: Path) -> Iterator[Executor[None]]:
-    """Return an executor with a process for each processor, or this process for one model and data set."""
-    from semcal.workers import ProcessExecutor, SerialExecutor, plan_workers
-
-    pairs = len(list((run / "selection").glob("*/*.json")))
-    count = plan_workers(None, weights=0, blocks=pairs).n_workers
-    with (
-        ProcessExecutor(_nothing, count, preload=REPORTING) if count > 1 else SerialExecutor(None) as executor
-    ):
-        yield executor
-
-
-def _nothing() -> None:
-    """Return the state of a process for a report, which needs none."""

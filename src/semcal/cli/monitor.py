@@ -50,7 +50,6 @@ class MonitorOptions:
     plot: Path | None = Option(
         None,
         metavar="FILE",
-        callback=opt.out_path,
         help="File for a plot of the e-values label by label (.pdf, .png, .svg).",
     )
     columns: list[str] | None = opt.COLUMNS

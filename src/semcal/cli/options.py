@@ -15,28 +15,25 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer import Argument, Option
 from typer.models import OptionInfo
 
 from semcal.cli.config_file import (
-    OTHER_PANEL,
-    PANELS,
     FileSetting,
     default_of,
-    keys_by_option,
     panel_of,
     read_settings,
     setting,
 )
-from semcal.cli.console import debug, info, loading, show, spending
-from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
+from semcal.cli.console import debug, info, show, spending
+from semcal.errors import InputError, ModelError, RowError, UsageError, shown
 from semcal.files import read_object
 from semcal.hub_names import FIELD_CALIBRATION
 from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
-from semcal.registry import check_name, option_name
+from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,17 +64,6 @@ ATLAS = "atlas"
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
-#: The placeholder of an option's value in help, by its type.
-_PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-
-
-def out_path(path: Path | None) -> Path | None:
-    """Reject an output path if neither its folder nor the folder above exists, which hints at a typo."""
-    if path is not None and not path.parent.exists() and not path.parent.parent.exists():
-        reason = f"neither {path.parent} nor {path.parent.parent} exists"
-        remedy = f"check the path, or create the folder first (mkdir -p {path.parent})"
-        raise typer.BadParameter(printable(f"{reason}; {remedy}"))
-    return path
 
 
 def countable(count: int | None) -> int | None:
@@ -95,21 +81,17 @@ def _below(number: int | None, limit: int) -> int | None:
     return number
 
 
-def share(value: float | None) -> float | None:
-    """Reject a number that is not between 0 and 1."""
-    if value is not None and not 0 < value < 1:
-        raise typer.BadParameter(f"{shown(value)} is not between 0 and 1; choose a share such as 0.1")
+def share(value: Any) -> Any:
+    """Reject a number that is not between 0 and 1, also in a list."""
+    for one in value if isinstance(value, list) else [value]:
+        if one is not None and not 0 < one < 1:
+            raise typer.BadParameter(f"{shown(one)} is not between 0 and 1; choose a share such as 0.1")
     return value
-
-
-def shares(values: list[float] | None) -> list[float] | None:
-    """Reject a list with a number that is not between 0 and 1."""
-    return None if values is None else [value for value in values if share(value) is not None]
 
 
 def folder_option(text: str, default: Any = None) -> Any:
     """Declare the --out of a command that writes into a folder."""
-    return Option(default, "--out", metavar="DIR", callback=out_path, help=text)
+    return Option(default, "--out", metavar="DIR", help=text)
 
 
 ROWS = Argument(metavar="FILE", help="File of rows (JSON Lines), or - for standard input.")
@@ -126,11 +108,7 @@ KEPT_SEED = setting(
 LIMIT = Option(
     None, min=1, callback=countable, help="Largest number of rows to read, including bad rows (default: all)."
 )
-OUT = Option(
-    None,
-    callback=out_path,
-    help="File to write instead of standard output. It is written completely or not at all.",
-)
+OUT = Option(None, help="File to write instead of standard output. It is written completely or not at all.")
 API_KEY_FILE = setting(
     help="File whose first line is the API key of the server (default: the variable SEMCAL_API_KEY)."
 )
@@ -143,10 +121,6 @@ QUIET = Option(
     False, "-q", "--quiet", help="Print only errors and bad rows on stderr: no progress, notes or warnings."
 )
 VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory and times.")
-PLUGIN = setting(
-    help="Names of your modules to import first, which register measures, metrics or methods.",
-    metavar="MODULE",
-)
 CONFIG = Option(
     None,
     "--config",
@@ -251,7 +225,7 @@ ANSWER_FORMAT = Option(
     None,
     metavar="FORMAT",
     help="Rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
-    "regex:PATTERN with one group (default: the rule of the calibration, else auto).",
+    "regex:PATTERN with one group (default: that of the calibration or of the imported log, else auto).",
 )
 SAMPLES = Option(10, min=1, callback=countable, help="Number of answers to sample for each question.")
 TALPHA = setting(0.5, help="The parameter a of T-SC (default: 0.5).")
@@ -318,7 +292,7 @@ def parameters_of(command: Callable[..., int]) -> dict[str, inspect.Parameter]:
 
 
 def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
-    """Return the signature that typer reads: the command-line options, in the order of their panels."""
+    """Return the signature that typer reads: the command-line options with their panels."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = parameters_of(command)
     left_out = {name for name, one in parameters.items() if isinstance(one.default, FileSetting)}
@@ -327,12 +301,11 @@ def options_of(name: str, command: Callable[..., int]) -> inspect.Signature:
         and "verbose" not in inspect.signature(command).parameters
     ):
         left_out.add("verbose")  # it prints processes, memory and times of models
-    panels = [OTHER_PANEL, *PANELS]
-    shown_in = {option: panel_of(option, name) for option in parameters if option not in left_out}
     return inspect.Signature(
         [
-            parameters[option].replace(kind=kind, default=_in_panel(parameters[option], panel))
-            for option, panel in sorted(shown_in.items(), key=lambda pair: panels.index(pair[1]))
+            one.replace(kind=kind, default=_in_panel(one, panel_of(option, name)))
+            for option, one in parameters.items()
+            if option not in left_out
         ]
     )
 
@@ -342,10 +315,6 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> Any:
         return parameter.default
     option = copy(parameter.default)
     option.rich_help_panel = panel
-    kinds = [parameter.annotation, *get_args(parameter.annotation)]
-    kinds += [part for kind in kinds for part in get_args(kind)]  # list[str] | None
-    if option.metavar is None:
-        option.metavar = next((text for kind, text in _PLACEHOLDERS.items() if kind in kinds), None)
     return option
 
 
@@ -382,11 +351,6 @@ def without_settings(options: _Options, *names: str) -> _Options:
     return replace(options, **left_out)
 
 
-def name_of(option: str) -> str:
-    """Return the name of an option for a message: its place in the settings file if the file has set it."""
-    return keys_by_option()[option] if is_from_file(option) else option_name(option)
-
-
 def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a command: its options, or dataclasses of them."""
     return {
@@ -401,7 +365,6 @@ def _common(
     config: list[str] | None = CONFIG,
     quiet: bool = QUIET,
     verbose: bool = VERBOSE,
-    plugin: list[str] | None = PLUGIN,
 ) -> None:
     """The options of all commands."""
 
@@ -432,11 +395,10 @@ class ModelOptions:
 
     def __call__(self) -> WorkerState:
         """Load the named models: the language model, the equivalence, or both."""
-        with loading():
-            from semcal.steps import WorkerState
+        from semcal.steps import WorkerState
 
-            model = None if self.model is None else self.open_model()
-            return WorkerState(model, None if self.equivalence is None else self.open_equivalence())
+        model = None if self.model is None else self.open_model()
+        return WorkerState(model, None if self.equivalence is None else self.open_equivalence())
 
     @property
     def has_server(self) -> bool:
@@ -446,26 +408,24 @@ class ModelOptions:
     def open_model(self) -> Sampler:
         """Load the language model, or connect to one behind a server."""
         assert self.model is not None
-        with loading():
-            if names_a_server(self.model):
-                from semcal.servers.sampler import load_server
+        if names_a_server(self.model):
+            from semcal.servers.sampler import load_server
 
-                return load_server(self.model, self.settings)
-            from semcal.models.load import load_model
+            return load_server(self.model, self.settings)
+        from semcal.models.load import load_model
 
-            return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
+        return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
 
     def open_equivalence(self) -> Equivalence:
         """Load the equivalence: the embedded model (by default), exact, an NLI model, or a server."""
-        with loading():
-            from semcal.inputs import load_equivalence
+        from semcal.inputs import load_equivalence
 
-            return load_equivalence(
-                equivalence_name(self.equivalence),
-                device=self.nli_device or self.device,
-                cache=self.cache,
-                settings=self.settings,
-            )
+        return load_equivalence(
+            self.equivalence or DEFAULT,
+            device=self.nli_device or self.device,
+            cache=self.cache,
+            settings=self.settings,
+        )
 
     def open_grader(self, name: str, *, rouge: bool = False) -> Grader | str:
         """Return the grader by rules or by a judge; or "nli", which needs an equivalence (`as_grader`)."""
@@ -501,13 +461,6 @@ def report_invalid(label: str, equivalence: str, costs: Mapping[str, int]) -> No
         labels = equivalence.removeprefix(AMONG).replace(",", ", ")
         count, total = costs["invalid"], costs["draws"]
         info(f"{label}: {count:,} of {total:,} samples do not match any of {labels}; they count as no answer")
-
-
-def equivalence_name(name: str | None) -> str:
-    """Return the name of an equivalence; if none is given, say that the embedded model is used."""
-    if name is None:
-        info(f"meanings are compared by the embedded model (--equivalence {DEFAULT})")
-    return name or DEFAULT
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
@@ -551,10 +504,9 @@ def _folder(place: Location) -> Path | None:
 
 def open_calibration(name: str) -> Calibration:
     """Load a calibration from a directory or the hub."""
-    with loading():
-        from semcal.calibration.calibration import Calibration
+    from semcal.calibration.calibration import Calibration
 
-        return Calibration.from_pretrained(name)
+    return Calibration.from_pretrained(name)
 
 
 def open_any_calibration(name: str) -> Calibration | FieldCalibration:
@@ -626,8 +578,6 @@ def prompt_config(options: object) -> PromptConfig:
         return PromptConfig(few_shot or (), system, template, vary, force=bool(force))
     except RowError as error:
         raise UsageError(f"--few-shot {few_shot}: {error}") from error
-    except UsageError as error:
-        raise UsageError(f"--{error}" if str(error).startswith("vary:") else str(error)) from error
 
 
 def sampling_config(options: object) -> SamplingConfig:
@@ -696,21 +646,15 @@ def choose_workers(
     models: ModelOptions,
     *,
     blocks: int | None = None,
-    at_once: bool = False,
 ) -> WorkerPlan:
-    """Choose the number of processes, started `at_once` or when the time saved pays; print it with -v."""
+    """Choose the number of processes; print it with -v."""
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
-        if requested is not None and not is_from_file("workers"):
-            raise UsageError(
-                "--workers does not apply to a server; omit it, and set server.concurrency instead"
-            )
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
-    surely = at_once or plan.requested or plan.n_workers == 1
-    debug(f"{label}: {'' if surely else 'up to '}{plan}")
+    debug(f"{label}: {plan}")
     return plan
 
 

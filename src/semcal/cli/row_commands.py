@@ -23,7 +23,6 @@ from semcal.cli.console import (
     nli_cost,
     open_unfinished,
     paragraph,
-    progress,
     show,
     slice_lines,
     spending,
@@ -38,35 +37,28 @@ from semcal.cli.row_streams import (
     counted,
     good_rows,
     listed,
-    open_questions,
     open_rows,
+    read_to_sample,
     show_first_prompt,
 )
-from semcal.errors import InputError, ModelError, ServerError, UsageError, shown
+from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps, writing
-from semcal.models.equivalence import needs_no_model
+from semcal.models.equivalence import DEFAULT, needs_no_model
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
-from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
+from semcal.rows import Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.fields.schema import Schema
-    from semcal.grading.rules import Grader
 
 #: The columns that each command reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
 MEASURED = ("id", "clusters", "log_likelihoods")
 GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
-AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group")
 ASSESSED = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
 #: Number of rows in a block for clustering.
 BLOCK = 256
-#: Minimum number of questions for the warning of identical samples.
-FEWEST = 5
-
-CommandRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     """
     opt.required_model(options.model)
     models, schema = opt.ModelOptions.of(options, server), opt.open_schema(options.schema)
-    read, total = counted(options.file, read_to_sample(options, schema))
+    read, total = counted(options.file, read_to_sample(options.file, options.columns, schema, label="sample"))
     if options.show_prompt:
         model = models.open_model()
         return show_first_prompt(model, opt.open_recalibrator(model, options)[1], read)
@@ -155,17 +147,6 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
     return code
 
 
-def read_to_sample(options: SampleOptions, schema: Schema | None) -> Iterator[Row | InputError]:
-    """Read questions; the references of structured answers are objects, and checked."""
-    if schema is None:
-        return open_questions(options.file, options.columns, label="sample")
-    from semcal.fields.rows import check_to_sample
-
-    check = partial(check_to_sample, schema)
-    names = ("id", "question", "context")
-    return open_rows(options.file, options.columns, check, fields=names, label="sample")
-
-
 def sample_output(out: Path | None) -> Output | None:
     """Return the output of the command and the folder of its finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
@@ -181,11 +162,7 @@ def _plan_sampling(
         questions = [row.to_question() for row in good_rows(read, bad)]
         warn(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
         if questions:
-            try:
-                model = models.open_model()
-            except (ModelError, ServerError) as error:
-                warn(f"tokens and time are unknown: {error}")
-                return bad.exit_code()
+            model = models.open_model()
             method, asking = opt.open_recalibrator(model, options)
             sampling = Sampling((method,), asking, opt.sampling_config(options))
             warn("\n".join(plan_sampling(model, questions, sampling)))
@@ -213,12 +190,7 @@ class ImportOptions:
         help="Also import the answer of the log: given (as answer, and correct if known). No answer is "
         "imported by default.",
     )
-    answer_format: str | None = Option(
-        None,
-        metavar="FORMAT",
-        help="Rule that finds the answer in a reply, as in semcal sample (default: the answer that the log "
-        "extracted, else auto).",
-    )
+    answer_format: str | None = opt.ANSWER_FORMAT
     limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
     overwrite: bool = opt.OVERWRITE
@@ -235,7 +207,7 @@ def import_rows(options: ImportOptions) -> int:
     from semcal.models.clustering import check_clusterable
 
     chosen = FORMATS[check_name(options.format, FORMATS, what="format")]
-    without = several = repeated = 0
+    without = 0
     ends = Counter[int]()
     if options.answer not in (None, "given"):
         raise UsageError(f"--answer: got {options.answer}. Pass given, or omit it")
@@ -259,20 +231,12 @@ def import_rows(options: ImportOptions) -> int:
             drawn = [row for row in block.rows if row.has("samples")]
             without += sum(not row.has("log_likelihoods") for row in drawn)
             ends.update(dict(enumerate(count_ends(drawn))))
-            texts = [row["generations"] for row in drawn if len(row["generations"]) > 1]
-            several += len(texts)
-            repeated += sum(len(set(generations)) == 1 for generations in texts)
     code = results.bad.exit_code()
     warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
         why = chosen.no_likelihoods
         info(f"import: {without} {rows} no log-likelihoods, so E-SC is the only measure: {why}")
-    if several == repeated >= FEWEST:
-        info(
-            f"import: all samples of each of {repeated} questions are equal, so every confidence is 1. Check "
-            "that they were not sampled at T = 0 or with one seed (lm-eval: --model_args seed=-1)."
-        )
     return code
 
 
@@ -303,8 +267,8 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
 
     schema = opt.open_schema(options.schema)
     check = checked_by_kind(check_clusterable, partial(check_structured, schema), schema)
-    equivalence = opt.equivalence_name(opt.among_labels(options.equivalence, options.answers_among))
-    options = replace(options, equivalence=equivalence)
+    equivalence = opt.among_labels(options.equivalence, options.answers_among)
+    options = replace(options, equivalence=equivalence or DEFAULT)
     read = open_rows(options.file, options.columns, check, fields=CLUSTERED, label="cluster", tables=True)
     rows, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
@@ -330,13 +294,8 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
             f"cluster: {costs['invalid_documents']} of {costs['documents']} samples hold no document that is "
             "valid under the schema"
         )
-    if costs["none"]:
-        info(
-            f"cluster: {costs['none']} of {costs['draws']} samples have no answer; they count as one meaning"
-        )
     if not needs_no_model(equivalence_name):
-        cached = f", {costs['hits']} of them from the cache {options.cache}" if options.cache else ""
-        info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
+        info(f"cluster: {nli_cost(equivalence_name, costs)}")
     return code
 
 
@@ -401,15 +360,13 @@ def measure(options: MeasureCommandOptions) -> int:
 
 
 class _MeasureNotes:
-    """The ids of measured rows that need a note, and probabilities that a calibration gave."""
+    """The ids of measured rows without likelihoods, and probabilities that a calibration gave."""
 
     def __init__(self, calibration: Calibration | None) -> None:
         self.calibration = calibration
         self.probabilities: list[float | None] = []
         self.origins: dict[tuple[bool, bool], None] = {}  # whether samples and clusters name their origin
         self.without_likelihoods: list[str] = []
-        self.at_several_temperatures: list[str] = []
-        self.without_answer: list[str] = []
 
     def add(self, rows: Sequence[Row]) -> None:
         from semcal.calibration.watch import MOST_OBSERVED
@@ -422,13 +379,8 @@ class _MeasureNotes:
                 return
         for row in flat:
             self.origins[bool(row.get("sampled_by")), bool(row.get("clustered_by"))] = None
-            top = row.clusters[row.measured.top_cluster["E-SC"] or 0]
             if len(row.measured.confidence) == 1:
                 self.without_likelihoods.append(shown(row["id"]))
-            if len(set(row.temperatures or ())) > 1:
-                self.at_several_temperatures.append(shown(row["id"]))
-            if not row.has_answer(top):
-                self.without_answer.append(shown(row["id"]))
 
     def show(self) -> None:
         from semcal.calibration.compatibility import what_cannot_be_checked
@@ -442,16 +394,7 @@ class _MeasureNotes:
             for text in filter(None, (*texts, find_shift(calibration, self.probabilities))):
                 info(f"measure: {text}")
         if ids := self.without_likelihoods:
-            rows_have = "row has" if len(ids) == 1 else "rows have"
-            without = f"{len(ids)} {rows_have} no log-likelihoods (ids {listed(ids)})"
-            info(f"measure: {without}; only E-SC is computed")
-        if ids := self.at_several_temperatures:
-            t = None if calibration is None else calibration.temperature
-            at = "T = 1 (or else the first)" if t is None else f"T = {t:g}"
-            info(f"measure: samples at several temperatures (ids {listed(ids)}); those at {at} are measured")
-        if ids := self.without_answer:
-            count = f"{len(ids)} (ids {listed(ids)})"
-            info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {count}")
+            info(f"measure: rows without log-likelihoods, for which only E-SC is computed: {listed(ids)}")
 
 
 def _measure_fields(options: MeasureCommandOptions) -> int:
@@ -481,14 +424,7 @@ class GradeOptions(RowOptions):
     rouge: bool = Option(False, "--rouge", help="Also accept answers with ROUGE-L > 0.3.")
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
-    audit: bool = Option(
-        False,
-        "--audit",
-        help="Compare the grader with people, in rows {prediction, answers, human: true or false}.",
-    )
     schema: Path | None = opt.SCHEMA
-    seed: int = opt.RARE_SEED
-    json: bool = opt.JSON
     device: str | None = opt.DEVICE
 
 
@@ -498,9 +434,7 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     Reads rows {id, answers: [text]} with prediction (a text, or several texts, one of which must be correct),
     or with samples, clusters and top_cluster. Of clusters, the most frequent wording of the top cluster of
     each measure is graded. Adds correct and rule, for clusters one value for each measure. After measure
-    --calibration, also adds answer_correct. --audit prints the agreement of the grader with people, Cohen's
-    kappa and the confusion matrix, with 95% intervals. Answers to one question (or of one context or group)
-    are resampled together.
+    --calibration, also adds answer_correct.
     """
     from semcal.fields.rows import (
         StructuredStep,
@@ -509,7 +443,7 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
         checked_by_kind,
         grade_fields,
     )
-    from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
+    from semcal.grading.grade import GradeStep, as_grader, check_gradable
 
     schema = opt.open_schema(options.schema)
 
@@ -523,9 +457,6 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     judge = models.open_equivalence()
     chosen = as_grader(models.open_grader(options.grader, rouge=options.rouge), judge)
     with spending("grade", grader=chosen):
-        if options.audit:
-            read = open_rows(options.file, options.columns, check_auditable, fields=AUDITED, label="grade")
-            return _audit(read, chosen, options)
         check = checked_by_kind(check_gradable, check_fields, schema)
         rows = open_rows(options.file, options.columns, check, fields=GRADED, label="grade")
         step = StructuredStep(
@@ -535,26 +466,6 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
             for block in results.blocks(rows, step):
                 results.write(block)
         return results.bad.exit_code()
-
-
-def _audit(
-    rows: Iterator[Row | InputError],
-    grader: Grader,
-    options: GradeOptions,
-) -> int:
-    from semcal.grading.grade import audit
-
-    with BadRows() as bad, progress("grade", options.limit) as update:
-        audited = list(good_rows(islice(rows, options.limit), bad))
-        agreement = audit(audited, grader, seed=options.seed)
-        update(len(audited))
-    lines = [{"grader": options.grader, **agreement}]
-
-    def show_table() -> None:
-        show("\n".join(figure_lines({options.grader: agreement}, terminal_width(), every=True)))
-
-    _show_or_write(lines, options.out, as_json=options.json, show_table=show_table)
-    return bad.exit_code()
 
 
 @dataclass(frozen=True)
@@ -634,26 +545,15 @@ def metrics(
         )
         if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: questions that share a passage or group are not independent; one of them counts")
-    _show_or_write(
-        results,
-        options.out,
-        as_json=options.json,
-        show_table=partial(show_metrics, results, by=options.by, every=verbose),
-    )
+    if not options.json and options.out is None and sys.stdout.isatty():
+        show_metrics(results, by=options.by, every=verbose)
+    else:
+        with writing(options.out) as handle:
+            handle.writelines(dumps(result) + "\n" for result in results)
     return bad.exit_code()
 
 
-def _show_or_write(
-    lines: list[CommandRow], out: Path | None, *, as_json: bool, show_table: Callable[[], None]
-) -> None:
-    if not as_json and out is None and sys.stdout.isatty():
-        show_table()
-        return
-    with writing(out) as handle:
-        handle.writelines(dumps(line) + "\n" for line in lines)
-
-
-def show_metrics(results: list[CommandRow], *, by: str | None = None, every: bool = False) -> None:
+def show_metrics(results: list[dict[str, Any]], *, by: str | None = None, every: bool = False) -> None:
     """Print metrics for people: thresholds, then a table with a column for each measure, then slices."""
     named = {str(result.get("measure", "value")): result for result in results}
     for name, result in named.items():

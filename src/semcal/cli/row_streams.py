@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -24,6 +25,7 @@ from semcal.store import Store
 from semcal.workers import Executor, SerialExecutor
 
 if TYPE_CHECKING:
+    from semcal.fields.schema import Schema
     from semcal.models.prompting import PromptConfig
     from semcal.models.protocols import Sampler
 
@@ -44,6 +46,18 @@ def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> I
     """Read questions as rows; `columns` is the value of --columns."""
     questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
     return (item if isinstance(item, RowError) else Row.of(item) for item in questions)
+
+
+def read_to_sample(
+    file: str, columns: Sequence[str] | None, schema: Schema | None, *, label: str
+) -> Iterator[Row | InputError]:
+    """Read questions; the references of structured answers are objects, and checked."""
+    if schema is None:
+        return open_questions(file, columns, label=label)
+    from semcal.fields.rows import check_to_sample
+
+    check = partial(check_to_sample, schema)
+    return open_rows(file, columns, check, fields=("id", "question", "context"), label=label)
 
 
 def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | None]:
@@ -129,7 +143,6 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
                     notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
                     yield row.set(log_likelihoods=None)
                     continue
-            notes.flush()
             yield row
 
 
@@ -151,7 +164,6 @@ def good_rows(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Row]:
         if isinstance(row, InputError):
             bad.report(row)
         else:
-            bad.flush()
             yield row
 
 
@@ -227,25 +239,22 @@ class RowResults:
             self.bad.report(row.error(reason))
         self._handle.writelines(self._render(row) + "\n" for row in block.rows)
         self._handle.flush()
+        self.bad.flush()
         self.n_rows += block.n_rows
         self._progress(self.n_rows)
 
 
 class ProblemLog:
-    """Print problems of rows on stderr, with consecutive problems of one kind in one line.
-
-    If a kind occurs again later, it is counted, and printed once more at the end (`close`).
-    """
+    """Print problems of rows on stderr, with all waiting problems of one kind in one line."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._pending: tuple[str, str] | None = None
+        self._waiting: dict[tuple[str, str], _Kind] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.flush()
 
     def add(
         self,
@@ -257,29 +266,15 @@ class ProblemLog:
         where: str = "",
     ) -> None:
         """Add a problem of a row, or of a question without a line."""
-        kind = where, _pattern(reason, row_id)
-        if kind != self._pending:
-            self.flush()
-        if kind not in self._kinds:
-            self._kinds[kind] = _Kind(where, reason)
-            self._pending = kind
-        self._kinds[kind].add(line, last, row_id)
+        key = where, _pattern(reason, row_id)
+        self._waiting.setdefault(key, _Kind(where, reason)).add(line, last, row_id)
 
     def flush(self) -> None:
         """Print the problems that wait for others of their kind."""
-        if self._pending is not None:
-            kind = self._kinds[self._pending]
+        kinds = [*self._waiting.values()]
+        self._waiting.clear()
+        for kind in kinds:
             warn(str(kind))
-            self._kinds[self._pending] = _Kind(kind.where, kind.reason, kind.before + kind.count)
-            self._pending = None
-
-    def close(self) -> None:
-        """Print all remaining problems."""
-        self.flush()
-        for kind in self._kinds.values():
-            if kind.count:
-                warn(str(kind))
-        self._kinds.clear()
 
 
 class BadRows(ProblemLog):
@@ -304,7 +299,7 @@ class BadRows(ProblemLog):
 
     def exit_code(self) -> int:
         """Return 0 if every row was good, else 1 with a count on stderr."""
-        self.close()
+        self.flush()
         if self.count:
             rows = "row was" if self.count == 1 else "rows were"
             warn(f"{self.count} bad {rows} left out; the others are done")
@@ -317,7 +312,6 @@ class _Kind:
 
     where: str
     reason: str
-    before: int = 0  # number of problems that are printed already
     count: int = 0
     runs: list[list[int]] = field(default_factory=list)  # first and last line of each run
     ids: list[str] = field(default_factory=list)
@@ -339,10 +333,8 @@ class _Kind:
     def _place(self) -> str:
         ids = listed(self.ids)
         lines = listed([str(a) if a == b else f"{a}-{b}" for a, b in self.runs])
-        if self.count > 1 or self.before:
-            more = "more " if self.before else ""
-            rows = f"{self.count} {more}row{'' if self.count == 1 else 's'}"
-            ids = f"{rows}, ids {ids}" if ids else rows
+        if self.count > 1:
+            ids = f"{self.count} rows, ids {ids}" if ids else f"{self.count} rows"
         elif not lines:
             return f"question {ids}: " if ids else ""
         elif ids:
@@ -359,9 +351,5 @@ def _pattern(reason: str, row_id: str | int | None) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names, and … if there are more.
-
-    >>> listed(["'a'", "'b'", "'c'", "'d'"])
-    "'a', 'b', 'c', …"
-    """
+    """Return the first names, and … if there are more."""
     return ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, loading, show
+from semcal.cli.console import info, show
 from semcal.errors import ServerError
 from semcal.files import dumps, user_cache
 from semcal.registry import check_name
@@ -172,8 +172,7 @@ def _devices() -> dict[str, object]:
     """Return the threads and the GPUs of PyTorch; empty if it is not installed."""
     if find_spec("torch") is None:
         return {}
-    with loading():
-        import torch
+    import torch
 
-        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return {"threads": torch.get_num_threads(), "cuda": names}
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {"threads": torch.get_num_threads(), "cuda": names}

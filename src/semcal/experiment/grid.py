@@ -656,7 +656,6 @@ class Grid:
     progress: ProgressFactory
     on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
-    while_starting: Callable[[], object] = lambda: None  # called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
 
     def run(self) -> list[Problem]:
@@ -688,7 +687,7 @@ class Grid:
                 )
         ends: list[tuple[int, int, int]] = []
         with self.progress("run", expected.total()) as update:
-            on_block = BlockProgress(update, expected, self.executor.elapsed, self.made)
+            on_block = BlockProgress(update, expected, self.made)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, on_block)
                 self._work(cells)
@@ -762,9 +761,7 @@ class Grid:
     ) -> list[GridCell]:
         asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
-        identified = self.executor.submit(StageJob(stage, ()), stage="identify")
-        self.while_starting()
-        (row,) = identified.result().rows
+        (row,) = self.executor.submit(StageJob(stage, ()), stage="identify").result().rows
         identities, store = Identities(**row), Store(self.folder)
         gone = self.settings.left_out(model)
         return [
@@ -804,11 +801,10 @@ class Grid:
 
 @dataclass
 class BlockProgress:
-    """Report finished blocks, and estimate the remaining work from the times of finished blocks by stage."""
+    """Report finished blocks by stage."""
 
     update: Callable[[int], None]
     expected: Counter[str]  # by stage
-    elapsed: Mapping[str, tuple[int, float]]  # `Executor.elapsed`
     made: Counter[str] = field(default_factory=Counter)  # new rows by the name of their costs
     finished: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock, repr=False)
@@ -818,23 +814,7 @@ class BlockProgress:
         with self._lock:
             self.finished[block.stage.name] += 1
             self.made[block.stage.counted_as or block.stage.name] += n_made
-            if hasattr(self.update, "weigh"):
-                self.update.weigh(*self.work())
             self.update(min(self.finished.total(), self.expected.total()))
-
-    def work(self) -> tuple[float, float]:
-        """Return the seconds of finished jobs, and the estimated seconds of remaining blocks.
-
-        A block of a stage without finished jobs counts with the mean of all jobs.
-        """
-        jobs, seconds = Counter[str](), dict.fromkeys(self.expected, 0.0)
-        for label, (n_jobs, elapsed) in list(self.elapsed.items()):
-            if (stage := _stage(label)) in seconds:
-                jobs[stage] += n_jobs
-                seconds[stage] += elapsed
-        done, usual = sum(seconds.values()), sum(seconds.values()) / max(1, jobs.total())
-        left = self.expected - self.finished
-        return done, sum(n * (seconds[s] / jobs[s] if jobs[s] else usual) for s, n in left.items())
 
 
 def _prepare_and_answer(cell: GridCell) -> None:

@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
-from semcal import metrics
-from semcal.data.question import Ties, several
-from semcal.data.splits import question_ties
 from semcal.errors import InputError, UsageError, shown
 from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader
 from semcal.measuring import wordings
@@ -213,54 +210,3 @@ class GradeStep(Step):
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
         """Return the graded rows."""
         return grade_together(self.grader, lambda marks: [grade_row(row, grader=marks) for row in rows])
-
-
-# ---- Comparison with people
-
-
-def check_auditable(row: Row) -> None:
-    """Raise InputError unless the row has a prediction, answers, a human label, and an id or a question."""
-    _ = row.question if row.has("question") or row.has("messages") else row.id
-    _ = row.answers, row.group
-    if row.predictions is None:
-        raise InputError(
-            "'prediction' is missing. Name the column of the labeled answer: --columns prediction=answer"
-        )
-    _ = row.human
-
-
-def audit(rows: Sequence[Row], grader: Grader, *, seed: int = 0) -> dict[str, Any]:
-    """Compare a grader with people: `semcal.metrics.agreement` of their verdicts on predictions, as a dict.
-
-    Rows without a decided human label do not count; answers to one question are resampled together.
-    """
-    decided = [row for row in rows if row.human is not None]
-    if not decided:
-        raise InputError("human: no row has the label true or false. Add labels to compare with")
-
-    def grade(marks: Grader) -> list[bool]:
-        return [
-            marks.grade(row.question_or_empty, row.predictions or [], row.answers).correct for row in decided
-        ]
-
-    agreement = metrics.agreement(
-        grade_together(grader, grade),
-        [bool(row.human) for row in decided],
-        groups=several(map(_ties, decided)),
-        seed=seed,
-    )
-    figures = agreement.figures.items()
-    return {
-        "n": agreement.n,
-        "undecided": len(rows) - agreement.n,
-        **({} if agreement.groups is None else {"groups": agreement.groups}),
-        **{name: figure.estimate for name, figure in figures},
-        "counts": dict(agreement.counts),
-        "se": {name: figure.standard_error for name, figure in figures},
-        "interval": {name: [figure.low, figure.high] for name, figure in figures},
-    }
-
-
-def _ties(row: Row) -> Ties:
-    ties = question_ties(row.json)
-    return tuple(ties) if row.has("question") or row.has("messages") else (*ties, ("id", row.id))

@@ -199,13 +199,13 @@ class Usage:
     cost: float | None = None  # None without prices
     seconds: float = 0.0  # time with requests in progress
 
-    def text(self, *, rate: bool = True) -> str:
-        """Return one line for users; `rate` adds the number of requests per second.
+    def text(self) -> str:
+        """Return one line for users.
 
         >>> Usage(1200, 3, 56000, 7800, 40, 0.0712, 60.0).text()
         '1200 requests (20/s, 3 retried), 56000 tokens in, 7800 out (up to 40 of these ...), cost 0.0712'
         """
-        rates = [f"{self.requests / self.seconds:.3g}/s"] if rate and self.seconds else []
+        rates = [f"{self.requests / self.seconds:.3g}/s"] if self.seconds else []
         retried = [f"{self.retries} retried"] if self.retries else []
         notes = f" ({', '.join([*rates, *retried])})" if rates or retried else ""
         lost = f" (up to {self.tokens_lost} of these for lost replies)" if self.tokens_lost else ""

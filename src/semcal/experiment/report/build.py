@@ -91,33 +91,28 @@ MANIFEST = "report-files.json"
 FOLDERS = ("tables", "figures")
 
 
-def remake(
-    folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
-) -> Path:
+def remake(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Path:
     """Analyze the stored samples of a run, if the folder has them, and build the report; as `build`."""
     if is_grid_run(Path(folder)):
         analyse(folder, out, executor)
-    return build(folder, out, executor, figures=figures)
+    return build(folder, out, executor)
 
 
-def build(
-    folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
-) -> Path:
+def build(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Path:
     """Write the tables, results.md, the figures and the page of a run from its results.json.
 
     Tables and figures of an older report that are missing here are removed (`renew_manifest`).
 
     results.json is in `out`, where everything is written, by default the run folder. `executor` draws the
-    figures and packs the questions, by default this process. With `figures` they are written as PDF and PNG
-    even if the run's settings do not ask for it. From a folder that only holds results.json, make the tables
-    and figures that follow from it, and return the folder of tables instead of the page. Errors are those of
-    `read_finished`, also if results.json is missing, damaged or of another schema.
+    figures and packs the questions, by default this process. From a folder that only holds results.json, make
+    the tables and figures that follow from it, and return the folder of tables instead of the page. Errors
+    are those of `read_finished`, also if results.json is missing, damaged or of another schema.
     """
     folder, executor = Path(folder), executor or SerialExecutor(None)
     target, has_rows = Path(folder if out is None else out), is_grid_run(folder)
     results = read_results(target if has_rows else folder)
     run = read_finished(folder) if has_rows else run_of_results(results, folder)
-    in_files = figures or not has_rows or run.settings.extras.figure_files
+    in_files = not has_rows or run.settings.extras.figure_files
     drawing = executor.map(
         partial(_drawn, folder=target / "figures" if in_files else None),
         list(enumerate(planned_figures(run, results))),
