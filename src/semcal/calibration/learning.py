@@ -45,7 +45,6 @@ from semcal.calibration.report import (
     ONE_PROBABILITY,
     CalibrationReport,
     CandidateScore,
-    CurvePoint,
     DrawsPoint,
     TemperatureScore,
     enough_samples,
@@ -71,10 +70,8 @@ from semcal.measuring import wordings
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,
-    MOST,
     Labelled,
     choose_answers,
-    choose_map,
     paired_difference,
     part_of,
     predict_out_of_fold,
@@ -90,8 +87,6 @@ MCurve: TypeAlias = "bool | Literal['auto']"
 #: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
 #: learned probability orders answers well enough to hold labels out for it.
 MOST_LABEL_FREE = 1000
-#: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
-PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: The advice for one sample of each question.
 OF_ONE_DRAW = (
     "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
@@ -358,7 +353,7 @@ class _LearnedRows:
 
     def _report(self, curve: tuple[DrawsPoint, ...]) -> CalibrationReport:
         """Return the report, and warn of the problems of rows and labels."""
-        added, labels = self.options.added, self.labels_at[self.place]
+        added = self.options.added
         out, correct, share = self.out_of_fold, self.correct_out_of_fold, self.share
         # "no answer" is wrong. Its confidence is its share in Base, and 0 with the calibration.
         is_without = ~self.held_out & ~self.has_answer
@@ -394,7 +389,6 @@ class _LearnedRows:
             first=tuple(self._advice()),
             like=tuple(like_answers(order, correct)),
             at_thresholds=tuple(at_thresholds(order, correct, len(no_answer))),
-            learning_curve=_learning_curve(labels, out, share, correct, self.options.seed),
             warnings=tuple(self._problems()),
             draws_curve=curve,
             added=None if added is None else added.record,
@@ -474,31 +468,6 @@ class _LearnedRows:
             # Coverage counts all questions or groups that are tested, also those without an answer.
             n_tested=int(self.testing.sum()) if groups is None else len(np.unique(groups[self.testing])),
         )
-
-
-def _learning_curve(
-    labels: Labelled, out: Floats, share: Floats, correct: Floats, seed: int
-) -> tuple[CurvePoint, ...]:
-    """Return the gain above Base with parts of the labels, and out of fold with all of them."""
-    base, is_usable = labels.candidates[0].features[0], labels.candidates[0].fewest < NEVER
-    n, rng, curve = len(correct), np.random.default_rng([seed, 3]), []
-    for size in [round(part * n) for part in PARTS] if n <= MOST else ():
-        if size < FEWEST_LABELS:
-            continue
-        above = []
-        for _ in range(SUBSETS):
-            part = rng.permutation(n) < size
-            few = choose_map(*labels.part(part), seed=seed, repeats=1)
-            unused = labels.part(~part)
-            reference = unused.features[base] if is_usable else labels.correct[part].mean()
-            above.append(_above(few.map.predict(unused.features), reference, unused.correct))
-        curve.append(CurvePoint(size, float(np.mean(above))))
-    reference = share if is_usable else correct.mean()
-    return (*curve, CurvePoint(n, _above(out, reference, correct)))
-
-
-def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
-    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
 def _check_samples(rows: RowsAt) -> None:

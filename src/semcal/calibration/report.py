@@ -51,14 +51,6 @@ class TemperatureScore:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """The gain above Base with a part of the labels."""
-
-    labels: int
-    gain_above_base: float
-
-
-@dataclass(frozen=True)
 class DrawsPoint:
     """The cross-validated gain with the first m samples at each temperature."""
 
@@ -133,7 +125,6 @@ class CalibrationReport:
     candidates: tuple[CandidateScore, ...]
     base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None if undefined
     calibrated: Mapping[str, float | None]
-    learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...] = ()
     #: Further labeled questions, whose most frequent meaning is "no answer". All are wrong.
     no_answer: LabelCount = 0
@@ -214,20 +205,6 @@ class CalibrationReport:
         if best.above > best.standard_error:
             return f"Answers are sampled at T = {best.temperature:g}, which gains {by} above T = 1."
         return f"Answers are sampled at T = 1; T = {best.temperature:g} would gain {by}."
-
-    @property
-    def more_labels(self) -> str | None:
-        """The gain of more labels, in a sentence; None if too few are known."""
-        halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
-        if not halves:
-            return None
-        half, full = halves[-1], self.learning_curve[-1]
-        before, after = half.gain_above_base, full.gain_above_base
-        return (
-            f"With {half.labels} labels, the gain is {before:+.3f} above that of {self.reference}, and with "
-            f"{full.labels} labels {after:+.3f}. Twice as many labels would add about "
-            f"{max(0.0, after - before) / 2:.3f}."
-        )
 
     @property
     def fewer_samples(self) -> str | None:

@@ -795,7 +795,7 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 def _in_words(calibration: Calibration, path: Path) -> str:
     """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
     report = calibration.report
-    prose = filter(None, (report.why, report.answered_at, report.more_labels))
+    prose = filter(None, (report.why, report.answered_at))
     lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
     if report.at_thresholds:
         table = {
