@@ -457,12 +457,6 @@ def test_a_calibration_draws_how_often_its_answers_out_of_fold_are_right() -> No
     assert ax.get_title() == "150 labeled answers, out of fold"
 
 
-def test_of_graded_examples_the_reference_that_matches_is_named() -> None:
-    rows = [{**row, "answers": ["Nobody", *row["answers"], "Di"]} for row in samples(60)]
-    for example in calibrate_samples(rows, equivalence=EXACT).examples:
-        assert example.reference == ("Ana" if example.correct else "Nobody")
-
-
 @pytest.mark.parametrize("right", [True, False])
 def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: bool, tmp_path: Path) -> None:
     rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]

@@ -273,16 +273,6 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class GradedExample:
-    """A labeled question with its grade."""
-
-    question: str
-    answer: str
-    reference: str | None  # the reference that a correct answer matches; None for a verdict of people
-    correct: bool
-
-
-@dataclass(frozen=True)
 class LabeledAnswers:
     """The N answers that the map was fitted to, with probabilities of the map, and out of fold.
 
@@ -446,8 +436,6 @@ class Calibration(_Contents):
         The recalibrator used to sample the answers.
     samples : str or None
         The samples as JSON Lines, for `save_pretrained`; None for a loaded calibration.
-    examples : tuple of GradedExample
-        Three of the labeled questions; empty for a loaded calibration.
 
     Examples
     --------
@@ -460,7 +448,6 @@ class Calibration(_Contents):
 
     recalibrator: Fitted | None = field(default=None, compare=False)
     samples: str | None = field(default=None, compare=False)
-    examples: tuple[GradedExample, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
@@ -674,7 +661,7 @@ class Calibration(_Contents):
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
         bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest)
         contents = {**vars(bare), "report": self.report.to_json()}
-        del contents["samples"], contents["examples"]
+        del contents["samples"]
         left_out = "thresholds columns signals ancestors merge_refusals score ordering moves probe"
         for name in left_out.split():
             if not contents[name]:

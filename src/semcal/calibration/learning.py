@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.arrays import Floats, check_seed
+from semcal.arrays import check_seed
 from semcal.calibration.calibration import (
     Calibration,
     CalibrationConfig,
@@ -21,7 +21,6 @@ from semcal.calibration.calibration import (
 )
 from semcal.calibration.features import (
     MOST_LACKING,
-    NEVER,
     SHARES,
     AnsweredRow,
     ScoreColumn,
@@ -36,7 +35,6 @@ from semcal.calibration.map_report import (
     base_figures,
     draws_curve,
     figures_of,
-    graded_examples,
     like_answers,
     one_value,
 )
@@ -296,7 +294,7 @@ class _LearnedRows:
         """Return the calibration without thresholds; the `curve` of fewer samples is for its report."""
         added, origin, map_ = self.options.added, self.options.origin, self.map
         is_score = self.score is not None
-        features, labels = self.features[self.place], self.labels_at[self.place]
+        labels = self.labels_at[self.place]
         grader_name, grader_revision = grader_record(self.grader)
         return Calibration(
             map=map_,
@@ -320,7 +318,6 @@ class _LearnedRows:
             answer_kind=self.config.answer,
             columns=tuple(column for column in self.config.features if column.name in map_.features),
             signals=signals_read(self.config.signals, map_.features),
-            examples=graded_examples(self.answers, features, self.own_correct, self.grader),
             ancestors=() if added is None else added.ancestors,
             open_book=None if origin.provenance is None else open_book_of(self.labeled),
             labeled=LabeledAnswers.of(

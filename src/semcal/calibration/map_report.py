@@ -1,9 +1,9 @@
-"""The learned map of a calibration: choice, figures, examples, moves, and gain by the number of samples."""
+"""The learned map of a calibration: figures, moves, and gain by the number of samples."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,6 @@ from semcal.arrays import Floats
 from semcal.calibration.calibration import (
     Calibration,
     CalibrationConfig,
-    GradedExample,
     LabeledAnswers,
     answering_temperatures,
     grade_answers,
@@ -22,7 +21,6 @@ from semcal.calibration.calibration import (
 from semcal.calibration.features import (
     NEVER,
     SHARES,
-    AnswerFeatures,
     answered_rows,
     candidates_for,
     features_of,
@@ -42,7 +40,7 @@ from semcal.calibration.thresholds import ThresholdLabels
 from semcal.data.question import data_hash, several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning, UndefinedWarning
-from semcal.grading.grade import as_grader, grade_together, grader_record
+from semcal.grading.grade import as_grader, grader_record
 from semcal.grading.rules import Grader
 from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
@@ -55,7 +53,7 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.recalibration.records import check_enough
-from semcal.rows import Row, RowsAt, check_distinct
+from semcal.rows import RowsAt, check_distinct
 
 #: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
 LIKE, MOST_LIKE = 20, 10
@@ -121,29 +119,6 @@ def base_figures(labels: Labelled, share: Floats, correct: Floats, wrong: Floats
     return {name: value if name in ("accuracy", "auroc") else None for name, value in figures.items()}
 
 
-def graded_examples(
-    rows: Sequence[Row], features: AnswerFeatures, correct: Floats, grader: Grader
-) -> tuple[GradedExample, ...]:
-    """Return three examples: the first correct answer, the first wrong one, and the next."""
-    texts = features.answers[: len(rows)]  # the text of a score alone is ""
-    usable = [i for i, text in enumerate(texts) if text or (text == "" and rows[i].title)]
-    first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
-    chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
-    return tuple(_graded_example(rows[i], texts[i] or "", grader, bool(correct[i])) for i in chosen)
-
-
-def _graded_example(row: Row, text: str, grader: Grader, correct: bool) -> GradedExample:
-    """Return an answer with the reference that it matches by the judge's rules, or the first reference."""
-    if not row.is_labelled:
-        return GradedExample(row.title or row.id, text, None, correct)
-    question, references = row.question_or_empty, row.answers if correct else ()
-    marks: Grader = getattr(grader, "rules", grader) if hasattr(grader, "judge") else grader
-    matching = grade_together(
-        marks, lambda one: [other for other in references if one.grade(question, [text], [other]).correct]
-    )
-    return GradedExample(row.title or row.id, text, (*matching, *row.answers)[0], correct)
-
-
 # ---- Moving a calibration to new data ----------------------------------------------------------------------
 
 #: Labels from which on a move is not warned of.
@@ -197,7 +172,6 @@ def move_calibration(
         samples=None,
         samples_sha256=None,
         labeled=LabeledAnswers.of(p, part.correct, moved, part.correct),
-        examples=graded_examples(labeled, features, correct, grader),
     )
     order = order_by(features.ordering or calibration.base, part.features)
     n_tested = len(labeled) if groups is None else len(np.unique(groups))
