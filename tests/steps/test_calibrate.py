@@ -144,8 +144,6 @@ def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibratio
     found = calibrate_samples(rows, equivalence=EXACT)
     assert found.temperature == 0.5
     assert next(iter(found.recalibrators)) == 0.5
-    assert [one.temperature for one in found.report.temperatures] == [1.0, 0.5]
-    assert found.report.answered_at.startswith("Answers are sampled at T = 0.5, which gains +")
     base, warm = found.report.base, found.report.base_at_one
     assert base["accuracy"] == found.report.calibrated["accuracy"] > warm["accuracy"]  # type: ignore[operator]
     found.save_pretrained(tmp_path)
@@ -163,36 +161,8 @@ def test_without_draws_that_gain_more_answers_stay_those_at_one() -> None:
     found = calibrate_samples(rows, equivalence=EXACT)
     assert found.temperature == 1.0
     assert found.report.base == found.report.base_at_one
-    assert "T = 0.5 would gain +0.000" in (found.report.answered_at or "")
     assert found.temperatures == (0.5,)  # without likelihoods these settle ties
-    alone = learned(120).report
-    assert (alone.base_at_one, alone.temperatures, alone.answered_at) == (None, (), None)
-
-
-def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
-    rows = [
-        {
-            **row,
-            "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])],
-            "finished": [False] * 10,
-            "answers": ["Nobody"],
-        }
-        for row in samples(60)
-    ]
-    with pytest.warns(SemcalWarning) as caught:
-        first = calibrate_samples(rows, equivalence=EXACT).report.first
-    assert len(caught) >= 1  # that all have one share, and what else limits what can be learnt
-    said = (
-        "nearly always wrong (0 of 60 correct)",
-        "all samples differ for 60 of 60",
-        "600 of 600 samples were cut",
-    )
-    assert all(words in one and "--few-shot" in one for words, one in zip(said, first, strict=True))
-    assert learned(60).report.first == ()
-    model, labelled = questions(80)
-    told = calibrate(model, labelled, equivalence=FakeEquivalence()).report.first
-    assert any(one.startswith("there are no few-shot examples") for one in told)
-    assert any("--answers-among" in one for one in told) == (len(told) == 2)
+    assert learned(120).report.base_at_one is None
 
 
 def test_more_risk_is_advised_only_where_it_would_help() -> None:
@@ -462,13 +432,11 @@ def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: 
     rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]
     with pytest.warns(SemcalWarning) as caught:
         found = calibrate_samples(rows, equivalence=EXACT)
-    kind, p = ("correct", 61 / 62) if right else ("wrong", 1 / 62)
-    assert [str(one.message).partition(",")[0] for one in caught] == [f"all 60 answers are {kind}"]
+    n_right, p = (60, 61 / 62) if right else (0, 1 / 62)
+    assert [str(one.message).partition(" in ")[0] for one in caught] == [f"{n_right} of 60 answers"]
     assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] is None
-    why = f"All answers have the probability {p:.3f}: all 60 answers are {kind}"
-    assert found.report.why.startswith(why)
-    assert why in repr(found)
+    assert found.report.why.startswith(f"All answers have the probability {p:.3f}: {n_right} of 60 answers")
     found.save_pretrained(tmp_path)
     answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
     assert [one.probability for one in answers] == pytest.approx([p] * 20)
@@ -489,7 +457,7 @@ def test_under_a_constant_the_threshold_is_one_of_the_share() -> None:
 
 def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
     rows = [{**row, "answers": row["samples"]} for row in samples(200)]
-    with pytest.warns(SemcalWarning, match="all 200 answers are correct"):
+    with pytest.warns(SemcalWarning, match="200 of 200 answers"):
         found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
     assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.3, 200, 0)
     assert found.threshold.threshold_score == 0.3  # the smallest share
@@ -606,16 +574,11 @@ def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -
         assert found.open_book is expected
 
 
-def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> None:
+def test_questions_asked_twice_are_warned_about() -> None:
     rows = samples(60)
     rows[5]["question"] = rows[4]["question"].upper()
-    rows[7]["answers"] = ["Ana; Anna"]
-    with pytest.warns(SemcalWarning) as caught:
-        found = calibrate_samples(rows, equivalence=EXACT)
-    text = " ".join(str(one.message) for one in caught)
-    assert "2 of 60 labeled questions occur more than once" in text
-    assert "'Ana; Anna', id 'q7'" in text
-    assert len(found.report.warnings) == 2
+    with pytest.warns(SemcalWarning, match="2 of 60 labeled questions occur more than once"):
+        calibrate_samples(rows, equivalence=EXACT)
 
 
 @pytest.mark.parametrize(
@@ -625,8 +588,7 @@ def test_of_few_groups_one_question_counts_for_the_threshold_and_of_many_all(
     n: int, groups: int, found: tuple[str, int, int]
 ) -> None:
     rows = [{**row, "group": number // 3} for number, row in enumerate(samples(n))]
-    with pytest.warns(SemcalWarning, match=f"{n} questions .* {groups} groups"):
-        limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     limit = limited.threshold
     assert (limited.report.apart, limit.test, limit.groups, limit.n) == (0, *found)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
@@ -643,7 +605,7 @@ def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk(monkeypatch: 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_fewer_than_five_groups_leave_a_constant_and_say_so(groups: int) -> None:
     rows = [{**row, "group": number % groups} for number, row in enumerate(samples(80))]
-    with pytest.warns(SemcalWarning, match=f"only {groups} groups"):
+    with pytest.warns(SemcalWarning, match=f"in {groups} groups"):
         found = calibrate_samples(rows, equivalence=EXACT)
     assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] == found.report.base["auroc"] != 0.5

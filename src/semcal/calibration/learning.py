@@ -44,12 +44,10 @@ from semcal.calibration.report import (
     CalibrationReport,
     CandidateScore,
     DrawsPoint,
-    TemperatureScore,
     enough_samples,
     problems_of_features,
     problems_of_labels,
     problems_of_rows,
-    what_to_do_first,
 )
 from semcal.calibration.samples import SamplesOrigin, measure_draws
 from semcal.calibration.signals import (
@@ -70,7 +68,6 @@ from semcal.metrics.probability_maps import (
     FOLDS,
     Labelled,
     choose_answers,
-    paired_difference,
     part_of,
     predict_out_of_fold,
 )
@@ -85,11 +82,6 @@ MCurve: TypeAlias = "bool | Literal['auto']"
 #: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
 #: learned probability orders answers well enough to hold labels out for it.
 MOST_LABEL_FREE = 1000
-#: The advice for one sample of each question.
-OF_ONE_DRAW = (
-    "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
-    "with m = 10; --config calibration.m_curve=true shows the loss with one sample"
-)
 
 
 @dataclass(frozen=True)
@@ -382,7 +374,6 @@ class _LearnedRows:
             base=base,
             calibrated=calibrated,
             base_at_one=base_at_one,
-            temperatures=tuple(self._score_temperatures()),
             first=tuple(self._advice()),
             like=tuple(like_answers(order, correct)),
             at_thresholds=tuple(at_thresholds(order, correct, len(no_answer))),
@@ -397,44 +388,24 @@ class _LearnedRows:
             warnings.warn(problem, SemcalWarning, stacklevel=5)
         return report
 
-    def _score_temperatures(self) -> Iterator[TemperatureScore]:
-        """Yield the score of each temperature, if several may answer, and its lead over the first one."""
-        scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
-        for t, score in zip(self.answering, scores):
-            above, error = paired_difference(score.gains, scores[0].gains, self.groups_fitted)
-            yield TemperatureScore(t, score.gain, above, error)
-
     def _advice(self) -> Iterator[str]:
         """Yield advice that a user should read before any figure."""
         if self.score is not None:
             return
         yield from problems_of_labels(self.answers, self.judge or self.cluster.address)
-        if len(self.labeled[0].samples) == 1:
-            yield OF_ONE_DRAW
-        correct = self.own_correct[self.own_fitted]
-        yield from what_to_do_first(self.answers, correct, self.options.origin.provenance)
 
     def _problems(self) -> Iterator[str]:
         """Yield the problems of rows, features, labels from production, grades, and shares."""
-        yield from problems_of_rows(self.labeled, self.ties, self.groups, self.testing)
+        yield from problems_of_rows(self.ties)
         yield from problems_of_features(self.features[self.place])
         yield from () if self.options.added is None else self.options.added.problems
         n, right = len(self.correct_out_of_fold), int(self.correct_out_of_fold.sum())
-        remedy = "Label more questions, or harder and easier ones"
-        if right in (0, n):
-            kind = "correct" if right else "wrong"
-            yield f"all {n} answers are {kind}, so that {ONE_PROBABILITY}. {remedy}"
-        elif min(right, n - right) < FEW:
-            kind = "correct" if right < n - right else "wrong"
-            yield (
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map needs {FEW} of each: "
-                f"{ONE_PROBABILITY}. {remedy}"
-            )
         units = n if self.groups_fitted is None else len(np.unique(self.groups_fitted))
-        if units < FOLDS and right not in (0, n):
+        if min(right, n - right) < FEW or units < FOLDS:
             yield (
-                f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
-                f"{ONE_PROBABILITY}. Label questions of more groups"
+                f"{right} of {n} answers in {units} groups of questions are correct, and a map needs {FEW} "
+                f"correct and {FEW} wrong answers in {FOLDS} groups, so that {ONE_PROBABILITY}. Label more "
+                "questions, or harder and easier ones"
             )
         yield from one_value(self.features[0].base, self.share)
         if self.score is not None and self.map.candidate.kind == "constant" and right not in (0, n):

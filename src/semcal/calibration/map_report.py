@@ -147,7 +147,7 @@ def move_calibration(
     move = Move.of(unmoved, part.correct)
     moved = move_out_of_fold(unmoved, part.correct, groups=of_answers, seed=seed)
     scratch, _ = predict_out_of_fold([part], groups=of_answers, seed=seed)
-    problems = problems_of_rows(labeled, ties, groups, np.zeros_like(has_answer))
+    problems = problems_of_rows(ties)
     without = features.values[calibration.base][~has_answer]
     found = unmoved, moved, scratch
     report = _report_of_move(calibration, move, found, part, without, of_answers, problems)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from semcal.arrays import Floats
 from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_share
 from semcal.data.question import Ties
 from semcal.errors import InputError, shown
-from semcal.metrics.frequencies import Groups
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
-from semcal.models.prompting import PromptConfig
-from semcal.recalibration.files import Provenance
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 
@@ -38,16 +31,6 @@ class CandidateScore:
     above: float  # the gain minus the gain without a map
     standard_error: float
     weight: Share = 0.0  # in the weighted mean of maps
-
-
-@dataclass(frozen=True)
-class TemperatureScore:
-    """The cross-validated gain of answers at a temperature."""
-
-    temperature: float | None
-    gain: float
-    above: float  # the gain minus the gain at the first temperature
-    standard_error: float
 
 
 @dataclass(frozen=True)
@@ -130,7 +113,6 @@ class CalibrationReport:
     no_answer: LabelCount = 0
     no_answer_samples: LabelCount = 0  # of all labeled questions, at the temperature of the answer
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, if other temperatures were tried
-    temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # advice before anything else
     like: tuple[LikeAnswers, ...] = ()  # ascending; all labeled questions that the map was fitted to
     draws_curve: tuple[DrawsPoint, ...] = ()  # if requested; the last point is for all samples
@@ -196,17 +178,6 @@ class CalibrationReport:
         )
 
     @property
-    def answered_at(self) -> str | None:
-        """The temperature of the answers, with its gain, in a sentence; None without alternatives."""
-        best = max(self.temperatures[1:], key=lambda at: at.above, default=None)
-        if best is None:
-            return None
-        by = f"{best.above:+.3f} ± {best.standard_error:.3f}"
-        if best.above > best.standard_error:
-            return f"Answers are sampled at T = {best.temperature:g}, which gains {by} above T = 1."
-        return f"Answers are sampled at T = 1; T = {best.temperature:g} would gain {by}."
-
-    @property
     def fewer_samples(self) -> str | None:
         """The smallest number of samples that loses at most one standard error of gain, in a sentence."""
         if not any(point.m > 1 for point in self.draws_curve[:-1]):
@@ -231,38 +202,18 @@ def enough_samples(curve: Sequence[DrawsPoint]) -> int:
 
 # ---- Problems of labeled rows, and advice ------------------------------------------------------------------
 
-#: Accuracy below which a model is nearly always wrong.
-HARDLY = 0.1
 #: Labels of a set: at most so many, each the reference of at least so many questions.
 MOST_LABELS, FEWEST_QUESTIONS = 8, 5
-#: Separator of answers that were written into one cell.
-LISTED = re.compile(r"\S\s*[;|]\s*\S")
 
 
-def problems_of_rows(
-    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, testing: NDArray[np.bool_]
-) -> Iterator[str]:
-    """Yield problems of labeled rows, and of the rows that test a threshold (`testing`)."""
+def problems_of_rows(ties: Sequence[Ties]) -> Iterator[str]:
+    """Yield the number of labeled questions that occur more than once, from the ties of all rows."""
     keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
         yield (
-            f"{repeated} of {len(rows)} labeled questions occur more than once, and count as fewer. "
+            f"{repeated} of {len(ties)} labeled questions occur more than once, and count as fewer. "
             "Remove the copies"
-        )
-    independent = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
-    if independent < testing.sum():
-        yield (
-            f"some of the {testing.sum()} questions that test the threshold share a passage or group. They "
-            f"count as {independent} groups, and the threshold holds for questions of new groups"
-        )
-    lists = [
-        row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])
-    ]
-    if lists:
-        yield (
-            f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
-            f"{lists[0].id!r}), so that correct answers are graded as wrong. Write them as a list"
         )
 
 
@@ -325,21 +276,3 @@ def suggest_labels(references: Iterable[Sequence[str]]) -> str | None:
         f"the references of {counts.total()} questions are {len(counts)} labels. Pass --answers-among "
         f"{shown(','.join(spelled.values()))} to compare answers with these labels only"
     )
-
-
-def what_to_do_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:
-    """Yield facts with advice that a user should know before any figure."""
-    n, right = len(correct), int(correct.sum())
-    advice = "Add few-shot examples (--few-shot)"
-    if right < HARDLY * n:
-        yield f"the model is nearly always wrong ({right} of {n} correct). {advice}, or use a larger model"
-    differ = sum(len(row.clusters) == len(row.samples) for row in rows)
-    if 2 * differ > len(rows) and any(len(row.samples) > 1 for row in rows):
-        text = f"all samples differ for {differ} of {len(rows)} questions, so that shares mean little"
-        yield f"{text}. {advice}, or an equivalence model (--equivalence)"
-    finished = [ended for row in rows if row.has("finished") for ended in row.finished]
-    if 2 * finished.count(False) > len(finished):
-        cut = f"{finished.count(False)} of {len(finished)} samples were cut at the token limit"
-        yield f"{cut}. {advice} with short answers, or allow more tokens (--max-new-tokens)"
-    if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
-        yield f"there are no few-shot examples, and models tend to answer in sentences. {advice}"

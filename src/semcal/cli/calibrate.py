@@ -794,7 +794,9 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
 def _in_words(calibration: Calibration, path: Path) -> str:
     """Return the calibration as text: thresholds, figures, the map and the next command."""
     report = calibration.report
-    prose = filter(None, (report.why, report.answered_at))
+    prose = [report.why]
+    if report.base_at_one is not None:
+        prose.append(f"Answers are sampled at T = {calibration.temperature:g}.")
     lines = [*threshold_lines(calibration), "", *report_lines(report), "", *map(paragraph, prose), ""]
     if report.at_thresholds:
         table = {
