@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
 
@@ -120,16 +120,6 @@ class CalibrationReport:
     at_thresholds: tuple[AtThreshold, ...] = ()  # ascending; without a guarantee for other questions
     moved: MovedFrom | None = None  # if a calibration was moved to new data
     base_name: str = "E-SC"  # the confidence that Base is: the share of samples, or a column of scores
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as an object of a file, without empty optional fields."""
-        contents = asdict(self)
-        for name in ("draws_curve", "added", "moved", "no_answer", "no_answer_samples", "at_thresholds"):
-            if not contents[name]:
-                del contents[name]
-        if self.base_name == "E-SC":
-            del contents["base_name"]
-        return contents
 
     @property
     def base_in_words(self) -> str:

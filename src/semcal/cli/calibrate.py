@@ -788,7 +788,7 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
     threshold = None if calibration.threshold is None else asdict(calibration.threshold)
     bands = {"thresholds": list(map(asdict, calibration.thresholds))} if calibration.thresholds else {}
     beside = {"m": calibration.m, "threshold": threshold, **bands, **further, "path": str(path)}
-    return dumps({**calibration.report.to_json(), **beside})
+    return dumps({**asdict(calibration.report), **beside})
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
