@@ -18,10 +18,9 @@ from made_up_calibration import (
 
 import semcal
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.compatibility import what_cannot_be_checked
 from semcal.data.question import Question
 from semcal.demo.paths import nli_model_dir
-from semcal.errors import SemcalWarning, StoreError, UsageError
+from semcal.errors import ModelError, SemcalWarning, StoreError, UsageError
 from semcal.models.engine.draw import Truncation
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
@@ -133,7 +132,7 @@ def test_the_equivalence_is_that_of_the_calibration_and_no_other(model, known) -
     with pytest.raises(UsageError, match=r"got 'atlas'"):  # whose directory is called so
         semcal.SemanticUQ(model, calibration=elsewhere, equivalence="atlas")
     semcal.SemanticUQ(model, calibration=elsewhere, equivalence=str(nli_model_dir()))
-    with pytest.raises(UsageError, match=r"^equivalence: .*'/somewhere/nli_model'.*--equivalence"):
+    with pytest.raises(ModelError, match="/somewhere/nli_model"):
         semcal.SemanticUQ(model, calibration=elsewhere)
     embedded = semcal.SemanticUQ(model, calibration=replace(known, equivalence="atlas"))
     semcal.SemanticUQ(model, calibration=embedded.calibration, equivalence=embedded.equivalence)
@@ -161,7 +160,7 @@ def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     other = FakeLanguageModel({ONE: {"Bo.": 1.0}})
     with pytest.raises(UsageError, match=r"^calibration: fitted on fake"):
         semcal.SemanticUQ(other, calibration=known)
-    with pytest.warns(SemcalWarning, match=r"made for another model \(fake") as caught:
+    with pytest.warns(SemcalWarning, match="made for another model") as caught:
         forced = semcal.SemanticUQ(other, calibration=known, force=True)
     assert len(caught) == 1
     assert forced.ask(ONE).confidence == pytest.approx(0.7)
@@ -173,22 +172,6 @@ def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         semcal.SemanticUQ(model, calibration=known, force=True)
-
-
-def test_what_stored_rows_do_not_tell_is_named(model, known) -> None:
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    for changed, text in (
-        ({}, "from fake with its prompt at T = 1, and clustered with exact (components)"),
-        ({"temperatures": (0.5, 2.0)}, "at T = 1 and 0.5 and 2, and"),
-        ({"temperature": None}, "with its prompt at the same temperature, and"),
-        ({"temperature": None, "recalibrator": fitted}, "prompt and its recalibrator, and"),
-        (
-            {"temperature": None, "recalibrator": fitted, "temperatures": (0.5,)},
-            "and its recalibrator and at T = 0.5, and",
-        ),
-        ({"provenance": None}, "from the model of the calibration with"),
-    ):
-        assert text in what_cannot_be_checked(replace(known, **changed))
 
 
 def test_the_few_shot_prompt_of_the_calibration_is_asked(model) -> None:
