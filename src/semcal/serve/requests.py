@@ -394,7 +394,7 @@ def check_schema(request: ChatRequest, schema: Schema) -> None:
         asked = parse_schema(holder.get("schema" if tool is None else "parameters"))
     except InputError as error:
         raise ApiError(400, f"{param}: {error}", code="invalid_schema", param=param) from error
-    if asked.strict_hash != schema.strict_hash:
+    if asked.hash != schema.hash:
         paths = ({leaf.path for leaf in one.root.leaves()} for one in (asked, schema))
         unlike = sorted(set.symmetric_difference(*paths))
         where = f"only one has the field {unlike[0]}" if unlike else "types, limits or descriptions differ"
