@@ -29,8 +29,7 @@ from semcal.rows import TokenScores
 TRIES = 20
 _FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
 _BRACKET = re.compile(r"\{")
-#: The beginning of an object, and the parts of a text that tell where it ends.
-_OBJECT = re.compile(r"""\{\s*(?:["']|\w+\s*:)""")
+#: The parts of a text that tell where an object ends.
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 _BETWEEN = re.compile(r"[\s,:]*")
 #: The value of a place that a sample does not have.
@@ -60,19 +59,16 @@ def locate_document(schema: Schema, text: str | None) -> tuple[JsonValue, int]:
     for start in starts:
         if any(begin <= start < end for begin, end in read):  # within an object that was read, or is damaged
             continue
-        stop = start + 1
         try:
-            value, stop = _DECODER.raw_decode(answer, start)
+            value = _DECODER.raw_decode(answer, start)[0]
             if reason := fault(value):
                 raise InvalidDocument(f"/: {reason}")
             return schema.root.read(value), len(text) - len(answer) + start
         except InvalidDocument as invalid:
             error = error or invalid
-            read.append((start, max(stop, _end(answer, start))))
         except (ValueError, RecursionError) as damage:
-            if _OBJECT.match(answer, start):
-                error = error or InvalidDocument(f"/: the JSON is damaged or cut: {damage}")
-                read.append((start, _end(answer, start)))
+            error = error or InvalidDocument(f"/: the JSON is damaged or cut: {damage}")
+        read.append((start, _end(answer, start)))
     raise error or InvalidDocument("/: the text holds no JSON object")
 
 
