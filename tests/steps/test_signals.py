@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
 from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
-from semcal.calibration.learning import LearningOptions, calibrate_rows
-from semcal.calibration.map_report import draws_curve
+from semcal.calibration.learning import LearningOptions, calibrate_rows, draws_curve
 from semcal.calibration.report import DrawsPoint, enough_samples
 from semcal.calibration.samples import measure_samples, origin_of
 from semcal.calibration.signals import SIGNALS, QuestionProbe, Signal, add_signals, learn_probe, parse_stated

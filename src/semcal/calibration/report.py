@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
-from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_share
+from semcal import metrics
+from semcal.arrays import Floats
+from semcal.calibration.features import MOST_LACKING, NEVER, SHARES, AnswerFeatures, lacking_share
 from semcal.data.question import Ties
-from semcal.errors import InputError, shown
+from semcal.errors import InputError, UndefinedWarning, shown
+from semcal.metrics.probability_maps import MOST, Labelled
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
@@ -190,6 +195,59 @@ def enough_samples(curve: Sequence[DrawsPoint]) -> int:
     return next(point.m for point in curve if point.m > 1 and point.above >= -point.standard_error)
 
 
+# ---- Figures ---------------------------------------------------------------------------------------------
+
+#: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
+LIKE, MOST_LIKE = 20, 10
+#: Thresholds for which the report counts the answered questions.
+THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
+#: The figures that are reported of Base and of the calibrated probability.
+FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
+
+
+def like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
+    """Group labeled questions by score, `LIKE` or more in each group, and equal scores in one group."""
+    order = np.argsort(scores, kind="stable")
+    values, n, start = scores[order], len(order), 0
+    size = max(LIKE, -(-n // MOST_LIKE))
+    while start < n:
+        end = int(np.searchsorted(values, values[min(start + size, n) - 1], "right"))
+        end = n if n - end < size else end
+        right = int(correct[order[start:end]].sum())
+        yield LikeAnswers(float(values[start]), float(values[end - 1]), end - start, right)
+        start = end
+
+
+def at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[AtThreshold]:
+    """Yield each threshold that answers fewer questions than the one below; "no answer" abstains."""
+    n, before = len(scores) + n_without, -1
+    for threshold in THRESHOLDS:
+        passed = scores >= threshold
+        if (answered := int(passed.sum())) not in (0, before):
+            yield AtThreshold(threshold, answered, int((1 - correct[passed]).sum()), answered / n)
+        before = answered
+
+
+def figures_of(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
+    """Return the figures of answers with probabilities p, and of wrong answers, with `wrong`."""
+    p, correct = np.concatenate([p, wrong]), np.concatenate([correct, np.zeros_like(wrong)])
+    draws = 1000 if len(p) <= MOST else 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        values = metrics.summary(p, correct, draws=0)
+    floor = metrics.noise_floor(p, correct, metric="ace", draws=draws)
+    values |= {"ace_floor": floor.mean, "ace_floor_95": floor.quantile_95}
+    return {name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES}
+
+
+def base_figures(labels: Labelled, share: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
+    """Return the figures of the confidence without a map; only its ranking if it is not a probability."""
+    figures = figures_of(share, correct, wrong)
+    if labels.candidates[0].fewest < NEVER:
+        return figures
+    return {name: value if name in ("accuracy", "auroc") else None for name, value in figures.items()}
+
+
 # ---- Problems of labeled rows, and advice ------------------------------------------------------------------
 
 #: Labels of a set: at most so many, each the reference of at least so many questions.
@@ -204,6 +262,19 @@ def problems_of_rows(ties: Sequence[Ties]) -> Iterator[str]:
         yield (
             f"{repeated} of {len(ties)} labeled questions occur more than once, and count as fewer. "
             "Remove the copies"
+        )
+
+
+def one_value(base: str, share: Floats) -> Iterator[str]:
+    """Yield the problem of answers whose confidence, the feature `base`, is the same."""
+    name, remedy = repr(base), "it is the column that you mean, in the unit of the labeled rows"
+    if base == SHARES[0]:
+        name = f"share ({share[0]:g})"  # a score is scaled here, so that its value is another one
+        remedy = "the temperature of the samples is above 0, and that they are not copies"
+    if np.ptp(share) == 0:
+        yield (
+            f"all {len(share)} answers have the same {name}, which does not distinguish them. Check that "
+            f"{remedy}"
         )
 
 
