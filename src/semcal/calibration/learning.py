@@ -91,31 +91,15 @@ MOST_LABEL_FREE = 1000
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """Options of `calibrate_rows`.
+    """Options of `calibrate_rows`."""
 
-    Attributes
-    ----------
-    seed : int
-        Seed of the folds, and of the choice of held-out questions.
-    fixed_temperature : bool
-        Whether the answer comes from the first samples. Otherwise, if these are at T = 1, the answer comes
-        from another temperature whose gain is larger by one standard error.
-    origin : SamplesOrigin
-        The origin of the samples.
-    added : ProductionLabels, optional
-        Further labels, from production.
-    m_curve : bool or "auto"
-        As in `semcal.calibrate`.
-    stored : mapping of temperature to rows, optional
-        The rows whose first samples the curve uses, by default the rows themselves. Fewer samples are
-        clustered again, unless these rows hold `clusters`.
-    """
-
-    seed: int = 0
-    fixed_temperature: bool = False
+    seed: int = 0  # of the folds, and of the choice of held-out questions
+    fixed_temperature: bool = False  # the answer comes from the first samples
     origin: SamplesOrigin = field(default_factory=SamplesOrigin)
     added: ProductionLabels | None = None
-    m_curve: MCurve = False
+    m_curve: MCurve = False  # as in `semcal.calibrate`
+    #: The rows whose first samples the curve uses, clustered again unless they hold `clusters`; by default
+    #: the rows themselves.
     stored: RowsAt | None = None
 
     def __post_init__(self) -> None:
@@ -130,31 +114,9 @@ def calibrate_rows(
 ) -> Calibration:
     """Learn the probability that an answer is correct from labeled rows of samples, or of a score.
 
-    Parameters
-    ----------
-    rows : mapping of temperature to rows
-        The same questions at each temperature, from `measure_samples`: `id`, `answers`, `samples`, `clusters`
-        and the measures, clustered at each temperature separately. The samples of the answer come first. The
-        key None stands for a recalibrator, an unknown temperature, or rows with the score of `config`.
-    cluster : ClusterConfig
-        The settings that clustered the rows. The revision of an equivalence without a model is unknown.
-    config : CalibrationConfig, optional
-        Answer, features, signals, risks, delta and grader.
-    options : LearningOptions, optional
-        Seed, origin, labels from production, and the curve of the gain with fewer samples.
-
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 labeled questions.
-    InputError
-        If an id occurs twice, or numbers of samples differ.
-
-    Warns
-    -----
-    SemcalWarning
-        If there are fewer than 50 questions, if all answers are correct or all are wrong, or if all answers
-        have one share.
+    The rows are those of `measure_samples`: the same questions, clustered at each temperature separately. The
+    samples of the answer come first. The key None stands for a recalibrator, an unknown temperature, or rows
+    with the score of `config`. FitError for fewer than 5 labeled questions.
     """
     config, options = config or CalibrationConfig(), options or LearningOptions()
     curve: tuple[DrawsPoint, ...] = ()
