@@ -145,28 +145,22 @@ class CalibrationReport:
         """The choice of the map, with its lead over the alternatives, in a sentence or two."""
         if self.moved is not None:
             return self.moved.in_words
-        best = max(self.candidates, key=lambda candidate: candidate.above)
         if self.chosen.startswith("constant"):
             p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
             reason = next((one for one in self.warnings if ONE_PROBABILITY in one), None)
             usual = f"No map is better than one probability for all answers, {p:.3f}"
             why = usual if reason is None else f"All answers have the probability {p:.3f}: {reason}"
-            orders = f"{self.base_in_words[:1].upper()}{self.base_in_words[1:]} orders"
-            return f"{why}. {orders} the answers, and is compared with a threshold."
+            return f"{why}. Answers are ordered by {self.base_in_words}, which thresholds are compared with."
         chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         n_maps = sum(candidate.weight > 0 for candidate in self.candidates)
         averaged = ""
         if n_maps > 1:
-            which = "the share" if self.chosen.startswith("none") else "this map"
             averaged = (
-                f" Probabilities are the mean of {n_maps} maps, weighted by their gain; {which} has the "
+                f" Probabilities are the mean of {n_maps} maps, weighted by their gain; this map has the "
                 f"weight {chosen.weight:.2f}."
             )
         if self.chosen.startswith("none"):
-            return (
-                f"The probability is {self.base_in_words}: the best map, {best.name}, would gain only "
-                f"{best.above:+.3f} ± {best.standard_error:.3f}.{averaged}"
-            )
+            return f"The probability is {self.base_in_words}, as good as any map that was learned.{averaged}"
         return (
             f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
             f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
