@@ -67,18 +67,6 @@ def warn(held, tell):
         warnings.warn("this is odd", SemcalWarning, stacklevel=1)
 
 
-class OddWarning(UserWarning):
-    """One that is pickled, but not made again."""
-
-    def __init__(self, *, what: str) -> None:
-        super().__init__(f"{what} is odd")
-
-
-def warn_oddly(held, tell):
-    warnings.warn(OddWarning(what="all"), stacklevel=1)
-    return held
-
-
 def unsendable(held, tell):
     return lambda: None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 import multiprocessing
 import os
 import pickle
@@ -17,7 +15,6 @@ from multiprocessing.popen_forkserver import Popen
 from pathlib import Path
 
 import jobs_for_workers as jobs
-import numpy as np
 import psutil
 import pytest
 
@@ -30,9 +27,7 @@ from semcal.workers import (
     on_disk,
     peak_memory_mb,
     plan_workers,
-    run_job,
     run_recorded,
-    trim_memory,
 )
 
 
@@ -118,11 +113,6 @@ def test_a_warning_is_given_here_once(two) -> None:
     assert len(caught) == 1
 
 
-def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
-    with pytest.warns(UserWarning, match="OddWarning: all is odd"):
-        assert done(two, jobs.warn_oddly) == [10]
-
-
 def test_what_fails_to_load_is_told_with_its_job() -> None:
     with ProcessExecutor(jobs.nothing, 1) as executor, pytest.raises(OSError, match="no such thing"):
         done(executor, jobs.Add(1))
@@ -132,14 +122,6 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
     tasks = [jobs.Add(1, 0.05), jobs.DieOnce(tmp_path / "mark"), jobs.Add(2, 0.05)]
     assert done(two, *tasks) == [11, 10, 12]
     assert (tmp_path / "mark").exists()
-
-
-def test_an_idle_process_that_is_gone_is_not_missed() -> None:
-    with ProcessExecutor(jobs.ten, 1) as executor:
-        (process,) = done(executor, jobs.process)
-        os.kill(process, signal.SIGKILL)
-        time.sleep(0.1)
-        assert done(executor, jobs.Add(5)) == [15]
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
@@ -370,22 +352,6 @@ def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
 
 def resident() -> float:
     return psutil.Process().memory_info().rss / 1e6
-
-
-def freed() -> np.ndarray:
-    """Take 200 MB in pieces and free all but the last, which keeps the C library from shrinking."""
-    pieces = [np.ones(64_000, dtype=np.uint8) for _ in range(3125)]
-    return pieces[-1]
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library keeps what is freed")
-@pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, -math.inf, 50), (0.0, 100, 250)])
-def test_a_long_job_leaves_nothing_that_it_has_freed(seconds: float, least: float, most: float) -> None:
-    trim_memory()
-    before, clock = resident(), iter([0.0, seconds])
-    outcome = run_job(lambda *_: freed(), None, lambda _: None, clock=lambda: next(clock))
-    assert outcome.error is None
-    assert least <= resident() - before <= most
 
 
 def test_an_executor_says_what_all_processes_can_have_taken() -> None:

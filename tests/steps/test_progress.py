@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -26,10 +24,8 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Capabilities, SampleRequest
 from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
-from semcal.progress import Advance, ProgressClock, bar, duration, note_resumed
-from semcal.servers.client import Usage
+from semcal.progress import Advance, ProgressClock, duration, note_resumed
 from semcal.store import Store
-from tests.cli.invoking import Terminal
 from tests.json_rows import plan_sampling, question_blocks, sample_candidates
 
 MODEL = FakeLanguageModel({f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.4} for i in range(70)})
@@ -82,33 +78,6 @@ def test_of_unlike_items_the_work_tells_the_time_left_and_not_their_number() -> 
     assert watch.at(6.0, 90) == (90, None)  # nothing was done in this call yet
     watch.progress.weigh(20.0, 300.0)  # by two workers
     assert watch.at(10.0, 91) == (91, 150.0)
-
-
-def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    requests = iter(range(1000))
-    with bar("ask", 4, lambda label: f"{label}; {next(requests)} requests") as clock:
-        clock(1)
-        before = next(requests)
-        while next(requests) < before + 50:  # which nothing but refreshes and this loop raise
-            time.sleep(0.02)
-        shown = re.findall(r"(\d+) requests", terminal.getvalue())
-    assert len(set(shown)) > 1
-
-
-def test_score_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    semcal.score([{"question": f"Who built mill {i}?", "samples": ["Ana", "Bo"]} for i in range(5)])
-    assert "score" in terminal.getvalue()
-    assert "5/5" in terminal.getvalue()
-
-
-def test_spending_in_progress_has_no_rate() -> None:
-    usage = Usage(2, 0, 10, 4, 0, None, 0.086)
-    assert "2 requests, 10 tokens in" in usage.text(rate=False)
-    assert "(23.3/s)" in usage.text()
 
 
 def test_a_function_of_the_user_hears_numbers_alone() -> None:
@@ -290,13 +259,6 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     streams = SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(), stderr=terminal)
     monkeypatch.setattr(console, "sys", streams)
     return told
-
-
-def test_stages_end_one_bar_before_the_next(bars: list[tuple[str, int]]) -> None:
-    with console.successive_progress() as begin:
-        begin("features", 3)(3)
-        begin("fit", 2)(1)
-    assert bars == [("features", 3), ("features", -1), ("fit", 1), ("fit", -1)]
 
 
 @pytest.mark.parametrize("side", ["stdin", "stdout"])

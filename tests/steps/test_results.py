@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 import semcal
 from semcal import progress
 from semcal.cli.app import app
-from semcal.demo.paths import nli_model_dir
 from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
 from semcal.files import write_rows
 from semcal.models.equivalence import ExactMatch
@@ -214,17 +212,6 @@ def test_scored_rows_keep_their_clusters_unless_an_equivalence_or_linkage_is_giv
         semcal.score([{**samples[0], "clusters": [[0]]}])
 
 
-def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_is_said(samples) -> None:
-    m = len(samples[0]["samples"])
-    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
-    fake = FakeEquivalence([])
-    found = semcal.score(samples, fake).calibrate()
-    found = replace(found, equivalence=str(nli_model_dir()), equivalence_revision=None)
-    with pytest.warns(SemcalWarning, match="rows hold 'clusters'"):
-        kept = semcal.score(given, calibration=found)
-    assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
-
-
 @pytest.mark.parametrize("options", [{"answer": "given"}, {"grader": "exact"}, {"score": "p"}])
 def test_graded_answers_take_no_option_of_their_grades(samples, options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=f"^{next(iter(options))}: "):
@@ -304,11 +291,6 @@ def test_a_row_nested_hundreds_deep_is_refused_with_its_place(key: str) -> None:
     row = {"question": "Who?", "samples": ["Ana", "Bo"]}
     with pytest.raises(InputError, match=r"^samples\[1\]: nested more than 100 deep: leave out the key"):
         semcal.score([row, {**row, key: nested}])
-
-
-def test_without_a_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    assert semcal.score([{"question": "Who?", "samples": ["Ana", "Ana"]}])[0].confidence == 1
 
 
 def test_results_say_what_decided_on_their_meanings() -> None:

@@ -298,36 +298,10 @@ def test_options_in_a_table_are_read_as_json_or_as_pandas_writes_them(tmp_path: 
     assert reports[0] == reports[1] == reports[2]
 
 
-def test_options_are_one_value_or_any_sequence_of_values() -> None:
-    config = semcal.CalibrationConfig(features="length", risks=np.array([0.3, 0.1]), signals="token-scores")
-    assert config.features == (ColumnFeature("length"),)
-    assert (config.risks, config.signals) == ((0.1, 0.3), ("token-scores",))
-    rows = [{**row, "length": k % 7} for k, row in enumerate(world())]
-    assert semcal.Calibrator(features="length").fit_rows(rows).report.n == 400
-
-
-def test_a_column_with_one_value_is_named_without_its_scaled_value() -> None:
-    rows = [{**row, "score": 3.5} for row in world()]
-    (text,) = semcal.Calibrator().fit_rows(rows).report.warnings
-    assert "'score'" in text
-    assert "(0)" not in text
-
-
 def test_a_score_with_the_wrong_direction_is_named_with_the_other_one() -> None:
     (text,) = semcal.Calibrator(score="score:falling").fit_rows(world()).report.warnings
     assert "score:rising" in text
     assert semcal.Calibrator(score="score:rising").fit_rows(world()).report.warnings == ()
-
-
-def test_an_empty_cell_of_a_feature_is_unknown_on_the_command_line_as_in_a_dataframe(tmp_path: Path) -> None:
-    frame = pd.DataFrame(world(100)).assign(hint=[None, *np.linspace(0, 1, 99)])
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    expected = semcal.Calibrator(features="hint").fit_rows(frame)
-    assert semcal.Calibrator(features="hint").fit_rows(tmp_path / "rows.csv").id == expected.id
-    out = tmp_path / "out"
-    code, (report,), _ = command("calibrate", tmp_path / "rows.csv", "--feature", "hint", "--out", out)
-    assert (code, report["n"]) == (0, 100)
-    assert Calibration.from_pretrained(out).id == expected.id
 
 
 def test_measured_options_are_graded_and_a_missing_prediction_is_named(tmp_path: Path) -> None:

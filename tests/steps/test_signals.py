@@ -138,11 +138,6 @@ def test_the_prompt_is_the_question_s_own_without_examples() -> None:
     assert user.content.startswith("Question: Who built mill 0?\n\nProposed answer: Ana\nHow likely")
 
 
-@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", " {} %.", "{}.\n", "{}.0%"]))
-def test_a_stated_percentage_is_read(percent: int, form: str) -> None:
-    assert parse_stated(form.format(percent)) == pytest.approx(percent / 100)
-
-
 @pytest.mark.parametrize(
     ("text", "probability"),
     [
@@ -160,12 +155,6 @@ def test_a_stated_probability_is_one_number_in_percent_or_a_decimal_of_at_most_1
     assert parse_stated(text) == pytest.approx(probability)
 
 
-@given(st.text(max_size=12))
-def test_what_is_read_is_a_probability(text: str) -> None:
-    p = parse_stated(text)
-    assert p is None or 0 <= p <= 1
-
-
 def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:
     """Shares tell nothing here; the model's own word tells all, and another answer is never asked about."""
     model = AskedModel(knows)
@@ -178,15 +167,6 @@ def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:
     assert right.confidence > 0.8 > 0.2 > wrong.confidence  # type: ignore[operator]
     assert right.row.signals_of("Ana") == {"p-true": pytest.approx(0.9, abs=0.1)}
     assert right.record(Temperature(1.0))["signals"][0]["answer"] == "Ana"
-
-
-def test_no_signal_is_taken_unless_it_is_clearly_better() -> None:
-    model = AskedModel(lambda _, option: 0.6 if option == "yes" else 0.4)
-    calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["p-true"])
-    assert calibration.signals == ()
-    asked = len(model.asked)
-    semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 1?")
-    assert len(model.asked) == asked
 
 
 def test_token_scores_at_hand_are_a_feature_without_being_requested() -> None:
@@ -405,16 +385,6 @@ def test_a_stored_signal_that_is_no_probability_or_no_state_is_a_bad_row(name: s
         row.signals_of("Bo")
     with pytest.raises(InputError, match="'signals'"):
         Row({"id": "1", "signals": [1]}).signals_of("Bo")
-
-
-def test_a_curve_goes_as_far_as_the_draws_of_every_temperature() -> None:
-    rows = scored_rows()
-    few = [
-        Row({**row, **{key: row[key][:3] for key in ("samples", "log_likelihoods", "token_scores")}})
-        for row in rows
-    ]
-    curve = draws_curve({1.0: list(map(Row, rows)), 0.5: few}, EXACT, CalibrationConfig(signals=("p-true",)))
-    assert [point.m for point in curve] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
