@@ -164,7 +164,7 @@ def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     changed = replace(known, provenance=replace(known.provenance, prompt_hash="another"))
     with pytest.raises(UsageError, match=r"^calibration: "):
         semcal.SemanticUQ(model, calibration=changed)
-    with pytest.warns(SemcalWarning, match="made for another prompt"):
+    with pytest.warns(SemcalWarning, match="made for another model or prompt"):
         semcal.SemanticUQ(model, calibration=changed, force=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -108,21 +108,6 @@ def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bo
     warnings.warn(f"{differs}: the probabilities may not hold", SemcalWarning, stacklevel=3)
 
 
-def is_made_for(calibration: Calibration, model: Sampler) -> bool:
-    """Return whether the calibration is of this model and prompt, as far as known."""
-    try:
-        _check_made_for(calibration, model)
-    except UsageError:
-        return False
-    return True
-
-
-def _check_made_for(calibration: Calibration, model: Sampler) -> None:
-    if (provenance := calibration.provenance) is not None:
-        prompt = calibration.prompt.hash(model)
-        provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
-
-
 def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
     """Raise UsageError unless the calibration is of this model and prompt; warn if that is unknown.
 
@@ -137,13 +122,13 @@ def check_model(calibration: Calibration, model: Sampler, *, force: bool = False
         if not force:
             warnings.warn(text, SemcalWarning, stacklevel=3)
         return
+    prompt = calibration.prompt.hash(model)
     try:
-        _check_made_for(calibration, model)
+        provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
     except UsageError:
         if not force:
             raise
-        differs = "prompt" if provenance.revision == model.revision else "model"
-        text = f"the calibration was made for another {differs}: its probabilities may not hold"
+        text = "the calibration was made for another model or prompt: its probabilities may not hold"
         warnings.warn(text, SemcalWarning, stacklevel=3)
 
 
