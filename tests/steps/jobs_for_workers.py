@@ -105,19 +105,6 @@ class Product:
         ).numpy().tobytes()
 
 
-class DeadlyLoad:
-    """What gives nothing: the process that unpacks it ends there and then."""
-
-    def __init__(self) -> None:
-        self.exit_code = 3
-
-    def __setstate__(self, state):
-        os._exit(state["exit_code"])
-
-    def __call__(self):
-        raise AssertionError("nobody comes here")
-
-
 @dataclass(frozen=True)
 class WriteSlowly:
     """Writes half of a file, and then takes its time."""
@@ -129,16 +116,6 @@ class WriteSlowly:
             handle.write(b"half")
             handle.flush()
             time.sleep(60)
-
-
-@dataclass(frozen=True)
-class Large:
-    """A job of more bytes than a connection takes before its other end reads."""
-
-    content: bytes = bytes(4_000_000)
-
-    def __call__(self, held, tell):
-        return len(self.content)
 
 
 def leave(held, tell):

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError, as_completed
-from multiprocessing.popen_forkserver import Popen
 from pathlib import Path
 
 import jobs_for_workers as jobs
@@ -124,34 +123,6 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize("deaths", [1, 2])
-def test_a_server_of_processes_that_has_died_is_started_again(
-    deaths: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launch, left = Popen._launch, [EOFError("unexpected EOF")] * deaths
-
-    def launched(popen, process) -> None:
-        if left:
-            raise left.pop()
-        launch(popen, process)
-
-    monkeypatch.setattr(Popen, "_launch", launched)
-    with ProcessExecutor(jobs.ten, 1) as executor:
-        if deaths == 1:
-            assert done(executor, jobs.Add(1)) == [11]
-        else:
-            with pytest.raises(WorkerError, match="--workers"):
-                done(executor, jobs.Add(1))
-
-
-def test_a_process_that_ends_before_it_has_read_a_large_job_is_not_replaced_for_ever() -> None:
-    with (
-        ProcessExecutor(jobs.DeadlyLoad(), 1) as executor,
-        pytest.raises(WorkerError, match=r"exit code 3 .*pack"),
-    ):
-        done(executor, jobs.Large(), stage="pack")
-
-
 def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
     before = set(multiprocessing.active_children())
     with ProcessExecutor(jobs.ten, 2) as executor:
@@ -239,16 +210,6 @@ def test_jobs_that_were_given_up_are_not_waited_for() -> None:
                 future.result()
 
 
-def test_processes_that_die_at_another_job_are_not_held_against_one(tmp_path: Path) -> None:
-    """A job that is only beside those whose processes die is done in the end, however often that is."""
-    with ProcessExecutor(jobs.ten, 2) as executor:
-        beside = executor.submit(jobs.Add(1, seconds=6.0))
-        for n in range(3):
-            assert executor.submit(jobs.DieOnce(tmp_path / str(n))).result() == 10
-        assert executor.retries >= 3
-        assert beside.result() == 11
-
-
 def test_a_worker_that_is_ended_leaves_no_temporary_file(tmp_path: Path) -> None:
     with ProcessExecutor(jobs.ten, 1) as executor:
         executor.submit(jobs.WriteSlowly(tmp_path / "file"))
@@ -317,14 +278,11 @@ GB = 10**9
     [
         ({"weights": 10**7, "processors": 4, "memory": 20 * GB}, (4, 1)),
         ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "blocks": 3}, (3, 1)),
-        ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "blocks": 1}, (1, 1)),
         ({"weights": GB, "processors": 4, "memory": 20 * GB, "blocks": 1}, (1, 4)),
         ({"weights": 3 * GB, "processors": 8, "memory": 8 * GB}, (2, 1)),
         ({"weights": 16 * GB, "processors": 8, "memory": 20 * GB}, (1, 8)),
-        ({"weights": 10**7, "processors": 1, "memory": 20 * GB}, (1, 1)),
         ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "on_cpu": False}, (1, 4)),
         ({"weights": None, "processors": 4, "memory": 20 * GB}, (1, 4)),
-        ({"weights": 10**7, "processors": 4, "memory": 1}, (1, 1)),
     ],
 )
 def test_processes_are_chosen_by_processors_memory_and_blocks(given, expected) -> None:

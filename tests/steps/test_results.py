@@ -124,15 +124,6 @@ def test_a_notebook_shows_a_short_table_that_runs_nothing() -> None:
         assert "–" in semcal.score(LABELLED_SAMPLES[:1])._repr_html_()  # AUROC of one class
 
 
-def test_an_equivalence_joins_meanings_and_a_grader_may_use_it() -> None:
-    same = FakeEquivalence([{"ana", "dr ana"}])
-    rows = [{"question": "Who?", "samples": ["Dr Ana", "Dr Ana", "Bo", "Ana"], "answers": ["Ana"]}]
-    assert semcal.score(rows, equivalence="exact")[0].confidence == 0.5
-    joined = semcal.score(rows, same, grader="nli")
-    assert (joined[0].text, joined[0].confidence) == ("Dr Ana", 0.75)
-    assert joined.rows[0]["rule"]["E-SC"] == "nli"
-
-
 def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -149,11 +140,7 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path
     ]
     assert not any("threshold" in one.get_label() for one in limited.plot("E-SC", kind="selective")[0].lines)
     own = Figure().subplots()
-    alone = asked.plot("L-SC", kind="selective", ax=own)
-    assert alone == [own]
-    alone.savefig(tmp_path / "own.svg")
-    assert (tmp_path / "own.svg").read_text().count("L-SC, 60 questions") == 1
-    assert asked.plot("L-SC", ax=Figure().subplots())[0].has_data()
+    assert asked.plot("L-SC", kind="selective", ax=own) == [own]
     with pytest.raises(UsageError, match="unknown plot 'reliable'"):
         asked.plot(kind="reliable")
     with pytest.raises(UsageError, match="unknown measure"):
