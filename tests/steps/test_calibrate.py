@@ -470,13 +470,6 @@ def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -
         assert found.open_book is expected
 
 
-def test_questions_asked_twice_are_warned_about() -> None:
-    rows = samples(60)
-    rows[5]["question"] = rows[4]["question"].upper()
-    with pytest.warns(SemcalWarning, match="2 of 60 labeled questions occur more than once"):
-        calibrate_samples(rows, equivalence=EXACT)
-
-
 @pytest.mark.parametrize(
     ("n", "groups", "found"), [(90, 30, ("exact", 30, 30)), (240, 80, ("betting", 72, 216))]
 )

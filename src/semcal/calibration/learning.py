@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -47,7 +47,6 @@ from semcal.calibration.report import (
     one_value,
     problems_of_features,
     problems_of_labels,
-    problems_of_rows,
 )
 from semcal.calibration.samples import SamplesOrigin, measure_draws
 from semcal.calibration.signals import (
@@ -158,7 +157,7 @@ class _LearnedRows:
         self.judge = None if isinstance(cluster.equivalence, str | Path) else cluster.equivalence
         self.grader = as_grader(config.grader, self.judge or ExactMatch())
         self.answering = answering_temperatures(rows, fixed=options.fixed_temperature)
-        self.ties = [question_ties(row.json) for row in labeled]
+        self.groups = several([question_ties(row.json) for row in labeled])
         self._split(config)
         self._grade(config)
         if options.added is not None:
@@ -173,7 +172,6 @@ class _LearnedRows:
         temperature or a direction, divides the level.
         """
         n, score = len(self.labeled), self.score
-        self.groups = several(self.ties)
         self.n_orderings = len(self.answering) if score is None else 2 if score.falling is None else 1
         n_units = n if self.groups is None else int(self.groups.max()) + 1
         is_alone = score is not None and not config.features
@@ -363,7 +361,6 @@ class _LearnedRows:
 
     def _problems(self) -> Iterator[str]:
         """Yield the problems of rows, features, labels from production, grades, and shares."""
-        yield from problems_of_rows(self.ties)
         yield from problems_of_features(self.features[self.place])
         yield from () if self.options.added is None else self.options.added.problems
         n, right = len(self.correct_out_of_fold), int(self.correct_out_of_fold.sum())
@@ -452,18 +449,16 @@ def move_calibration(
     correct = grade_answers(features, labeled, grader, calibration.answer_kind)
     has_answer = np.array([text is not None for text in features.answers])
     check_enough(int(has_answer.sum()), of="to move a calibration to")
-    ties = [question_ties(row.json) for row in labeled]
-    groups = several(ties)
+    groups = several([question_ties(row.json) for row in labeled])
     of_answers = None if groups is None else groups[has_answer]
     part = Labelled(features.values, correct, candidates_for(features)).part(has_answer)
     unmoved = calibration.predict(features)[0][has_answer]
     move = Move.of(unmoved, part.correct)
     moved = move_out_of_fold(unmoved, part.correct, groups=of_answers, seed=seed)
     scratch, _ = predict_out_of_fold([part], groups=of_answers, seed=seed)
-    problems = problems_of_rows(ties)
     without = features.values[calibration.base][~has_answer]
     found = unmoved, moved, scratch
-    report = _report_of_move(calibration, move, found, part, without, of_answers, problems)
+    report = _report_of_move(calibration, move, found, part, without, of_answers)
     for problem in report.warnings:
         warnings.warn(problem, SemcalWarning, stacklevel=3)
     after = replace(calibration, moves=(*calibration.moves, move))
@@ -500,14 +495,13 @@ def _report_of_move(
     part: Labelled,
     without: Floats,
     groups: Groups | None,
-    problems: Iterable[str],
 ) -> CalibrationReport:
     """Compare the moved map with the old one and a new one.
 
     `found` has the probabilities (n,) of the answers by the calibration as it is, moved, and learned anew;
     `without` are the shares of missing answers.
     """
-    correct, problems = part.correct, [*problems]
+    correct, problems = part.correct, list[str]()
     unmoved, moved, scratch = (figures_of(p, correct, np.zeros_like(without)) for p in found)
     old_gain, gain, gain_of_scratch = (p * (2 * correct - p) for p in found)
     ahead, error = paired_difference(gain_of_scratch, gain, groups)

@@ -14,7 +14,6 @@ from pydantic import Field
 from semcal import metrics
 from semcal.arrays import Floats
 from semcal.calibration.features import MOST_LACKING, NEVER, SHARES, AnswerFeatures, lacking_share
-from semcal.data.question import Ties
 from semcal.errors import InputError, UndefinedWarning, shown
 from semcal.metrics.probability_maps import MOST, Labelled
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
@@ -246,17 +245,6 @@ def base_figures(labels: Labelled, share: Floats, correct: Floats, wrong: Floats
 
 #: Labels of a set: at most so many, each the reference of at least so many questions.
 MOST_LABELS, FEWEST_QUESTIONS = 8, 5
-
-
-def problems_of_rows(ties: Sequence[Ties]) -> Iterator[str]:
-    """Yield the number of labeled questions that occur more than once, from the ties of all rows."""
-    keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
-    repeated = sum(count for count in keys.values() if count > 1)
-    if repeated:
-        yield (
-            f"{repeated} of {len(ties)} labeled questions occur more than once, and count as fewer. "
-            "Remove the copies"
-        )
 
 
 def one_value(base: str, share: Floats) -> Iterator[str]:
