@@ -82,15 +82,6 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     assert "again with about 120 questions instead of 100, or a larger --risk" in stderr
 
 
-def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calibration(
-    model: str, known: Calibration, tmp_path: Path
-) -> None:
-    replace(known, threshold=threshold(0.65)).save_pretrained(tmp_path / "limited")
-    options = ("--model", model, "--calibration", tmp_path / "limited", "--force")
-    _, _, stderr = semcal("ask", "Who built mill number 1?", *options)
-    assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
-
-
 def test_another_model_is_refused_and_forced_without_the_promise(known: Calibration, tmp_path: Path) -> None:
     other = str(tiny_models.save(tmp_path / "other", seed=1))
     replace(known, threshold=threshold(0.5)).save_pretrained(tmp_path / "limited")
@@ -102,7 +93,6 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     assert (code, len(rows)) == (0, 1)
     assert threshold(0.5).sentence not in stderr
     assert stderr.count("the calibration was made for another model") == 1
-    assert "its probabilities and threshold may not hold" in stderr
 
 
 def test_a_recalibrator_is_no_calibration_and_the_other_way_round(

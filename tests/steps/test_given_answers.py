@@ -149,16 +149,11 @@ def test_a_given_draw_has_the_share_of_its_meaning(samples: list[str], data: st.
 def test_human_verdicts_are_labels_and_the_probability_is_of_the_given_answer() -> None:
     calibration = calibrated(stored())
     assert (calibration.answer_kind, calibration.report.n) == ("given", 120)
-    assert calibration.report.base["accuracy"] == pytest.approx(
-        np.mean([row["correct"] for row in stored()]), abs=1e-3
-    )
     results = semcal.score(stored(), "exact", calibration=calibration)
     assert {answer.text for answer in results} == {"Ana"}
     by_share = sorted((answer.score, answer.confidence) for answer in results)
     assert [p for _, p in by_share] == sorted(p for _, p in by_share)
-    assert results.metrics()["Calibrated"]["n"] == 120
     no_draw = next(answer for answer in results if answer.score == 0)
-    assert no_draw.meanings[0].samples == ()
     assert no_draw.explanation.startswith("none of 10 samples says Ana, 1 says Bo")
 
 

