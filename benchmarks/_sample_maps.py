@@ -25,7 +25,7 @@ import numpy as np
 from semcal import metrics
 from semcal.calibration.calibration import CalibrationConfig
 from semcal.calibration.features import AnsweredRow, AnswerFeatures, Feature, candidates_for
-from semcal.calibration.map_report import draws_curve
+from semcal.calibration.learning import draws_curve
 from semcal.calibration.report import enough_samples
 from semcal.grading.grade import rule_grader
 from semcal.grading.rules import Grader

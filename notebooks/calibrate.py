@@ -45,7 +45,6 @@ pd.DataFrame({"question": one.question, "answers": list(one.answers)} for one in
 # %%
 calibration = semcal.calibrate("atlas", labelled, equivalence="atlas", few_shot=examples, risk=0.3)
 print(calibration.report.why)
-print(calibration.report.more_labels)
 print(calibration.threshold.sentence)
 
 # %% [markdown]

@@ -120,8 +120,8 @@ def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tm
     moved = shutil.copy(sampled / "samples.jsonl", tmp_path / "moved.jsonl")
     shots = write(tmp_path / "shots.jsonl", [{"question": "Who sang it?", "answers": ["Ana"]}])
     for options, message in (
-        (("--model", "atlas-qwen2"), "was sampled with language_model (revision"),
-        (("--model", "atlas", "--few-shot", shots), "was sampled with another prompt"),
+        (("--model", "atlas-qwen2"), "not on language_model (revision"),
+        (("--model", "atlas", "--few-shot", shots), "fitted with another prompt"),
         (
             ("--model", "atlas", "--config", "sampling.temperatures=2"),
             "no samples at T = 2",
@@ -212,8 +212,8 @@ def clustered(labelled: str, tmp_path_factory: pytest.TempPathFactory) -> list[d
         ({"temperature": 0.5}, "was sampled with --temperature 0.5, and the calibration is of 1.0"),
         ({"m": 5}, "was sampled with --m 5, and the calibration is of 4"),
         ({"max_new_tokens": 7}, "was sampled with --max-new-tokens 7, and the calibration is of 6"),
-        ({"model": "qwen2_model", "revision": "0"}, "was sampled with qwen2_model (revision"),
-        (None, "was sampled with no 'context', and the calibration was learned with one"),
+        ({"model": "qwen2_model", "revision": "0"}, "not on qwen2_model (revision"),
+        (None, "'context' is missing"),
     ],
 )
 def test_measure_checks_what_sampled_its_rows(
@@ -227,8 +227,7 @@ def test_measure_checks_what_sampled_its_rows(
         assert (code, message in err) == (2, True), err
     else:
         assert (code, len(found)) == (0, 3), err
-        assert "cannot be checked" not in err
-        assert "are assumed to be clustered" not in err  # 'clustered_by' tells
+        assert "cannot be checked" not in err  # 'sampled_by' and 'clustered_by' tell
 
 
 @pytest.mark.parametrize(

@@ -77,11 +77,8 @@ def test_a_document_is_found_in_a_fence_among_text_and_after_reasoning(text):
         '{"vendor": "A", "vendor": "B", "lines": []}',
         '{"vendor": "A", "lines": [], "total": NaN}',
         '{"vendor": "A", "lines": [], "spare": {"vendor": "B", "lines": []}, "total": 1',
-        '{"vendor": "A", "lines": [], "spare": {"vendor": "B", "lines": []},}',
-        '{"vendor": "A", "vendor": "C", "lines": [], "spare": {"vendor": "B", "lines": []}}',
         "{'vendor': 'A', 'spare': {\"vendor\": \"B\", \"lines\": []}}",
         '{"note": "a } in a text", "spare": {"vendor": "B", "lines": []}, "total": 1',
-        '```json\n{"vendor": "A", "spare": {"vendor": "B", "lines": []},\n```',
         '<think>{"vendor": "Acme", "lines": []}',
     ],
 )
@@ -185,13 +182,10 @@ GRADED = [
     ({"a": TEXT, "b": TEXT}, {"a": "v"}, {"a": "v", "b": {"any_of": ["x", None]}}, set(), True),
     ({"a": TEXT, "b": TEXT}, {"a": "v"}, {"a": "v", "b": {"any_of": ["x", "y"]}}, {"/b"}, False),
     # a document is complete if no element of the reference is missing
-    ({}, invoice(tags=["b", "a"]), invoice(tags=["a", "b"]), set(), True),
     ({}, invoice(tags=["a"]), invoice(tags=["a", "b"]), set(), False),
-    ({}, invoice(tags=[]), invoice(tags=[]), set(), True),
     ({}, invoice(tags=[]), invoice(tags=["x"]), set(), False),
     # a blank text is an empty field
     *(({"a": EMPTY}, {"a": empty}, {"a": None}, set(), True) for empty in ("", " ")),
-    ({"a": EMPTY}, {"a": None}, {"a": ""}, set(), True),
     *(({"a": EMPTY}, {"a": empty}, {"a": "x"}, {"/a"}, False) for empty in ("", " ", None)),
     # elements with alternatives in all leaves are aligned
     ({}, invoice(lines=PARTS), invoice(lines=ALTERNATIVES), set(), True),
@@ -208,9 +202,7 @@ GRADED = [
     ),
     # a tolerance and alternatives hold within sets, lists in lists, and alternative types
     ({"a": SET_OF_CENTS}, {"a": [2.0, 1.0]}, {"a": [1.01, {"any_of": [9, 2]}]}, set(), True),
-    ({"a": SET_OF_CENTS}, {"a": [2.0, 1.0]}, {"a": [1.01]}, {"/a"}, True),
     ({"a": SET_OF_PARTS}, {"a": [{"n": "x", "p": 1}]}, {"a": [{"n": ["y", "x"], "p": 1.01}]}, set(), True),
-    ({"a": SET_OF_PARTS}, {"a": [{"n": "x", "p": 1}]}, {"a": [{"n": "x"}]}, {"/a"}, True),
     ({"a": {"type": "array", "items": ROW}}, {"a": [[1, 2], [3]]}, {"a": [[3.01], [1, 2]]}, set(), True),
     ({"a": {"type": "array", "items": ROW}}, {"a": [[1, 2]]}, {"a": [[2, 1]]}, {"/a/0"}, False),
     ({"a": {"anyOf": [CENTS, TEXT]}}, {"a": 1.0}, {"a": "1.01"}, set(), True),
@@ -221,7 +213,6 @@ GRADED = [
     ({}, invoice(), invoice(address={"city": None}), set(), True),
     ({}, invoice(), invoice(address={"city": {"any_of": ["Rome", ""]}}), set(), True),
     ({"a": SET_OF_CENTS}, {"a": []}, {"a": None}, set(), True),
-    ({"a": SET_OF_CENTS}, {}, {"a": []}, set(), True),
     # a key may be named any_of
     ({"a": {"type": "array"}}, {"a": [{"any_of": 2}]}, {"a": [{"any_of": 2}]}, set(), True),
     # lists in a dictionary are lists
@@ -241,35 +232,18 @@ def test_fields_are_correct_and_documents_complete(properties, document, referen
     ("reference", "place"),
     [
         (3, ""),
-        ([], ""),
         (invoice(vendor=1), "/vendor"),
         ({"lines": []}, "/vendor"),
-        (invoice(lines="none"), "/lines"),
         (invoice(vendor={"any_of": []}), "/vendor"),
         (invoice(total=["x"]), "/total"),
         (invoice(lines=[{"price": 2}]), "/lines/0/name"),
         (invoice(address={"any_of": [{"city": "Rome"}]}), "/address"),
-        (invoice(lines={"any_of": [[]]}), "/lines"),
         ({"any_of": [invoice()]}, "/"),
-        # misspelled keys
-        (invoice(Total=2), "/Total"),
-        (invoice(totl=2), "/totl"),
-        (invoice(lines=[{"name": "x"}, {"name": "y", "pric": 2}]), "/lines/1/pric"),
-        (invoice(address={"City": "Rome"}), "/address/City"),
     ],
 )
 def test_an_invalid_reference_is_refused_with_its_place(reference, place):
     with pytest.raises(InputError, match=f"'answers'.*{place}"):
         read_reference(INVOICE, reference)
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [{"price_2023": 1, "price_2024": 2}, {"price_2024": 2}, {"prices": 1, "price_2023": 1}, {"€": 1}],
-)
-def test_further_keys_of_a_reference_are_allowed_if_the_schema_allows_them(reference):
-    schema = parse_schema({"properties": {"price_2023": {"type": "number"}, "$": {"type": "number"}}})
-    assert read_reference(schema, reference) == reference
 
 
 def test_500_leaves_and_keys_of_other_scripts_are_items():

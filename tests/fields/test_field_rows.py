@@ -146,29 +146,20 @@ def test_each_graded_field_is_an_item_of_metrics_in_the_group_of_its_document():
 
 
 def test_variants_with_another_kind_of_value_under_one_name_are_not_compared():
-    def variant(kind, value):
-        properties = {"kind": {"const": kind}, "v": value}
-        return {"type": "object", "properties": properties, "additionalProperties": False}
-
-    def lines(key):
-        line = {"type": "object", "properties": {key: {"type": "integer"}}, "additionalProperties": False}
-        return {"type": "array", "items": line}
-
-    values = {"a": [{"x": 1}], "b": [{"y": 1}], "c": 5, "d": 5}
-    kinds = {"a": lines("x"), "b": lines("y"), "c": {"type": "integer"}, "d": {"type": "number"}}
-    union = {"oneOf": [variant(kind, value) for kind, value in kinds.items()]}
-    schema = parse_schema({"type": "object", "properties": {"one": union}})
-    made = [{"one": {"kind": kind, "v": value}} for kind, value in values.items()]
-    for first in made:
-        for reference in made:
-            done = add_fields(
-                [Row({"id": "1", "samples": [json.dumps(first)] * 2 + [json.dumps(reference)]})],
-                schema=schema,
-            )
-            graded = grade_fields(done[0].set(answers=reference), schema)
-            both = {first["one"]["kind"], reference["one"]["kind"]}
-            correct = [block["correct"] for block in graded["fields"].values()]
-            assert correct == [len(both) == 1, len(both) == 1 or both == {"c", "d"}]
+    kinds = {
+        "a": {"type": "array", "items": {"type": "string"}},
+        "b": {"type": "integer"},
+        "c": {"type": "number"},
+    }
+    variants = [
+        {"type": "object", "properties": {"kind": {"const": kind}, "v": v}} for kind, v in kinds.items()
+    ]
+    schema = parse_schema({"type": "object", "properties": {"one": {"oneOf": variants}}})
+    a, b, c = ({"one": {"kind": kind, "v": value}} for kind, value in (("a", ["x"]), ("b", 5), ("c", 5)))
+    for first, reference, correct in ((a, a, [True, True]), (b, a, [False, False]), (b, c, [False, True])):
+        made = Row({"id": "1", "samples": [json.dumps(first)] * 2 + [json.dumps(reference)]})
+        graded = grade_fields(add_fields([made], schema=schema)[0].set(answers=reference), schema)
+        assert [block["correct"] for block in graded["fields"].values()] == correct
 
 
 KNOWN = {"value": "Rome", "share": 1.0, "alternatives": []}
@@ -178,10 +169,7 @@ KNOWN = {"value": "Rome", "share": 1.0, "alternatives": []}
     ("fields", "path"),
     [
         ({"/city": 3}, "/city"),
-        ({"/city": {}}, "/city"),
         ({"/city": {**KNOWN, "share": 7}}, "/city"),
-        ({"/city": {**KNOWN, "share": "1"}}, "/city"),
-        ({"/city": {**KNOWN, "alternatives": None}}, "/city"),
         ({"/city": {**KNOWN, "alternatives": [{"value": "Oslo"}]}}, "/city"),
         ({"city": KNOWN}, "city"),
     ],

@@ -67,18 +67,6 @@ def warn(held, tell):
         warnings.warn("this is odd", SemcalWarning, stacklevel=1)
 
 
-class OddWarning(UserWarning):
-    """One that is pickled, but not made again."""
-
-    def __init__(self, *, what: str) -> None:
-        super().__init__(f"{what} is odd")
-
-
-def warn_oddly(held, tell):
-    warnings.warn(OddWarning(what="all"), stacklevel=1)
-    return held
-
-
 def unsendable(held, tell):
     return lambda: None
 
@@ -117,19 +105,6 @@ class Product:
         ).numpy().tobytes()
 
 
-class DeadlyLoad:
-    """What gives nothing: the process that unpacks it ends there and then."""
-
-    def __init__(self) -> None:
-        self.exit_code = 3
-
-    def __setstate__(self, state):
-        os._exit(state["exit_code"])
-
-    def __call__(self):
-        raise AssertionError("nobody comes here")
-
-
 @dataclass(frozen=True)
 class WriteSlowly:
     """Writes half of a file, and then takes its time."""
@@ -141,16 +116,6 @@ class WriteSlowly:
             handle.write(b"half")
             handle.flush()
             time.sleep(60)
-
-
-@dataclass(frozen=True)
-class Large:
-    """A job of more bytes than a connection takes before its other end reads."""
-
-    content: bytes = bytes(4_000_000)
-
-    def __call__(self, held, tell):
-        return len(self.content)
 
 
 def leave(held, tell):

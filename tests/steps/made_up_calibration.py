@@ -28,7 +28,7 @@ OF_THE_LIKELIHOOD = ProbabilityMap(
 def calibration(**changed: Any) -> Calibration:
     """A calibration of 10 draws at T = 1 without a threshold, of samples from a file."""
     tried = (CandidateScore("isotonic(E-SC)", 0.3, 0.1, 0.02),)
-    report = CalibrationReport(100, 0, "isotonic(E-SC)", tried, {}, {}, ())
+    report = CalibrationReport(100, 0, "isotonic(E-SC)", tried, {}, {})
     settings: dict[str, Any] = {
         "map": OF_THE_SHARE,
         "further": 0.2,

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from made_up_calibration import (
     OF_ANOTHER_TEMPERATURE,
-    OF_THE_LIKELIHOOD,
     calibration,
     provenance,
     threshold,
@@ -18,15 +17,12 @@ from made_up_calibration import (
 
 import semcal
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.compatibility import what_cannot_be_checked
 from semcal.data.question import Question
 from semcal.demo.paths import nli_model_dir
-from semcal.errors import SemcalWarning, StoreError, UsageError
+from semcal.errors import ModelError, SemcalWarning, StoreError, UsageError
 from semcal.models.engine.draw import Truncation
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.prompting import PromptConfig
-from semcal.recalibration import TemperatureScaling
 
 TABLE = {"Who sang it?": {"Mira Oln.": 0.6, "Bo Tarn.": 0.3, "Ana Velis.": 0.1}}
 ONE = "Who sang it?"
@@ -133,7 +129,7 @@ def test_the_equivalence_is_that_of_the_calibration_and_no_other(model, known) -
     with pytest.raises(UsageError, match=r"got 'atlas'"):  # whose directory is called so
         semcal.SemanticUQ(model, calibration=elsewhere, equivalence="atlas")
     semcal.SemanticUQ(model, calibration=elsewhere, equivalence=str(nli_model_dir()))
-    with pytest.raises(UsageError, match=r"^equivalence: .*'/somewhere/nli_model'.*--equivalence"):
+    with pytest.raises(ModelError, match="/somewhere/nli_model"):
         semcal.SemanticUQ(model, calibration=elsewhere)
     embedded = semcal.SemanticUQ(model, calibration=replace(known, equivalence="atlas"))
     semcal.SemanticUQ(model, calibration=embedded.calibration, equivalence=embedded.equivalence)
@@ -161,40 +157,18 @@ def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     other = FakeLanguageModel({ONE: {"Bo.": 1.0}})
     with pytest.raises(UsageError, match=r"^calibration: fitted on fake"):
         semcal.SemanticUQ(other, calibration=known)
-    with pytest.warns(SemcalWarning, match=r"made for another model \(fake") as caught:
+    with pytest.warns(SemcalWarning, match="made for another model") as caught:
         forced = semcal.SemanticUQ(other, calibration=known, force=True)
     assert len(caught) == 1
     assert forced.ask(ONE).confidence == pytest.approx(0.7)
     changed = replace(known, provenance=replace(known.provenance, prompt_hash="another"))
     with pytest.raises(UsageError, match=r"^calibration: "):
         semcal.SemanticUQ(model, calibration=changed)
-    with pytest.warns(SemcalWarning, match="made for another prompt"):
+    with pytest.warns(SemcalWarning, match="made for another model or prompt"):
         semcal.SemanticUQ(model, calibration=changed, force=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         semcal.SemanticUQ(model, calibration=known, force=True)
-
-
-def test_what_stored_rows_do_not_tell_is_named(model, known) -> None:
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    for changed, text in (
-        ({}, "from fake with its prompt at T = 1, and clustered with exact (components)"),
-        ({"temperatures": (0.5, 2.0)}, "at T = 1 and 0.5 and 2, and"),
-        ({"temperature": None}, "with its prompt at the same temperature, and"),
-        ({"temperature": None, "recalibrator": fitted}, "prompt and its recalibrator, and"),
-        (
-            {"temperature": None, "recalibrator": fitted, "temperatures": (0.5,)},
-            "and its recalibrator and at T = 0.5, and",
-        ),
-        ({"provenance": None}, "from the model of the calibration with"),
-    ):
-        assert text in what_cannot_be_checked(replace(known, **changed))
-
-
-def test_the_few_shot_prompt_of_the_calibration_is_asked(model) -> None:
-    asking = PromptConfig((Question("e", "What is it?", ("A book",)),))
-    uq = semcal.SemanticUQ(model, calibration=calibration(provenance=provenance(model, asking)))
-    assert [example.question for example in uq.asking.few_shot] == ["What is it?"]
 
 
 def test_a_calibration_of_stored_samples_says_once_what_cannot_be_checked(model) -> None:
@@ -209,20 +183,6 @@ def test_a_calibration_of_stored_samples_says_once_what_cannot_be_checked(model)
         semcal.SemanticUQ(model, calibration=calibration(), few_shot=[Question("e", "What?", ("A book",))])
 
 
-def test_few_draws_of_a_calibration_are_warned_of_too(model, known) -> None:
-    with pytest.warns(SemcalWarning, match="m = 3 is few"):
-        semcal.SemanticUQ(model, calibration=replace(known, m=3))
-
-
-def test_a_calibration_by_path_gives_the_same_probability(model, known, tmp_path: Path) -> None:
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    under = replace(known, temperature=None, recalibrator=fitted)
-    under.save_pretrained(tmp_path)
-    uq = semcal.SemanticUQ(model, calibration=str(tmp_path))
-    assert uq.recalibrator.temperature_ == fitted.temperature_
-    assert uq.ask(ONE).confidence == semcal.SemanticUQ(model, calibration=under).ask(ONE).confidence
-
-
 def test_a_calibration_that_was_edited_is_refused(model, known, tmp_path: Path) -> None:
     path = known.save_pretrained(tmp_path)
     path.write_text(path.read_text().replace('"m": 10', '"m": 20'))
@@ -231,20 +191,3 @@ def test_a_calibration_that_was_edited_is_refused(model, known, tmp_path: Path) 
     path.write_text(path.read_text()[:100])
     with pytest.raises(StoreError, match="damaged"):
         semcal.SemanticUQ(model, calibration=tmp_path)
-
-
-def test_an_unknown_likelihood_takes_the_mean_of_the_fit() -> None:
-    rows = [
-        {
-            "id": "1",
-            "samples": ["Bo"] * 10,
-            "clusters": [list(range(10))],
-            "log_likelihoods": given,
-            "confidences": {"E-SC": [1.0]},
-            "semantic_entropy": {"E-SC": 0.0},
-            "top_cluster": {"E-SC": 0},
-        }
-        for given in ([-0.5] * 10, None, [-0.5] * 9 + [None])
-    ]
-    found = [one.probability for one in calibration(map=OF_THE_LIKELIHOOD).apply({1.0: rows})]
-    assert found == pytest.approx([1 / (1 + math.exp(u)) for u in (0.5, 1.0, 1.0)])

@@ -10,18 +10,14 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pytest
 from made_up_calibration import calibration, threshold
-from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.calibrator import Calibrator, calibrate
 from semcal.calibration.features import candidates_for
-from semcal.calibration.thresholds import ThresholdLabels, set_thresholds
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.hub_names import CALIBRATION
@@ -144,8 +140,6 @@ def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibratio
     found = calibrate_samples(rows, equivalence=EXACT)
     assert found.temperature == 0.5
     assert next(iter(found.recalibrators)) == 0.5
-    assert [one.temperature for one in found.report.temperatures] == [1.0, 0.5]
-    assert found.report.answered_at.startswith("Answers are sampled at T = 0.5, which gains +")
     base, warm = found.report.base, found.report.base_at_one
     assert base["accuracy"] == found.report.calibrated["accuracy"] > warm["accuracy"]  # type: ignore[operator]
     found.save_pretrained(tmp_path)
@@ -163,57 +157,8 @@ def test_without_draws_that_gain_more_answers_stay_those_at_one() -> None:
     found = calibrate_samples(rows, equivalence=EXACT)
     assert found.temperature == 1.0
     assert found.report.base == found.report.base_at_one
-    assert "T = 0.5 would gain +0.000" in (found.report.answered_at or "")
     assert found.temperatures == (0.5,)  # without likelihoods these settle ties
-    alone = learned(120).report
-    assert (alone.base_at_one, alone.temperatures, alone.answered_at) == (None, (), None)
-
-
-def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
-    rows = [
-        {
-            **row,
-            "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])],
-            "finished": [False] * 10,
-            "answers": ["Nobody"],
-        }
-        for row in samples(60)
-    ]
-    with pytest.warns(SemcalWarning) as caught:
-        first = calibrate_samples(rows, equivalence=EXACT).report.first
-    assert len(caught) >= 1  # that all have one share, and what else limits what can be learnt
-    said = (
-        "nearly always wrong (0 of 60 correct)",
-        "all samples differ for 60 of 60",
-        "600 of 600 samples were cut",
-    )
-    assert all(words in one and "--few-shot" in one for words, one in zip(said, first, strict=True))
-    assert learned(60).report.first == ()
-    model, labelled = questions(80)
-    told = calibrate(model, labelled, equivalence=FakeEquivalence()).report.first
-    assert any(one.startswith("there are no few-shot examples") for one in told)
-    assert any("--answers-among" in one for one in told) == (len(told) == 2)
-
-
-def test_more_risk_is_advised_only_where_it_would_help() -> None:
-    def sentence(right: float) -> str:
-        rng = np.random.default_rng(0)
-        drawn = {"samples": ["Ana"] * 10, "question": "Who?"}
-        rows = [
-            {
-                **drawn,
-                "id": str(n),
-                "question": f"Who {n}?",
-                "answers": ["Ana" if rng.random() < right else "Bo"],
-            }
-            for n in range(400)
-        ]
-        with pytest.warns(SemcalWarning, match="same share"):
-            found = calibrate_samples(rows, equivalence=EXACT, risk=0.05)
-        return found.threshold.sentence
-
-    assert "Allow a larger risk (about" in sentence(0.7)
-    assert "Allow a larger risk" not in sentence(0.2)
+    assert learned(120).report.base_at_one is None
 
 
 @pytest.mark.parametrize(
@@ -246,16 +191,6 @@ def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> 
     p = np.array([answer.probability for answer in answers])
     share = np.array([max(map(len, row["clusters"])) / 10 for row in new])
     assert abs(p.mean() - right.mean()) < 0.1 < abs(share.mean() - right.mean())
-
-
-def test_answers_are_those_of_base_and_probabilities_of_meanings_add_up_to_at_most_one() -> None:
-    rows = measured(samples(200))
-    for answer, row in zip(learned(200).apply({None: rows}), rows):
-        assert answer.meaning == row["top_cluster"]["E-SC"]
-        assert len(row["clusters"][answer.meaning]) == max(map(len, row["clusters"]))
-        assert answer.probabilities[answer.meaning] == answer.probability
-        assert min(answer.probabilities) >= 0
-        assert sum(answer.probabilities) <= 1 + 1e-12
 
 
 def test_with_many_labels_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on(
@@ -316,48 +251,15 @@ def test_what_was_saved_is_loaded_and_gives_the_same_probabilities(risk: Any, tm
     assert json.loads((tmp_path / "calibration.json").read_text())["kind"] == "calibration"
 
 
-def test_the_revision_of_the_equivalence_is_kept_where_it_is_known(tmp_path: Path) -> None:
-    made = FakeEquivalence([{"ana", "anna"}])
-    found = calibrate_samples(samples(60), equivalence=made)
-    assert (found.equivalence, found.equivalence_revision) == ("fake", made.revision)
-    found.save_pretrained(tmp_path)
-    assert Calibration.from_pretrained(tmp_path).equivalence_revision == made.revision
-    named = calibrate_rows({None: measured(samples(60))}, equivalence="fake")
-    assert named.equivalence_revision is None
-
-
-def test_draws_at_two_temperatures_are_clustered_in_one_call_that_shares_verdicts() -> None:
-    rows = []
-    for row in samples(60):
-        twice = {key: 2 * row[key] for key in ("samples", "log_likelihoods")}
-        rows.append({**row, **twice, "temperatures": [1.0] * 10 + [0.5] * 10})
-    once, both = FakeEquivalence(), FakeEquivalence()
-    calibrate_samples(samples(60), equivalence=once)
-    steps: list[int] = []
-    found = calibrate_samples(rows, equivalence=both, progress=steps.append)
-    assert len(both.asked) == len(once.asked)
-    assert steps[-1] == 60
-    assert found.m == 10
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         ("m", "ten"),
-        ("m", -1),
-        ("map", {}),
         ("map", {"candidate": {"kind": "magic", "features": ["E-SC"]}, "parameters": {}, "unknown": [0.0]}),
-        ("map.candidate.features", ["magic"]),
         ("map.unknown", [1e308]),
-        ("threshold", {"threshold": "high"}),
         ("threshold", {"threshold": 7, "risk_limit": 0.1, "delta": 0.05, "n": 9, "answered": 1, "errors": 0}),
-        ("further", "half"),
         ("further", 50),
         ("temperatures", [0.0]),
-        ("ordering", "magic"),
-        ("report", 3),
-        ("report.chosen", "x"),
-        ("report.candidates", []),
     ],
 )
 def test_a_wrong_value_with_a_right_checksum_is_one_error(tmp_path: Path, path: str, value: Any) -> None:
@@ -389,11 +291,6 @@ def test_a_wrong_number_of_samples_of_stored_rows_is_one_error(m: Any) -> None:
         Calibrator(m_curve="yes")  # type: ignore[arg-type]
 
 
-def test_without_likelihoods_only_what_can_be_counted_is_a_feature() -> None:
-    found = features_of({None: measured(samples(5, likelihoods=False))})
-    assert set(found.values) == {"E-SC", "entropy", "meanings"}
-
-
 def test_the_number_of_tokens_of_the_likeliest_sample_of_the_answer_is_a_feature() -> None:
     row = {**samples(1, m=3)[0], "samples": ["a", "b", "a"], "log_likelihoods": [-2.0, -0.5, -1.0]}
     found = features_of({None: measured([{**row, "token_counts": [3, 2, count]} for count in (8, None)])})
@@ -423,44 +320,15 @@ def test_draws_at_several_temperatures_are_split_with_those_at_one_first() -> No
         rows_by_temperature([{**row, "temperatures": [1, 1, 1, 0]}])
 
 
-@pytest.mark.parametrize("risk", [None, 0.01])
-def test_a_report_tells_what_is_answered_and_wrong_from_a_threshold_on_with_or_without_a_promise(
-    risk: float | None, tmp_path: Path
-) -> None:
-    found = learned(150, risk)
-    assert found.threshold is None or found.threshold.threshold is None
+def test_a_report_tells_what_is_answered_and_wrong_from_a_threshold_on_without_a_promise() -> None:
+    found = learned(150)
     p, correct = np.array(found.labeled.out_of_fold), np.array(found.labeled.correct_out_of_fold)
-    assert not found.report.chosen.startswith("constant")  # there thresholds are compared with shares
     for point in found.report.at_thresholds:
         answered = p >= point.threshold
         assert (point.answered, point.wrong) == (answered.sum(), (answered & ~correct).sum())
         assert point.coverage == point.answered / found.report.n
-    thresholds = [point.threshold for point in found.report.at_thresholds]
     answered = [point.answered for point in found.report.at_thresholds]
-    assert (thresholds[0], answered[0], len(thresholds) > 3) == (0.0, found.report.n, True)
     assert answered == sorted(set(answered), reverse=True)
-    found.save_pretrained(tmp_path)
-    assert Calibration.from_pretrained(tmp_path).report.at_thresholds == found.report.at_thresholds
-    assert found.report.to_json()["at_thresholds"][0]["answered"] == found.report.n
-    reason = "do not prove at most 1% wrong answers"
-    assert (reason in repr(found)) == (risk is not None)
-
-
-def test_a_calibration_draws_how_often_its_answers_out_of_fold_are_right() -> None:
-    matplotlib.use("Agg")
-    found = learned(150)
-    ax = Figure().subplots()
-    assert found.plot(ax=ax) is ax
-    drawn = metrics.reliability_diagram(found.labeled.out_of_fold, found.labeled.correct_out_of_fold)
-    (curve,) = [line for line in ax.lines if line.get_label() == "isotonic fit"]
-    assert curve.get_xdata() == pytest.approx(drawn.confidence)
-    assert ax.get_title() == "150 labeled answers, out of fold"
-
-
-def test_of_graded_examples_the_reference_that_matches_is_named() -> None:
-    rows = [{**row, "answers": ["Nobody", *row["answers"], "Di"]} for row in samples(60)]
-    for example in calibrate_samples(rows, equivalence=EXACT).examples:
-        assert example.reference == ("Ana" if example.correct else "Nobody")
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -468,13 +336,11 @@ def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: 
     rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]
     with pytest.warns(SemcalWarning) as caught:
         found = calibrate_samples(rows, equivalence=EXACT)
-    kind, p = ("correct", 61 / 62) if right else ("wrong", 1 / 62)
-    assert [str(one.message).partition(",")[0] for one in caught] == [f"all 60 answers are {kind}"]
+    n_right, p = (60, 61 / 62) if right else (0, 1 / 62)
+    assert [str(one.message).partition(" in ")[0] for one in caught] == [f"{n_right} of 60 answers"]
     assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] is None
-    why = f"All answers have the probability {p:.3f}: all 60 answers are {kind}"
-    assert found.report.why.startswith(why)
-    assert why in repr(found)
+    assert found.report.why.startswith(f"All answers have the probability {p:.3f}: {n_right} of 60 answers")
     found.save_pretrained(tmp_path)
     answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
     assert [one.probability for one in answers] == pytest.approx([p] * 20)
@@ -491,14 +357,6 @@ def test_under_a_constant_the_threshold_is_one_of_the_share() -> None:
     assert {one.abstained for one in answers} == {True, False}
     shown = [answer_of(row, "E-SC", one, 0.75) for row, one in zip(rows, answers)]
     assert [one.abstained for one in shown] == [one.abstained for one in answers]
-
-
-def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
-    rows = [{**row, "answers": row["samples"]} for row in samples(200)]
-    with pytest.warns(SemcalWarning, match="all 200 answers are correct"):
-        found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
-    assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.3, 200, 0)
-    assert found.threshold.threshold_score == 0.3  # the smallest share
 
 
 def test_no_map_falls_as_the_draws_agree_more() -> None:
@@ -537,28 +395,16 @@ def test_a_regression_takes_five_answers_of_each_kind_a_feature() -> None:
 
 def test_the_probability_of_a_further_meaning_is_how_often_one_is_right_where_there_are_some() -> None:
     """Of the answers that are wrong, half of those with further meanings have the right one among these."""
-    rng = np.random.default_rng(0)
-
-    def world(n: int) -> list[dict[str, Any]]:
-        rows = []
-        for number in range(n):
-            drawn = ["Bo"] * 10 if rng.random() < 0.6 else ["Bo"] * 6 + ["Ana"] * 4
-            answers = ["Bo"] if rng.random() < 0.3 else ["Ana"] if rng.random() < 0.5 else ["Nobody"]
-            rows.append(
-                {"id": f"q{number}", "question": f"Who {number}?", "samples": drawn, "answers": answers}
-            )
-        return rows
-
-    found = calibrate_samples(world(2000), equivalence=EXACT)
-    new = [row for row in world(4000) if len(set(row["samples"])) > 1]
-    answers = found.apply({None: measured(new)})
-    stated = [one.probabilities[1] for one in answers]
-    right = [row["answers"] == ["Ana"] for row in new]
+    rng, rows = np.random.default_rng(0), []
+    for number in range(1000):
+        drawn = ["Bo"] * 10 if rng.random() < 0.6 else ["Bo"] * 6 + ["Ana"] * 4
+        answers = ["Bo"] if rng.random() < 0.3 else ["Ana"] if rng.random() < 0.5 else ["Nobody"]
+        rows.append({"id": f"q{number}", "question": f"Who {number}?", "samples": drawn, "answers": answers})
+    found = calibrate_samples(rows, equivalence=EXACT)
     assert found.further == pytest.approx(0.5, abs=0.05)
-    assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.04)
-    none_wrong = [row for row in world(100) if row["answers"] == ["Bo"]]
-    with pytest.warns(SemcalWarning):
-        assert calibrate_samples(none_wrong, equivalence=EXACT).further is None
+    new = [row for row in rows if len(set(row["samples"])) > 1]
+    stated = [one.probabilities[1] for one in found.apply({None: measured(new)})]
+    assert np.mean(stated) == pytest.approx(np.mean([row["answers"] == ["Ana"] for row in new]), abs=0.06)
 
 
 def test_too_few_labels_are_refused_and_few_are_warned_about() -> None:
@@ -598,30 +444,14 @@ def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -
     model, labelled = questions(80)
     closed = calibrate(model, labelled, equivalence=FakeEquivalence(), temperatures=(1.0,))
     closed.save_pretrained(tmp_path)
-    text = labelled[0].question
     uq = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence())
-    assert uq.ask(text).text in ("Ana", "Bo")
     with pytest.raises(InputError, match="'context' is present"):
-        uq.ask(text, context="A passage.")
-    forced = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence(), force=True)
-    assert forced.ask(text, context="A passage.").text in ("Ana", "Bo")
+        uq.ask(labelled[0].question, context="A passage.")
     opened = [replace(question, context=f"Passage {i}.") for i, question in enumerate(labelled)]
     mixed = [*labelled[:40], *opened[40:]]
     for kind, expected in ((opened, True), (labelled, False), (mixed, None)):
         found = calibrate(model, kind, equivalence=FakeEquivalence(), temperatures=(1.0,))
         assert found.open_book is expected
-
-
-def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> None:
-    rows = samples(60)
-    rows[5]["question"] = rows[4]["question"].upper()
-    rows[7]["answers"] = ["Ana; Anna"]
-    with pytest.warns(SemcalWarning) as caught:
-        found = calibrate_samples(rows, equivalence=EXACT)
-    text = " ".join(str(one.message) for one in caught)
-    assert "2 of 60 labeled questions occur more than once" in text
-    assert "'Ana; Anna', id 'q7'" in text
-    assert len(found.report.warnings) == 2
 
 
 @pytest.mark.parametrize(
@@ -631,8 +461,7 @@ def test_of_few_groups_one_question_counts_for_the_threshold_and_of_many_all(
     n: int, groups: int, found: tuple[str, int, int]
 ) -> None:
     rows = [{**row, "group": number // 3} for number, row in enumerate(samples(n))]
-    with pytest.warns(SemcalWarning, match=f"{n} questions .* {groups} groups"):
-        limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    limited = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     limit = limited.threshold
     assert (limited.report.apart, limit.test, limit.groups, limit.n) == (0, *found)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
@@ -649,25 +478,10 @@ def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk(monkeypatch: 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_fewer_than_five_groups_leave_a_constant_and_say_so(groups: int) -> None:
     rows = [{**row, "group": number % groups} for number, row in enumerate(samples(80))]
-    with pytest.warns(SemcalWarning, match=f"only {groups} groups"):
+    with pytest.warns(SemcalWarning, match=f"in {groups} groups"):
         found = calibrate_samples(rows, equivalence=EXACT)
     assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] == found.report.base["auroc"] != 0.5
-
-
-def test_groups_all_right_or_all_wrong_give_no_warning_of_numpy() -> None:
-    rows = [
-        {**row, "group": number // 16, "answers": row["samples"] if number < 48 else ["Nobody"]}
-        for number, row in enumerate(samples(80))
-    ]
-    figures = calibrate_samples(rows, equivalence=EXACT).report.calibrated.values()
-    assert all(np.isfinite(value) for value in figures if value is not None)
-
-
-@pytest.mark.parametrize("value", [["a"], "hello", 5, {}])
-def test_fields_without_an_entry_a_sample_are_left_alone_when_temperatures_are_split(value: object) -> None:
-    row = {"id": "1", "samples": ["a", "b"], "temperatures": [1, 0.5], "generations": value}
-    assert rows_by_temperature([row])[1.0][0]["generations"] == value
 
 
 def ordered_by_the_share(**changed: Any) -> Calibration:
@@ -706,33 +520,16 @@ def test_if_no_threshold_is_shown_it_is_said_what_can_be_certified(tmp_path: Pat
     assert (limit.threshold, limit.threshold_score) == (None, None)
     error = 1 - found.report.base["accuracy"]
     assert limit.refused == pytest.approx((error - 0.1) / 0.9, abs=1e-3)
-    assert limit.least_risk is not None
-    assert limit.outlook is not None
     assert f"certify a risk of {limit.least_risk:.0%}" in limit.outlook
-    allowed = calibrate_samples(samples(250), equivalence=EXACT, risk=limit.least_risk).threshold
-    assert allowed.threshold is not None
-    assert allowed.outlook is None
-    less = calibrate_samples(samples(250), equivalence=EXACT, risk=limit.least_risk - 0.01).threshold
-    assert less.threshold is None
-    if less.kept is not None:
-        assert less.kept.errors / less.kept.answered <= limit.least_risk - 0.01
-        assert "Without a promise" in (less.outlook or "")
-    assert less.questions_needed is None or less.questions_needed > 250
+    allowed, less = (
+        calibrate_samples(samples(250), equivalence=EXACT, risk=risk).threshold
+        for risk in (limit.least_risk, limit.least_risk - 0.01)
+    )
+    assert (allowed.threshold is None, allowed.outlook, less.threshold) == (False, None, None)
+    assert less.kept.errors / less.kept.answered <= limit.least_risk - 0.01
+    assert "Without a promise" in less.outlook
     found.save_pretrained(tmp_path)
     assert Calibration.from_pretrained(tmp_path).threshold == limit
-
-
-def test_an_ordering_that_labels_chose_from_two_is_tested_at_half_the_level() -> None:
-    scores, correct = -np.arange(40.0), np.ones(40)
-    risk = 0.1  # 29 right answers show it at .05, and 36 at .025
-    alone, of_two = (
-        set_thresholds(ThresholdLabels(scores, correct, n_orderings=n, shown=scores), [risk], 0.05)[0]
-        for n in (1, 2)
-    )
-    assert (alone.threshold, of_two.threshold) == (-39.0, -39.0)
-    few_labels = ThresholdLabels(scores[:30], correct[:30], n_orderings=2, shown=scores[:30])
-    few = set_thresholds(few_labels, [risk], 0.05)
-    assert (few[0].threshold, few[0].delta) == (None, 0.05)
 
 
 @pytest.mark.slow
@@ -771,13 +568,9 @@ def test_several_risks_give_bands_and_a_decision_each_answer() -> None:
     strict, loose = found.thresholds
     assert (strict.risk_limit, loose.risk_limit, strict.delta) == (0.25, 0.45, 0.05)
     assert found.threshold == loose
-    assert strict.threshold is not None
-    assert loose.threshold is not None
     rows = calibrated_rows(measured(of_three_kinds(30, seed=5)), found)
     decisions = {row["decision"] for row in rows}
     assert decisions == {"answer", "review", "abstain"}
-    assert strict.threshold_score is not None
-    assert loose.threshold_score is not None
     for row in rows:
         share, expected = row["score"], "review"
         expected = "answer" if share >= strict.threshold_score else expected
@@ -794,11 +587,8 @@ def test_without_a_strict_threshold_nothing_is_answered_unseen_and_one_risk_says
     rows = calibrated_rows(measured(of_three_kinds(30, seed=5)), found)
     assert {row["decision"] for row in rows} == {"review", "abstain"}
     one = learned(300, 0.45)
-    (row,) = calibrated_rows(measured(samples(1)), one)
-    assert not {"decision", "thresholds"} & set(row)
-    assert row["risk"] == 0.45
     (row,) = calibrated_rows([{**measured(samples(1))[0], "decision": "mine", "thresholds": 3}], one)
-    assert (row["decision"], row["thresholds"]) == ("mine", 3)  # keys that are not ours pass through
+    assert (row["risk"], row["decision"], row["thresholds"]) == (0.45, "mine", 3)  # keys that are not ours
 
 
 def test_labelled_questions_like_an_answer_are_counted_once_each_and_told() -> None:
@@ -821,21 +611,15 @@ def test_labelled_questions_like_an_answer_are_counted_once_each_and_told() -> N
     ("texts", "said"),
     [
         (["Ana"], "1 sample says Ana"),
-        (["Ana"] * 3, "3 of 3 samples say Ana"),
-        (["Ana", "Ana", "Bo"], "2 of 3 samples say Ana, 1 says Bo"),
         (["Yes"] * 6 + ["No"] * 4, "6 of 10 samples say Yes, 4 say No"),
-        (["Yes", "No"], "1 of 2 samples says Yes, 1 says No: the samples do not agree on any answer"),
-        (["", "", "Bo"], "2 of 3 samples say nothing, 1 says Bo"),
         (["A b", "A b", "C", "D", "E"], "2 of 5 samples say A b, 1 says C, 1 says D, 1 says something else"),
         (
             list("AABCDD"),
             "2 of 6 samples say A, 2 say D, 1 says B, 1 says something else: "
             "the samples do not agree on any answer",
         ),
-        (list("AABCDEF"), "2 of 7 samples say A, 1 says B, 1 says C, 3 say 3 other things"),
         (["x" * 80] * 2, f"2 of 2 samples say {'x' * 59}…"),
         ([None], "1 sample gave no answer"),
-        ([None, "Bo", None], "2 of 3 samples gave no answer, 1 says Bo"),
         (["Bo", "Bo", "", None], "2 of 4 samples say Bo, 1 says nothing, 1 gave no answer"),
         (
             [None, *"AAAABCDE"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 import multiprocessing
 import os
 import pickle
@@ -13,11 +11,9 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError, as_completed
-from multiprocessing.popen_forkserver import Popen
 from pathlib import Path
 
 import jobs_for_workers as jobs
-import numpy as np
 import psutil
 import pytest
 
@@ -30,9 +26,7 @@ from semcal.workers import (
     on_disk,
     peak_memory_mb,
     plan_workers,
-    run_job,
     run_recorded,
-    trim_memory,
 )
 
 
@@ -118,11 +112,6 @@ def test_a_warning_is_given_here_once(two) -> None:
     assert len(caught) == 1
 
 
-def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
-    with pytest.warns(UserWarning, match="OddWarning: all is odd"):
-        assert done(two, jobs.warn_oddly) == [10]
-
-
 def test_what_fails_to_load_is_told_with_its_job() -> None:
     with ProcessExecutor(jobs.nothing, 1) as executor, pytest.raises(OSError, match="no such thing"):
         done(executor, jobs.Add(1))
@@ -132,42 +121,6 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
     tasks = [jobs.Add(1, 0.05), jobs.DieOnce(tmp_path / "mark"), jobs.Add(2, 0.05)]
     assert done(two, *tasks) == [11, 10, 12]
     assert (tmp_path / "mark").exists()
-
-
-def test_an_idle_process_that_is_gone_is_not_missed() -> None:
-    with ProcessExecutor(jobs.ten, 1) as executor:
-        (process,) = done(executor, jobs.process)
-        os.kill(process, signal.SIGKILL)
-        time.sleep(0.1)
-        assert done(executor, jobs.Add(5)) == [15]
-
-
-@pytest.mark.parametrize("deaths", [1, 2])
-def test_a_server_of_processes_that_has_died_is_started_again(
-    deaths: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launch, left = Popen._launch, [EOFError("unexpected EOF")] * deaths
-
-    def launched(popen, process) -> None:
-        if left:
-            raise left.pop()
-        launch(popen, process)
-
-    monkeypatch.setattr(Popen, "_launch", launched)
-    with ProcessExecutor(jobs.ten, 1) as executor:
-        if deaths == 1:
-            assert done(executor, jobs.Add(1)) == [11]
-        else:
-            with pytest.raises(WorkerError, match="--workers"):
-                done(executor, jobs.Add(1))
-
-
-def test_a_process_that_ends_before_it_has_read_a_large_job_is_not_replaced_for_ever() -> None:
-    with (
-        ProcessExecutor(jobs.DeadlyLoad(), 1) as executor,
-        pytest.raises(WorkerError, match=r"exit code 3 .*pack"),
-    ):
-        done(executor, jobs.Large(), stage="pack")
 
 
 def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
@@ -257,16 +210,6 @@ def test_jobs_that_were_given_up_are_not_waited_for() -> None:
                 future.result()
 
 
-def test_processes_that_die_at_another_job_are_not_held_against_one(tmp_path: Path) -> None:
-    """A job that is only beside those whose processes die is done in the end, however often that is."""
-    with ProcessExecutor(jobs.ten, 2) as executor:
-        beside = executor.submit(jobs.Add(1, seconds=6.0))
-        for n in range(3):
-            assert executor.submit(jobs.DieOnce(tmp_path / str(n))).result() == 10
-        assert executor.retries >= 3
-        assert beside.result() == 11
-
-
 def test_a_worker_that_is_ended_leaves_no_temporary_file(tmp_path: Path) -> None:
     with ProcessExecutor(jobs.ten, 1) as executor:
         executor.submit(jobs.WriteSlowly(tmp_path / "file"))
@@ -335,14 +278,11 @@ GB = 10**9
     [
         ({"weights": 10**7, "processors": 4, "memory": 20 * GB}, (4, 1)),
         ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "blocks": 3}, (3, 1)),
-        ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "blocks": 1}, (1, 1)),
         ({"weights": GB, "processors": 4, "memory": 20 * GB, "blocks": 1}, (1, 4)),
         ({"weights": 3 * GB, "processors": 8, "memory": 8 * GB}, (2, 1)),
         ({"weights": 16 * GB, "processors": 8, "memory": 20 * GB}, (1, 8)),
-        ({"weights": 10**7, "processors": 1, "memory": 20 * GB}, (1, 1)),
         ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "on_cpu": False}, (1, 4)),
         ({"weights": None, "processors": 4, "memory": 20 * GB}, (1, 4)),
-        ({"weights": 10**7, "processors": 4, "memory": 1}, (1, 1)),
     ],
 )
 def test_processes_are_chosen_by_processors_memory_and_blocks(given, expected) -> None:
@@ -370,22 +310,6 @@ def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
 
 def resident() -> float:
     return psutil.Process().memory_info().rss / 1e6
-
-
-def freed() -> np.ndarray:
-    """Take 200 MB in pieces and free all but the last, which keeps the C library from shrinking."""
-    pieces = [np.ones(64_000, dtype=np.uint8) for _ in range(3125)]
-    return pieces[-1]
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library keeps what is freed")
-@pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, -math.inf, 50), (0.0, 100, 250)])
-def test_a_long_job_leaves_nothing_that_it_has_freed(seconds: float, least: float, most: float) -> None:
-    trim_memory()
-    before, clock = resident(), iter([0.0, seconds])
-    outcome = run_job(lambda *_: freed(), None, lambda _: None, clock=lambda: next(clock))
-    assert outcome.error is None
-    assert least <= resident() - before <= most
 
 
 def test_an_executor_says_what_all_processes_can_have_taken() -> None:

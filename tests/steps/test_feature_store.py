@@ -77,13 +77,6 @@ def test_an_interrupted_reading_leaves_nothing_and_a_finished_one_is_not_done_ag
     assert torch.equal(before.states, after.states)
 
 
-def test_progress_counts_questions_as_they_are_read(tmp_path: Path) -> None:
-    told: list[int] = []
-    for _ in range(2):
-        stored_features(tmp_path, manifest(whole=False), MODEL, PROMPTS, ANSWERS, progress=told.append)
-    assert told == [3, 6, 7, 7, 7]
-
-
 def test_the_features_of_something_else_are_refused(tmp_path: Path) -> None:
     stored(tmp_path, manifest(whole=False))
     for wanted, key in (
@@ -119,25 +112,14 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 def mutated(folder: Path, other: Path, rng: random.Random) -> str:
     """Change one file of a store in a random way; which way."""
     path = rng.choice(sorted(folder.iterdir()))
-    raw = bytearray(path.read_bytes())
-    way = rng.choice(("flip", "flip", "cut", "empty", "gone", "foreign", "swap", "types"))
+    raw, way = bytearray(path.read_bytes()), rng.choice(("flip", "flip", "cut", "gone", "foreign"))
     place = rng.randrange(len(raw))
     if way == "gone":
         path.unlink()
         return way
     if way == "flip":
         raw[place] ^= rng.randrange(1, 256)
-    elif way == "cut":
-        raw = raw[:place]
-    elif way == "empty":
-        raw = bytearray()
-    elif way == "foreign":
-        raw = bytearray((other / path.name).read_bytes())
-    elif way == "swap":
-        raw = raw[place:] + raw[:place]
-    else:
-        raw = bytearray(b'{"schema": [], "sha256": 1e999, "rows": null}')
-    path.write_bytes(raw)
+    path.write_bytes({"flip": raw, "cut": raw[:place]}.get(way) or (other / path.name).read_bytes())
     return way
 
 
@@ -203,13 +185,6 @@ def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path:
         passage = {2: (0, length), 4: (1, length + 1)}.get(number, (number, 0))
         assert sequence[:, 0].tolist() == [passage[0]] * passage[1] + [number] * (len(sequence) - passage[1])
     assert found.predicting(2).tolist() == [*range(found.prompt_start[2] + 2, found.prompt_start[2] + 4)]
-
-
-def test_prompts_that_share_less_than_a_passage_are_stored_whole(tmp_path: Path) -> None:
-    prompts, answers = _about_passages(feature_store.PASSAGE - 3), [[(1,)]] * 5
-    wanted = Manifest.of(Numbering(), prompts, answers, data_hash="d", prompt_hash="p", whole=True)
-    assert wanted.rows == 2 + sum(len(prompt.token_ids) - 2 for prompt in prompts)
-    assert stored_features(tmp_path, wanted, Numbering(), prompts, answers).passage is None
 
 
 def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:

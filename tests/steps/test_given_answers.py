@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
-from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
+from semcal.calibration.features import ColumnFeature, features_of
 from semcal.calibration.learning import calibrate_rows
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
-from semcal.errors import InputError, SemcalWarning, UsageError
-from semcal.measuring import measure_at
+from semcal.errors import InputError, UsageError
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
@@ -80,14 +79,6 @@ def test_score_takes_the_verdicts_that_calibrate_learns_from(references: bool) -
     assert [row["answer_correct"] for row in results.rows] == [row["correct"] for row in rows]
 
 
-def test_a_given_answer_without_a_verdict_is_graded_itself_and_not_that_of_the_draws() -> None:
-    rows = stored(40, verdicts=False)
-    results = semcal.score(rows, "exact", answer="given")
-    assert [record["correct"] for record in results.records()] == [row["answers"] == ["Ana"] for row in rows]
-    with pytest.raises(InputError, match="'answers', or 'correct' for given answers"):
-        semcal.score([{**row, "answers": None} for row in rows], "exact", answer="given").metrics()
-
-
 def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     among = ExactMatch(("Cy", "Di"))
     row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
@@ -99,15 +90,6 @@ def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
         answer.explanation
         == "none of 3 samples says banana, 2 say nothing that counts as an answer, 1 says Cy"
     )
-
-
-def test_the_one_draw_need_not_say_the_answer() -> None:
-    row = {"id": "1", "question": "Who?", "samples": ["Bo"], "answer": "Ana"}
-    said = [
-        semcal.score([{**row, "samples": [text]}], "exact", answer="given")[0].explanation
-        for text in ("Bo", "Ana")
-    ]
-    assert said == ["no sample says Ana, 1 says Bo", "1 sample says Ana"]
 
 
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
@@ -167,21 +149,12 @@ def test_a_given_draw_has_the_share_of_its_meaning(samples: list[str], data: st.
 def test_human_verdicts_are_labels_and_the_probability_is_of_the_given_answer() -> None:
     calibration = calibrated(stored())
     assert (calibration.answer_kind, calibration.report.n) == ("given", 120)
-    assert calibration.report.base["accuracy"] == pytest.approx(
-        np.mean([row["correct"] for row in stored()]), abs=1e-3
-    )
     results = semcal.score(stored(), "exact", calibration=calibration)
     assert {answer.text for answer in results} == {"Ana"}
     by_share = sorted((answer.score, answer.confidence) for answer in results)
     assert [p for _, p in by_share] == sorted(p for _, p in by_share)
-    assert results.metrics()["Calibrated"]["n"] == 120
     no_draw = next(answer for answer in results if answer.score == 0)
-    assert no_draw.meanings[0].samples == ()
     assert no_draw.explanation.startswith("none of 10 samples says Ana, 1 says Bo")
-
-
-def test_references_and_verdicts_that_agree_learn_the_same_map() -> None:
-    assert calibrated(stored()).map == calibrated(stored(verdicts=False)).map
 
 
 def test_verdicts_alone_give_no_probability_to_the_meanings_that_nobody_has_judged(tmp_path: Path) -> None:
@@ -213,7 +186,6 @@ def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Pat
         measure_samples([Row({**row, "answers": ["Ana"]}) for row in stored()], EXACT), EXACT
     )
     modal.save_pretrained(tmp_path / "modal")
-    assert "answer_kind" not in json.loads((tmp_path / "modal" / "calibration.json").read_text())
     with pytest.raises(UsageError, match=r"^answer: 'given'"):
         semcal.score(stored(), "exact", calibration=modal, answer="given")
 
@@ -341,22 +313,6 @@ def test_a_column_is_a_feature_that_must_be_clearly_better() -> None:
         semcal.score(
             [{k: v for k, v in rows[0].items() if k != "distance"}], "exact", calibration=calibration
         )
-
-
-def test_a_column_that_a_fifth_of_the_rows_lack_is_left_out_and_said() -> None:
-    rows = [{**row, "score": None if n % 4 else 1.0} for n, row in enumerate(stored(100))]
-    with pytest.warns(SemcalWarning, match="75% of the questions have no 'score'"):
-        assert calibrated(rows, features=("score",)).columns == ()
-
-
-def test_a_feature_from_outside_is_one_entry() -> None:
-    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), EXACT).rows})
-    entry = FEATURES.register(Feature("longest", lambda it: float(max(map(len, it.row.samples)))))
-    try:
-        longest = [float(max(map(len, row["samples"]))) for row in stored(5)]
-        assert features_of(rows).values["longest"].tolist() == longest
-    finally:
-        del FEATURES[entry.name]
 
 
 def test_the_commands_check_given_answers(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageEr
 from semcal.files import write_rows
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration.fit import as_recalibrator
-from semcal.recalibration.select import fit_grid
 from tests.json_rows import as_sample_rows
 
 polars = pytest.importorskip("polars")
@@ -106,27 +105,13 @@ class NoModel:
 
 WRONG_QUESTIONS: list[tuple[Any, str]] = [
     (None, "questions: got None"),
-    (3, "questions: got a value of type int"),
-    (0.5, "questions: got a value of type float"),
-    (b"Who?", "questions: got a value of type bytes"),
     ([], "questions is empty"),
-    ((row for row in []), "questions is empty"),
     (pandas.DataFrame(), "questions is empty"),
     ([["Who?"]], r"questions\[0\]: got a value of type list"),
-    ([("Who?", "Ana")], r"questions\[0\]: got a value of type tuple"),
-    ([None], r"questions\[0\]: got None"),
-    ([float("nan")], r"questions\[0\]: got a value of type float"),
     (["Who?", {"question": "When?"}], r"questions\[0\]: got a value of type str"),
-    ([EXPECTED[0], {"question": "When?"}], r"questions\[0\]: got a value of type Question"),
     ([""], r"questions\[0\] is empty. Leave it out"),
-    (
-        "Who wrote it?",
-        r"questions: no such file: 'Who wrote it\?'",
-    ),
-    ("", "questions: no such file: ''"),
-    ("none.jsonl", "none.jsonl"),
+    ("Who wrote it?", r"questions: no such file: 'Who wrote it\?'"),
     ({"question": "Who?"}, "questions: got a value of type dict"),
-    ([{"question": ""}], r'questions\[0\]: "question" must be a non-empty text'),
     ([{"q": "Who?"}], r"questions\[0\]: no \"question\" \(the row's keys: q\)"),
     ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
     ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
@@ -134,13 +119,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*Give each question its own"),
     ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id"'),
     (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no \"question\""),
-    (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no \"question\""),
-    (
-        pandas.DataFrame([["a", "b"]], columns=["question"] * 2),
-        "questions: 2 columns",
-    ),
-    (pandas.Series([1, 2]), r"questions\[0\]: got a value of type int"),
-    (NoModel, "questions: got the class NoModel"),
+    (pandas.DataFrame([["a", "b"]], columns=["question"] * 2), "questions: 2 columns"),
     (FakeLanguageModel({}), "questions: got a value of type FakeLanguageModel"),
 ]
 
@@ -153,37 +132,18 @@ def test_what_holds_no_questions_is_refused_with_its_place_and_what_to_do(given:
 
 WRONG_SAMPLES: list[tuple[Any, str]] = [
     (None, "samples: got None"),
-    (["Ana", "Ana"], r"samples\[0\]: got a value of type str"),
-    (
-        [{"question": "Who?", "sample": "Ana"}],
-        r"'samples' is missing; the keys are question, sample",
-    ),
+    ([{"question": "Who?", "sample": "Ana"}], r"'samples' is missing; the keys are question, sample"),
     ([{"question": "Who?", "samples": []}], r"samples\[0\]: 'samples' is empty"),
     ([{"question": "Who?", "samples": "Ana"}], r'expected a list of texts like \["a", "b"\], got \'Ana\''),
-    (
-        [{"question": "Who?", "samples": [1]}],
-        r"samples\[0\]: 'samples' must be a list of strings, .*got \[1\]",
-    ),
+    ([{"question": "Who?", "samples": [1]}], r"samples\[0\]: 'samples' must be a list of strings"),
     ([{"samples": ["Ana"]}], r"samples\[0\]: no 'question'"),
     ([SAMPLED[0], SAMPLED[0]], "the question id 'a' occurs twice"),
-    (
-        [SAMPLED[0], {"question": "?", "samples": ["a"]}],
-        "'id': missing in 1 of 2 rows of samples",
-    ),
-    (
-        [{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}],
-        r"samples\[0\] \(id 'a'\): 'log_likelihoods' must",
-    ),
+    ([SAMPLED[0], {"question": "?", "samples": ["a"]}], "'id': missing in 1 of 2 rows of samples"),
+    ([{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}], r"samples\[0\] \(id 'a'\): 'log_likelihoods' must"),
     ([{**SAMPLED[0], "temperatures": "hot"}], r"'temperatures': expected a list like \[1, 0.5\], got 'hot'"),
-    ([{**SAMPLED[0], "log_likelihoods": "x"}], r"'log_likelihoods': expected a list like \[-0.5, -1.2\]"),
-    (
-        [{**SAMPLED[0], "temperatures": ["1", 1]}],
-        "'temperatures': expected a number, null or \"-inf\", got '1'",
-    ),
     ([{**SAMPLED[0], "context": 5}], r"samples\[0\] \(id 'a'\): 'context' must be the passage as a text"),
     ([{**SAMPLED[0], "group": [1]}], r"samples\[0\] \(id 'a'\): 'group' must be a text or a number"),
     ([{**SAMPLED[0], "log_likelihoods": [-1]}], "'log_likelihoods' must hold 2 numbers, one a sample"),
-    (pandas.DataFrame({"question": ["Who?"]}), r"samples.iloc\[0\]: 'samples' is missing"),
 ]
 
 
@@ -198,36 +158,21 @@ LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* the class NoModel"),
-    (lambda: semcal.fit(None, LABELLED), "^model: .* None"),
-    (lambda: fit_grid(NoModel(), LABELLED), "^model: .* of type NoModel"),
     (lambda: semcal.calibrate("./none", LABELLED), "./none: the dir"),
     (lambda: semcal.score(SAMPLED, "nil"), "nil: the dir"),
-    (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* of type int"),
     (lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL), "^equivalence: .* of type"),
     (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
     (lambda: semcal.score(SAMPLED, "exact", grader="nli"), "^grader: .nli"),
-    (lambda: semcal.score(SAMPLED, grader=3), "^grader: 3"),
     (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
     (lambda: semcal.score(SAMPLED, measure="L-SC"), "has no log-likelihoods"),
     (lambda: as_recalibrator([1]), r"^recalibrator: got \[1\]"),
     (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
-    (lambda: as_recalibrator("./none"), "the directory does not exist"),
     (lambda: semcal.score(SAMPLED, calibration=3), "^calibration: .* got 3"),
-    (lambda: semcal.fit(MODEL, ["Who?"]), "^(labeled|questions): got texts"),
     (lambda: semcal.calibrate(MODEL, ["Who?"]), "^labeled: got texts"),
     (lambda: semcal.calibrate(MODEL, LABELLED), "^questions: got 1 "),
-    (lambda: semcal.fit(MODEL, []), "^questions: got 0 "),
     (lambda: semcal.score(SAMPLED).calibrate(), "^questions: got 0 "),
     (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
-    (lambda: semcal.calibrate(MODEL, LABELLED, delta=1), r"delta is 1; .*such as 0\.05"),
     (lambda: semcal.calibrate(MODEL, LABELLED, seed=-1), "seed is -1; expected a whole"),
-    (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
-    (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
-    (lambda: semcal.score(SAMPLED).calibrate(risk="low"), "risk is 'low'; expected a"),
-    (
-        lambda: semcal.calibrate(MODEL, FIVE, temperatures=[None]),
-        "temperatures is None; expected a positive number",
-    ),
     (
         lambda: semcal.calibrate(MODEL, FIVE, temperatures="hot"),
         "temperatures is 'hot'; expected a positive number",
@@ -235,21 +180,14 @@ WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot: no such file: 'Who is it"),
     (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress is 'yes'"),
     (lambda: semcal.load_model(3), "the language model is 3; give a checkpoint"),
-    (lambda: semcal.load_equivalence(None), "the NLI model is None; give a"),
     (lambda: semcal.Fit.from_pretrained(None), "the recalibrator is None; give the directory"),
-    (lambda: semcal.Calibration.from_pretrained(3), "the calibration is 3"),
     (lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"), "m is 'ten'; expected a positive whole number"),
     (lambda: semcal.calibrate(MODEL, FIVE, m=1), "^m = 1: "),
     (lambda: semcal.SemanticUQ(MODEL, linkage="average"), "linkage"),
-    (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a positive whole"),
-    (lambda: semcal.score(SAMPLED, linkage=3), "unknown linkage 3. Known: comp"),
-    (lambda: semcal.score(SAMPLED, measure=3), "unknown measure 3. Known: E-SC"),
     (lambda: semcal.SemanticUQ(MODEL, abstain_below="low"), r"^abstain_below: .*\[0, 1\], got 'l"),
     (lambda: semcal.SemanticUQ(MODEL, truncation=0.9), "truncation: got 0.9"),
     (lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"), "max_new_tokens is 'x'"),
-    (lambda: semcal.fit(MODEL, LABELLED, method=3), "unknown method 3. Known: TS"),
     (lambda: semcal.fit(MODEL, FIVE, los="SS"), "'los'.*loss"),
-    (lambda: semcal.SemanticUQ(MODEL).ask(None), r"question\[0\]: got None"),
 ]
 
 

@@ -18,7 +18,7 @@ from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UndefinedWarning
 from semcal.grading.rules import RuleGrader
-from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
+from semcal.models.clustering import ClusterConfig, cluster_rows
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.rows import Row, count_ends
@@ -27,7 +27,7 @@ from semcal.serve.replies import Completion, SemcalPart
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
-from tests.json_rows import answer_of, grade_row, measure_at, measure_rows, scores_by_measure
+from tests.json_rows import answer_of, grade_row, measure_rows
 
 QUESTION = {"id": "1", "question": "Who?", "answers": ["Ana"]}
 LIKELY = [None, -1.0, None, -2.0, None]
@@ -53,13 +53,6 @@ def test_samples_without_an_answer_are_one_cluster_that_joins_no_other() -> None
         _ = Row({**MOSTLY, "samples": [None, 3]}).samples
     with pytest.raises(InputError, match=r"the cluster \[0, 1\] holds samples with an answer and samples"):
         _ = Row({**MOSTLY, "clusters": [[0, 1], [2, 3, 4]]}).clusters
-
-
-def test_the_empty_given_answer_is_not_that_of_samples_without_one() -> None:
-    row = Row({**clustered(MOSTLY), "answer": ""})
-    assert match_answers([row], "given", ExactMatch())[0]["answer_cluster"] == 2
-    row = Row({**clustered({**MOSTLY, "samples": [None] * 5}), "answer": ""})
-    assert match_answers([row], "given", ExactMatch())[0]["answer_cluster"] is None
 
 
 def test_it_counts_in_shares_and_leaves_the_other_likelihoods_known() -> None:
@@ -136,18 +129,6 @@ def test_with_a_calibration_it_has_no_probability_and_the_others_have_theirs() -
     assert calibrated(row, threshold=two[1], thresholds=two)[1].decision == "abstain"
 
 
-def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_answer() -> None:
-    row = measured({**MOSTLY, "samples": [None, "Ana", "Ana", "Ana", "Bo"], "log_likelihoods": None})
-    answer, best = calibrated(row, further=None)
-    assert best.probabilities == (0.0, pytest.approx(0.46), None)
-    verdict = ReplyVerdict.on(answer, calibration(), band=None, covered=True, alarm=False)
-    outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
-    part = SemcalPart.of(Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r"))
-    stated = {one.text: one.probability for one in part.meanings}
-    assert stated == {"Ana": pytest.approx(0.46), None: 0.0, "Bo": None}
-    assert calibrated(measured(MOSTLY), further=None)[1].probabilities == (0.0, None, None)
-
-
 def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() -> None:
     answer, _ = calibrated(measured(MOSTLY), threshold=threshold(0.1))
     outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
@@ -195,10 +176,8 @@ def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong()
     with_answers = calibrate_rows(measure_samples(rows[:160], grouping), grouping)
     assert every.map == with_answers.map
     assert every.report.base["accuracy"] == pytest.approx(with_answers.report.base["accuracy"] * 160 / 200)
-    assert every.report.learning_curve == with_answers.report.learning_curve
     point = every.report.at_thresholds[0]
     assert (point.threshold, point.answered, point.coverage) == (0.0, 160, 0.8)  # the others abstain
-    assert "no_answer" not in with_answers.report.to_json()
 
 
 @pytest.mark.filterwarnings("ignore:140 of 1200 samples have no answer")
@@ -243,16 +222,3 @@ def test_samples_are_counted_once_by_how_they_ended() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", SemcalWarning)
         measure_samples(labelled(10, 1), ClusterConfig(ExactMatch()))  # 7 of 100
-
-
-def test_sharper_samples_without_an_answer_choose_no_wording() -> None:
-    one = {**QUESTION, "samples": ["Bo", "bo"], "clusters": [[0, 1]]}
-    two = {**QUESTION, "samples": [None, "Ana"], "clusters": [[0], [1]]}
-    assert measure_at({1.0: [one], 0.5: [two]})[1.0][0]["top_cluster"] == {"E-SC": 0}
-
-
-def test_metrics_give_no_answer_probability_zero() -> None:
-    row = {"confidence": {"E-SC": 0.6}, "correct": {"E-SC": False}}
-    row |= {"answer": None, "probability": None, "answer_correct": False}
-    scores = scores_by_measure([row])
-    assert (scores["Calibrated"].confidence, scores["Calibrated"].undefined) == ([0.0], 0)

@@ -9,7 +9,7 @@ import pytest
 
 import semcal
 from semcal.data.question import Question
-from semcal.errors import FitError, SemcalWarning, UsageError
+from semcal.errors import SemcalWarning, UsageError
 from semcal.models.engine.draw import Truncation
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration.fit import Fit
@@ -75,12 +75,6 @@ def test_an_answer_abstains_below_the_threshold_and_only_where_there_is_one(mode
         semcal.SemanticUQ(model, abstain_below=70)
 
 
-def test_an_answer_is_shown_in_a_line(model) -> None:
-    answer = semcal.SemanticUQ(model, m=10, abstain_below=0.95).ask("Who sang it?")
-    assert repr(answer) == "Answer('Mira Oln', confidence=0.9, abstained=True)"
-    assert repr(answer.meanings[1]) == "Meaning('Bo Tarn', share=0.1, samples=1)"
-
-
 def test_one_draw_is_refused_and_few_are_warned_of(model) -> None:
     with pytest.raises(UsageError, match=r"^m = 1: "):
         semcal.SemanticUQ(model, m=1)
@@ -130,17 +124,6 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
     with pytest.raises(UsageError, match="recalibrator: fitted on fake"):
         semcal.SemanticUQ(other, recalibrator=again)
     assert semcal.SemanticUQ(other, recalibrator=again, force=True).recalibrator is again.recalibrator
-
-
-def test_questions_to_fit_on_need_answers(model) -> None:
-    with pytest.raises(FitError, match="'2'"):
-        semcal.fit(model, [*LABELLED, Question("2", "Who sang it?")])
-
-
-@pytest.mark.parametrize("method", ["TS", "ATS", "Platt"])
-def test_a_fit_to_four_questions_is_refused(model, method: str) -> None:
-    with pytest.raises(FitError, match=r"^questions: got 4 "):
-        semcal.fit(model, LABELLED[:4], method=method)
 
 
 def test_a_fit_to_few_questions_is_warned_of(model) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 import semcal
 from semcal import progress
 from semcal.cli.app import app
-from semcal.demo.paths import nli_model_dir
 from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
 from semcal.files import write_rows
 from semcal.models.equivalence import ExactMatch
@@ -126,15 +124,6 @@ def test_a_notebook_shows_a_short_table_that_runs_nothing() -> None:
         assert "–" in semcal.score(LABELLED_SAMPLES[:1])._repr_html_()  # AUROC of one class
 
 
-def test_an_equivalence_joins_meanings_and_a_grader_may_use_it() -> None:
-    same = FakeEquivalence([{"ana", "dr ana"}])
-    rows = [{"question": "Who?", "samples": ["Dr Ana", "Dr Ana", "Bo", "Ana"], "answers": ["Ana"]}]
-    assert semcal.score(rows, equivalence="exact")[0].confidence == 0.5
-    joined = semcal.score(rows, same, grader="nli")
-    assert (joined[0].text, joined[0].confidence) == ("Dr Ana", 0.75)
-    assert joined.rows[0]["rule"]["E-SC"] == "nli"
-
-
 def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -151,11 +140,7 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path
     ]
     assert not any("threshold" in one.get_label() for one in limited.plot("E-SC", kind="selective")[0].lines)
     own = Figure().subplots()
-    alone = asked.plot("L-SC", kind="selective", ax=own)
-    assert alone == [own]
-    alone.savefig(tmp_path / "own.svg")
-    assert (tmp_path / "own.svg").read_text().count("L-SC, 60 questions") == 1
-    assert asked.plot("L-SC", ax=Figure().subplots())[0].has_data()
+    assert asked.plot("L-SC", kind="selective", ax=own) == [own]
     with pytest.raises(UsageError, match="unknown plot 'reliable'"):
         asked.plot(kind="reliable")
     with pytest.raises(UsageError, match="unknown measure"):
@@ -214,17 +199,6 @@ def test_scored_rows_keep_their_clusters_unless_an_equivalence_or_linkage_is_giv
         semcal.score([{**samples[0], "clusters": [[0]]}])
 
 
-def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_is_said(samples) -> None:
-    m = len(samples[0]["samples"])
-    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
-    fake = FakeEquivalence([])
-    found = semcal.score(samples, fake).calibrate()
-    found = replace(found, equivalence=str(nli_model_dir()), equivalence_revision=None)
-    with pytest.warns(SemcalWarning, match="rows hold 'clusters'"):
-        kept = semcal.score(given, calibration=found)
-    assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
-
-
 @pytest.mark.parametrize("options", [{"answer": "given"}, {"grader": "exact"}, {"score": "p"}])
 def test_graded_answers_take_no_option_of_their_grades(samples, options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=f"^{next(iter(options))}: "):
@@ -261,31 +235,27 @@ def test_without_pandas_a_data_frame_says_what_to_install(asked, monkeypatch: py
         asked.to_df()
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, notebook: bool) -> io.StringIO:
+@pytest.mark.parametrize(
+    ("terminal", "notebook", "given", "shown"),
+    [
+        (False, False, True, False),
+        (True, False, True, True),
+        (True, False, False, False),
+        (False, True, True, True),
+    ],
+)
+def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, notebook: bool, given: bool, shown: bool
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)
     if notebook:
         monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
-    return stream
-
-
-def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(monkeypatch) -> None:
-    model = FakeLanguageModel(TABLE)
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    for terminal, notebook, given, shown in (
-        (False, False, True, False),
-        (True, False, True, True),
-        (True, False, False, False),
-        (False, True, True, True),
-        (False, True, False, False),
-    ):
-        with monkeypatch.context() as patch:
-            stream = watched(patch, terminal=terminal, notebook=notebook)
-            semcal.ask_many(model, list(TABLE), progress=given)
-            semcal.score([{"question": "Who?", "samples": ["Ana"]}], progress=given)
-        assert ("ask" in stream.getvalue()) == shown, (terminal, notebook, given)
-        assert not notebook or not shown or "60 of 60" in stream.getvalue()
+    semcal.ask_many(FakeLanguageModel(TABLE), list(TABLE), progress=given)
+    assert ("ask" in stream.getvalue()) == shown
+    assert not notebook or "60 of 60" in stream.getvalue()
 
 
 def test_a_function_gets_the_number_of_finished_questions() -> None:
@@ -296,19 +266,13 @@ def test_a_function_gets_the_number_of_finished_questions() -> None:
         assert update == told.append
 
 
-@pytest.mark.parametrize("key", ["samples", "clusters", "answers", "question", "notes"])
-def test_a_row_nested_hundreds_deep_is_refused_with_its_place(key: str) -> None:
+def test_a_row_nested_hundreds_deep_is_refused_with_its_place() -> None:
     nested: object = "Ana"
     for _ in range(900):
         nested = [nested]
     row = {"question": "Who?", "samples": ["Ana", "Bo"]}
     with pytest.raises(InputError, match=r"^samples\[1\]: nested more than 100 deep: leave out the key"):
-        semcal.score([row, {**row, key: nested}])
-
-
-def test_without_a_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    assert semcal.score([{"question": "Who?", "samples": ["Ana", "Ana"]}])[0].confidence == 1
+        semcal.score([row, {**row, "notes": nested}])
 
 
 def test_results_say_what_decided_on_their_meanings() -> None:

@@ -101,14 +101,6 @@ def test_scores_of_any_magnitude_count_also_beside_others(factor: float) -> None
         assert metrics.auroc(p, correct) > 0.8
 
 
-@pytest.mark.parametrize("transform", [lambda s: 3 - 100 * s])
-def test_the_direction_and_the_scale_of_a_score_are_learned(transform: Any) -> None:
-    score, correct = world(400)
-    plain = ScoreCalibrator().fit(score, correct).predict_proba(score)[:, 1]
-    other = ScoreCalibrator().fit(transform(score), correct).predict_proba(transform(score))[:, 1]
-    assert np.abs(plain - other).mean() < 0.05
-
-
 def test_thresholds_are_those_of_exact_tests_of_all_labels_which_chose_one_of_two_directions() -> None:
     """Two risks and two directions leave a quarter of delta; test_risk.py simulates the promise."""
     score, correct = world(400)
@@ -207,13 +199,6 @@ def test_wrong_calls_are_refused_by_name() -> None:
 def test_a_missing_group_is_refused(missing: object) -> None:
     with pytest.raises(InputError, match=r"^groups"):
         ScoreCalibrator().fit(*world(50), groups=[missing, missing, *range(48)])
-
-
-def test_a_second_fit_forgets_the_columns_of_the_first() -> None:
-    score, correct = world(50)
-    calibrator = ScoreCalibrator().fit(pd.DataFrame({"margin": score}), correct).fit(score, correct)
-    assert not hasattr(calibrator, "feature_names_in_")
-    assert len(calibrator.predict(pd.DataFrame({"other": score}))) == 50
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=5, max_size=60))

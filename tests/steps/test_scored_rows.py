@@ -251,16 +251,12 @@ def test_the_monitor_reads_scores_with_their_calibration(tmp_path: Path) -> None
     assert next(line for line in lines if line["watch"] == "calibration")["alarm"]
 
 
-@pytest.mark.parametrize("words", [("True", "False"), ("1.0", "0.0"), ("correct", "incorrect"), ("y", "n")])
-def test_a_measured_table_is_monitored_with_any_words_for_verdicts(
-    tmp_path: Path, words: tuple[str, str]
-) -> None:
-    lines = [f"{row['score']},{words[not row['correct']]}" for row in world()]
-    table = tmp_path / "rows.csv"
+def test_a_measured_table_is_monitored_with_words_for_verdicts(tmp_path: Path) -> None:
+    lines = [f"{row['score']},{'yes' if row['correct'] else 'no'}" for row in world()]
+    table, out = tmp_path / "rows.csv", tmp_path / "out"
     table.write_text("\n".join(["score,correct", *lines, "0.5,"]) + "\n")  # the last one has no label
-    out = tmp_path / "out"
     code, (report,), _ = command("calibrate", table, "--out", out)
-    assert (code, report["n"], report["base"]["accuracy"]) == (1, 400, pytest.approx(0.4925, abs=0.05))
+    assert (code, report["n"]) == (1, 400)
     _, rows, _ = command("measure", table, "--calibration", out)
     measured, columns = write(tmp_path / "m.jsonl", rows), ["--columns", "confidence=probability"]
     code, watches, _ = command("monitor", measured, "--calibration", out, *columns)
@@ -277,56 +273,22 @@ def test_probabilities_may_be_above_1_by_rounding() -> None:
     assert semcal.Calibrator().fit_rows(options).report.n == 400
 
 
-def test_options_in_a_table_are_read_as_json_or_as_pandas_writes_them(tmp_path: Path) -> None:
-    reports = []
-    for number, write_options in enumerate((str, json.dumps, dict)):
-        rows = [
-            {
-                "options": write_options({"a": 1 / (1 + np.exp(row["score"])).item(), "b": 0.0}),
-                "answers": "ab"[row["correct"]],
-            }
-            for row in world(100)
-        ]
-        table = pd.DataFrame(rows)
-        table.to_csv(tmp_path / f"{number}.csv", index=False)
-        reports.append(semcal.Calibrator().fit_rows(table).report)
-        code, (report,), _ = command(
-            "calibrate", tmp_path / f"{number}.csv", "--out", tmp_path / f"out{number}"
-        )
-        assert (code, report["calibrated"]) == (0, reports[0].calibrated)
-    assert reports[0] == reports[1] == reports[2]
-
-
-def test_options_are_one_value_or_any_sequence_of_values() -> None:
-    config = semcal.CalibrationConfig(features="length", risks=np.array([0.3, 0.1]), signals="token-scores")
-    assert config.features == (ColumnFeature("length"),)
-    assert (config.risks, config.signals) == ((0.1, 0.3), ("token-scores",))
-    rows = [{**row, "length": k % 7} for k, row in enumerate(world())]
-    assert semcal.Calibrator(features="length").fit_rows(rows).report.n == 400
-
-
-def test_a_column_with_one_value_is_named_without_its_scaled_value() -> None:
-    rows = [{**row, "score": 3.5} for row in world()]
-    (text,) = semcal.Calibrator().fit_rows(rows).report.warnings
-    assert "'score'" in text
-    assert "(0)" not in text
+@pytest.mark.parametrize("written", [str, json.dumps])
+def test_options_in_a_table_are_read_as_json_or_as_pandas_writes_them(tmp_path: Path, written: Any) -> None:
+    options = [{"a": 1 / (1 + np.exp(row["score"])).item(), "b": 0.0} for row in world(100)]
+    answers = ["ab"[row["correct"]] for row in world(100)]
+    expected = semcal.Calibrator().fit_rows([{"options": o, "answers": a} for o, a in zip(options, answers)])
+    table = pd.DataFrame({"options": map(written, options), "answers": answers})
+    assert semcal.Calibrator().fit_rows(table).report == expected.report
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    code, (report,), _ = command("calibrate", tmp_path / "rows.csv", "--out", tmp_path / "out")
+    assert (code, report["calibrated"]) == (0, expected.report.calibrated)
 
 
 def test_a_score_with_the_wrong_direction_is_named_with_the_other_one() -> None:
     (text,) = semcal.Calibrator(score="score:falling").fit_rows(world()).report.warnings
     assert "score:rising" in text
     assert semcal.Calibrator(score="score:rising").fit_rows(world()).report.warnings == ()
-
-
-def test_an_empty_cell_of_a_feature_is_unknown_on_the_command_line_as_in_a_dataframe(tmp_path: Path) -> None:
-    frame = pd.DataFrame(world(100)).assign(hint=[None, *np.linspace(0, 1, 99)])
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    expected = semcal.Calibrator(features="hint").fit_rows(frame)
-    assert semcal.Calibrator(features="hint").fit_rows(tmp_path / "rows.csv").id == expected.id
-    out = tmp_path / "out"
-    code, (report,), _ = command("calibrate", tmp_path / "rows.csv", "--feature", "hint", "--out", out)
-    assert (code, report["n"]) == (0, 100)
-    assert Calibration.from_pretrained(out).id == expected.id
 
 
 def test_measured_options_are_graded_and_a_missing_prediction_is_named(tmp_path: Path) -> None:
@@ -358,9 +320,8 @@ def test_answers_to_review_are_those_of_the_thresholds_that_were_found(risks: li
     assert [one.startswith("No threshold") for one in lines].count(True) == sum(risk < 0.1 for risk in risks)
 
 
-@pytest.mark.parametrize("text", ["", "score,correct\n"])
-def test_a_file_without_rows_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "rows.csv").write_text(text)
+def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("score,correct\n")
     code, lines, stderr = command("calibrate", tmp_path / "rows.csv", "--out", tmp_path / "out")
     assert (code, lines) == (1, [])
     assert "rows.csv: no row can be used" in stderr

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 import semcal
 from semcal.calibration.calibration import Calibration, CalibrationConfig
-from semcal.calibration.features import AnsweredRow, Feature, answered_rows, features_of
-from semcal.calibration.learning import LearningOptions, calibrate_rows
-from semcal.calibration.map_report import draws_curve
+from semcal.calibration.features import answered_rows, features_of
+from semcal.calibration.learning import LearningOptions, calibrate_rows, draws_curve
 from semcal.calibration.report import DrawsPoint, enough_samples
 from semcal.calibration.samples import measure_samples, origin_of
-from semcal.calibration.signals import SIGNALS, QuestionProbe, Signal, add_signals, learn_probe, parse_stated
+from semcal.calibration.signals import SIGNALS, QuestionProbe, add_signals, learn_probe, parse_stated
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import as_sample_rows
@@ -139,11 +138,6 @@ def test_the_prompt_is_the_question_s_own_without_examples() -> None:
     assert user.content.startswith("Question: Who built mill 0?\n\nProposed answer: Ana\nHow likely")
 
 
-@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", " {} %.", "{}.\n", "{}.0%"]))
-def test_a_stated_percentage_is_read(percent: int, form: str) -> None:
-    assert parse_stated(form.format(percent)) == pytest.approx(percent / 100)
-
-
 @pytest.mark.parametrize(
     ("text", "probability"),
     [
@@ -161,12 +155,6 @@ def test_a_stated_probability_is_one_number_in_percent_or_a_decimal_of_at_most_1
     assert parse_stated(text) == pytest.approx(probability)
 
 
-@given(st.text(max_size=12))
-def test_what_is_read_is_a_probability(text: str) -> None:
-    p = parse_stated(text)
-    assert p is None or 0 <= p <= 1
-
-
 def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:
     """Shares tell nothing here; the model's own word tells all, and another answer is never asked about."""
     model = AskedModel(knows)
@@ -179,15 +167,6 @@ def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:
     assert right.confidence > 0.8 > 0.2 > wrong.confidence  # type: ignore[operator]
     assert right.row.signals_of("Ana") == {"p-true": pytest.approx(0.9, abs=0.1)}
     assert right.record(Temperature(1.0))["signals"][0]["answer"] == "Ana"
-
-
-def test_no_signal_is_taken_unless_it_is_clearly_better() -> None:
-    model = AskedModel(lambda _, option: 0.6 if option == "yes" else 0.4)
-    calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["p-true"])
-    assert calibration.signals == ()
-    asked = len(model.asked)
-    semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 1?")
-    assert len(model.asked) == asked
 
 
 def test_token_scores_at_hand_are_a_feature_without_being_requested() -> None:
@@ -408,16 +387,6 @@ def test_a_stored_signal_that_is_no_probability_or_no_state_is_a_bad_row(name: s
         Row({"id": "1", "signals": [1]}).signals_of("Bo")
 
 
-def test_a_curve_goes_as_far_as_the_draws_of_every_temperature() -> None:
-    rows = scored_rows()
-    few = [
-        Row({**row, **{key: row[key][:3] for key in ("samples", "log_likelihoods", "token_scores")}})
-        for row in rows
-    ]
-    curve = draws_curve({1.0: list(map(Row, rows)), 0.5: few}, EXACT, CalibrationConfig(signals=("p-true",)))
-    assert [point.m for point in curve] == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     "scores", [[[0.5, 0.2]], [[0.1, 1.5]], [[-0.1, 0.5]], [[0.5]], [0.5], [["a", 0.5]], [[None, 0.5]]]
 )
@@ -455,28 +424,6 @@ def test_samples_without_token_scores_are_refused_where_likelihoods_are_known() 
     assert len(semcal.score(unknown, "exact", calibration=calibration)) == 100
     with pytest.raises(UsageError, match=r"^signals: no row holds 'token-scores'"):
         semcal.score(bare, "exact").calibrate(signals=["token-scores"])
-
-
-# ---- One entry
-
-
-def test_a_signal_from_outside_is_one_entry() -> None:
-    """Registered, it is asked for, kept, chosen and applied like the others."""
-
-    def ask(_: Any, assessments: Sequence[Any]) -> list[float | None]:
-        return [0.9 if numbered(item.turns[-1].content) % 2 else 0.1 for item in assessments]
-
-    def read(answered: AnsweredRow) -> float | None:
-        return answered.row.signals_of(answered.text)["parity"]
-
-    entry = SIGNALS.register(Signal("parity", (Feature("parity", read, is_share=True),), ask))
-    try:
-        model = AskedModel(knows)
-        calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["parity"])
-        assert "parity" in calibration.signals
-        assert semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 1?").confidence > 0.8  # type: ignore[operator]
-    finally:
-        del SIGNALS[entry.name]
 
 
 def test_the_command_learns_from_a_signal(tmp_path: Path) -> None:
@@ -630,7 +577,6 @@ def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_i
         measured, ClusterConfig(ExactMatch()), config=CalibrationConfig(answer="given")
     )
     assert calibration.m == 1
-    assert any(line.startswith("m = 1: ") for line in calibration.report.first)
     with pytest.raises(UsageError, match=r"^m = 1: "):
         measure_samples(list(map(Row, rows)), EXACT, m=1)
 
@@ -644,11 +590,8 @@ def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     report = Calibration.from_pretrained(out).report
     assert enough_samples(report.draws_curve) == 6
     assert str(report.fewer_samples).startswith("With fewer than 6 samples")
-    curve = (DrawsPoint(3, 0.31, -0.02, 0.01), DrawsPoint(5, 0.326, -0.004, 0.01), report.draws_curve[-1])
-    enough = str(replace(report, draws_curve=curve).fewer_samples)
-    assert enough.startswith("With 5 samples (--m 5), the gain is 0.004 ± 0.010 lower")
-    assert enough.endswith("than with 6.")
-    more = (replace(curve[1], above=0.02), curve[-1])
-    assert "is 0.020 ± 0.010 higher" in str(replace(report, draws_curve=more).fewer_samples)
+    enough = (DrawsPoint(5, 0.326, -0.004, 0.01), report.draws_curve[-1])
+    assert "(--m 5), the gain is 0.004 ± 0.010 lower" in str(
+        replace(report, draws_curve=enough).fewer_samples
+    )
     assert replace(report, draws_curve=()).fewer_samples is None
-    assert replace(report, draws_curve=(replace(curve[0], m=1),)).fewer_samples is None

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError
 
-from semcal import metrics
 from semcal.arrays import Floats, as_list, as_option
 from semcal.calibration.features import (
-    FEATURES,
     SHARES,
     AnswerFeatures,
     ColumnFeature,
@@ -24,7 +22,6 @@ from semcal.calibration.features import (
     ScoreColumn,
     answered_rows,
     features_of,
-    logit_name,
     order_by,
     score_features,
     scored_row,
@@ -53,7 +50,6 @@ from semcal.recalibration.files import (
     write_contents,
 )
 from semcal.rows import (
-    QUESTION_PROBE,
     RECALIBRATOR,
     SAMPLES,
     AnswerKind,
@@ -66,8 +62,6 @@ from semcal.rows import (
 from semcal.store import write_if_new
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.records import Fitted
 
@@ -273,16 +267,6 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class GradedExample:
-    """A labeled question with its grade."""
-
-    question: str
-    answer: str
-    reference: str | None  # the reference that a correct answer matches; None for a verdict of people
-    correct: bool
-
-
-@dataclass(frozen=True)
 class LabeledAnswers:
     """The N answers that the map was fitted to, with probabilities of the map, and out of fold.
 
@@ -368,21 +352,6 @@ class _Contents:
         """The requested features: columns of the rows, and signals."""
         return requested_features(self.columns, self.signals)
 
-    def check(self) -> None:
-        """Raise InputError for an unknown feature, or a chosen map that is not a candidate."""
-        names = {self.base, *(feature.name for feature in self.requested)}
-        names |= {*FEATURES} if self.score is None else {logit_name(self.base)}
-        names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
-        read = [*self.map.features, *([self.ordering] if self.ordering else [])]
-        unknown = [name for name in read if name not in names]
-        unknown += [QUESTION_PROBE] if QUESTION_PROBE in read and self.probe is None else []
-        tried = [candidate.name for candidate in self.report.candidates]
-        if (self.m == 0) != (self.score is not None):
-            raise InputError(f"m is {self.m}, and the score is {shown(self.score)}")
-        if unknown or self.report.chosen not in tried:
-            wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
-            raise InputError(f"the {wrong} does not exist")
-
 
 @dataclass(frozen=True)
 class Calibration(_Contents):
@@ -446,8 +415,6 @@ class Calibration(_Contents):
         The recalibrator used to sample the answers.
     samples : str or None
         The samples as JSON Lines, for `save_pretrained`; None for a loaded calibration.
-    examples : tuple of GradedExample
-        Three of the labeled questions; empty for a loaded calibration.
 
     Examples
     --------
@@ -460,26 +427,10 @@ class Calibration(_Contents):
 
     recalibrator: Fitted | None = field(default=None, compare=False)
     samples: str | None = field(default=None, compare=False)
-    examples: tuple[GradedExample, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
-        reasons = [] if self.map.candidate.kind not in ("constant", "none") else [self.report.why]
-        reasons += [one.sentence for one in self.all_thresholds if one.threshold is None]
-        return (
-            f"Calibration({self.report.chosen}, {self.report.n} labeled questions, m={self.m}{limit})"
-            f"{': ' * bool(reasons)}{'; '.join(reason.rstrip('.') for reason in reasons)}"
-        )
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the accuracy of labeled answers by probability, out of fold, with matplotlib.
-
-        `calibration.plot().figure.savefig("plot.png")` saves the plot. MissingExtraError without matplotlib.
-        """
-        diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
-        ax = diagram.plot(ax=ax)
-        ax.set_title(f"{self.report.n} labeled answers, out of fold")
-        return ax
+        return f"Calibration({self.report.chosen}, {self.report.n} labeled questions, m={self.m}{limit})"
 
     @cached_property
     def id(self) -> str:
@@ -673,15 +624,8 @@ class Calibration(_Contents):
             write_if_new(folder / SAMPLES, self.samples)
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
         bare = replace(self, recalibrator=None, samples=None, samples_sha256=digest)
-        contents = {**vars(bare), "report": self.report.to_json()}
-        del contents["samples"], contents["examples"]
-        left_out = "thresholds columns signals ancestors merge_refusals score ordering moves probe"
-        for name in left_out.split():
-            if not contents[name]:
-                del contents[name]
-        if self.answer_kind == "modal":
-            del contents["answer_kind"]
-        contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
+        contents = {**vars(bare), "recalibrator": None if self.recalibrator is None else RECALIBRATOR}
+        del contents["samples"]
         return write_contents(folder, CALIBRATION, contents)
 
     @classmethod
@@ -704,7 +648,6 @@ class Calibration(_Contents):
             checked = _CONTENTS.validate_json(dumps(contents), strict=True)
             if checked.provenance is not None:
                 check_provenance(contents["provenance"])
-            checked.check()
         except (ValidationError, InputError) as error:
             raise StoreError(f"{path}: {error}. Calibrate again") from error
         fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]

@@ -22,8 +22,7 @@ from semcal.calibration.calibration import (
 )
 from semcal.calibration.compatibility import check_equivalence, check_sampled_by, equivalence_of
 from semcal.calibration.features import OPTIONS, ScoreColumn, check_scored, find_score, scored_row
-from semcal.calibration.learning import LearningOptions, MCurve, calibrate_rows
-from semcal.calibration.map_report import move_calibration
+from semcal.calibration.learning import LearningOptions, MCurve, calibrate_rows, move_calibration
 from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,
@@ -399,7 +398,7 @@ def calibrate(
     recalibrator : Fit, TokenDistribution, float, str or Path, optional
         Replaces T = 1: a temperature, the result of `semcal.fit`, or its directory.
     m_curve : bool or "auto"
-        Also report the gain with fewer samples (`semcal.calibration.map_report`). With "auto", learn from
+        Also report the gain with fewer samples (`semcal.calibration.learning`). With "auto", learn from
         the smallest number of samples that loses at most one standard error of gain, which `ask` then uses.
     progress : bool or callable
         Whether to show a bar on a terminal or in a notebook; or a function of the number of finished

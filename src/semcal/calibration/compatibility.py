@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from semcal.calibration.calibration import CalibratedAnswer, Calibration
 from semcal.calibration.features import check_scored, scored_row
-from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
-from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.inputs import check_clustered_by
 from semcal.measuring import MeasureOptions, check_measurable, measure_at, measure_rows
 from semcal.models.clustering import match_at
 from semcal.models.distribution import fingerprint, temperature_of
 from semcal.models.equivalence import (
-    EQUIVALENCES,
     Equivalence,
     address_of,
     is_same_equivalence,
-    names_a_server,
-    needs_no_model,
 )
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import Sampler
@@ -53,10 +48,9 @@ def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> No
         if value is not None and name.removeprefix("--").replace("-", "_") not in free
     ]
     if names:
-        pronoun = "it" if len(names) == 1 else "them"
         raise UsageError(
-            f"{', '.join(names)}: not allowed with a calibration, which sets {pronoun}. Leave {pronoun} out, "
-            f"or calibrate again with {pronoun}"
+            f"{', '.join(names)}: not allowed with a calibration, which decides this. Leave it out, or "
+            "calibrate again with it"
         )
 
 
@@ -86,10 +80,9 @@ def equivalence_of(
 ) -> Equivalence | str | Path:
     """Return the given equivalence if it is the calibration's, or else the name in the calibration.
 
-    Directories are compared by their last part. UsageError if the names differ, or if nothing is given and
-    the directory does not exist.
+    Directories are compared by their last part. UsageError if the names differ.
     """
-    name, embedded = calibration.equivalence, NLI_MODEL.embedded
+    name = calibration.equivalence
     if equivalence is not None:
         address = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
         if not is_same_equivalence(address, name):
@@ -98,14 +91,6 @@ def equivalence_of(
                 "another equivalence finds other meanings. Leave it out, or calibrate again with it"
             )
         return equivalence
-    is_name = (
-        needs_no_model(name) or name in {*embedded, *EQUIVALENCES} or names_a_server(name) or is_hub_id(name)
-    )
-    if not is_name and not Path(name).is_dir():
-        raise UsageError(
-            f"equivalence: the NLI model of the calibration, {shown(name)}, does not exist here. Pass its "
-            "directory (--equivalence)"
-        )
     return name
 
 
@@ -123,21 +108,6 @@ def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bo
     warnings.warn(f"{differs}: the probabilities may not hold", SemcalWarning, stacklevel=3)
 
 
-def is_made_for(calibration: Calibration, model: Sampler) -> bool:
-    """Return whether the calibration is of this model and prompt, as far as known."""
-    try:
-        _check_made_for(calibration, model)
-    except UsageError:
-        return False
-    return True
-
-
-def _check_made_for(calibration: Calibration, model: Sampler) -> None:
-    if (provenance := calibration.provenance) is not None:
-        prompt = calibration.prompt.hash(model)
-        provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
-
-
 def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
     """Raise UsageError unless the calibration is of this model and prompt; warn if that is unknown.
 
@@ -152,15 +122,13 @@ def check_model(calibration: Calibration, model: Sampler, *, force: bool = False
         if not force:
             warnings.warn(text, SemcalWarning, stacklevel=3)
         return
+    prompt = calibration.prompt.hash(model)
     try:
-        _check_made_for(calibration, model)
+        provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
     except UsageError:
         if not force:
             raise
-        same_weights = provenance.revision == model.revision
-        differs = "prompt" if same_weights else f"model ({provenance.model}, not {model.name})"
-        lost = "its probabilities" if calibration.threshold is None else "its probabilities and threshold"
-        text = f"the calibration was made for another {differs}: {lost} may not hold"
+        text = "the calibration was made for another model or prompt: its probabilities may not hold"
         warnings.warn(text, SemcalWarning, stacklevel=3)
 
 
@@ -171,19 +139,10 @@ def what_cannot_be_checked(
 
     `sampled_by` and `clustered_by` tell whether the rows hold these fields, which were then checked.
     """
-    provenance, answer_at = calibration.provenance, calibration.temperature
-    clustered = "" if clustered_by else f"clustered with {calibration.equivalence} ({calibration.linkage})"
-    if sampled_by and provenance is not None:
-        return clustered and f"the rows are assumed to be {clustered}, as in the calibration"
-    source = "the model of the calibration" if provenance is None else provenance.model
-    at = "at the same temperature" if answer_at is None else f"at T = {answer_at:g}"
-    at = at if calibration.recalibrator is None else "and its recalibrator"
-    also = "".join(f" and {t:g}" for t in calibration.temperatures)
-    at += f" and at T = {also.removeprefix(' and ')}" if also and answer_at is None else also
-    return (
-        f"the probabilities hold only for rows that were sampled from {source} with its prompt {at}"
-        f"{clustered and ', and '}{clustered}, which cannot be checked"
-    )
+    is_known = {"sampled": sampled_by and calibration.provenance is not None, "clustered": clustered_by}
+    unknown = " and ".join(done for done, known in is_known.items() if not known)
+    hold = f"the probabilities hold only if the rows were {unknown} as those of the calibration"
+    return unknown and f"{hold}, which cannot be checked"
 
 
 def check_sampled_by(
@@ -200,27 +159,17 @@ def check_sampled_by(
     temperature and token limit of the `calibration`. Fields that the row does not have are not checked.
     `reference` names the expectation in the message.
     """
-    by = row.sampled_by
+    by, name = row.sampled_by, f"question {row.id!r}"
     if provenance and by.model is not None and by.revision is not None and by.prompt_hash is not None:
-        try:
-            provenance.check(
-                model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what="calibration"
-            )
-        except UsageError:
-            differs = f"{_revision(by.model, by.revision)}, and {reference} is of "
-            differs += _revision(provenance.model, provenance.revision)
-            if by.revision == provenance.revision:
-                differs = f"another prompt ({_difference(row, provenance)}) than {reference}"
-            raise _sampled_otherwise(row, differs) from None
+        provenance.check(model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what=name)
     expected: dict[str, object] = {}
     if calibration is not None:
         limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
         expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
-        prompt = PromptConfig(open_book=calibration.open_book)
-        if by.prompt_hash is not None and prompt.differs_in_passage(row):  # else 'context' may have been lost
-            kinds = ("no 'context'", "one") if prompt.open_book else ("a 'context'", "none")
-            raise _sampled_otherwise(row, f"{kinds[0]}, and {reference} was learned with {kinds[1]}")
-        check_answer_format(calibration, row.answer_format, f"question {row.id!r}")
+        difference = PromptConfig(open_book=calibration.open_book).passage_difference(row)
+        if difference and by.prompt_hash is not None:  # else 'context' may have been lost
+            raise UsageError(f"{name}: {difference}")
+        check_answer_format(calibration, row.answer_format, name)
     if recalibrator is not None:
         if by.temperature is not None and temperature_of(recalibrator) is not None:
             expected["temperature"] = temperature_of(recalibrator)
@@ -233,24 +182,10 @@ def check_sampled_by(
         if stated is None and (by.temperature is None or key != "recalibrator"):
             continue  # the row does not have this field
         if stated != value:
-            differs = f"{OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of {shown(value)}"
-            raise _sampled_otherwise(row, differs)
-
-
-def _difference(row: Row, provenance: Provenance) -> str:
-    question, template = row.to_question(), PromptConfig.from_description(provenance.prompt).template
-    difference = template and question.messages and template.difference(Template.of(question), question)
-    return difference or "system message, few-shot examples or template"
-
-
-def _revision(model: str, revision: str) -> str:
-    return f"{model} (revision {shown(revision[:20])})"
-
-
-def _sampled_otherwise(row: Row, differs: str) -> UsageError:
-    return UsageError(
-        f"question {row.id!r} was sampled with {differs}. Use the settings that sampled it, or sample again"
-    )
+            raise UsageError(
+                f"{name} was sampled with {OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of "
+                f"{shown(value)}. Use the settings that sampled it, or sample again"
+            )
 
 
 def check_calibratable(row: Row, calibration: Calibration) -> None:

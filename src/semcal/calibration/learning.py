@@ -18,6 +18,7 @@ from semcal.calibration.calibration import (
     LabeledAnswers,
     answering_temperatures,
     grade_answers,
+    requested_features,
 )
 from semcal.calibration.features import (
     MOST_LACKING,
@@ -31,28 +32,21 @@ from semcal.calibration.features import (
     order_by,
     score_features,
 )
-from semcal.calibration.map_report import (
-    at_thresholds,
-    base_figures,
-    draws_curve,
-    figures_of,
-    graded_examples,
-    like_answers,
-    one_value,
-)
 from semcal.calibration.production import ProductionLabels
 from semcal.calibration.report import (
     ONE_PROBABILITY,
     CalibrationReport,
     CandidateScore,
-    CurvePoint,
     DrawsPoint,
-    TemperatureScore,
+    MovedFrom,
+    at_thresholds,
+    base_figures,
     enough_samples,
+    figures_of,
+    like_answers,
+    one_value,
     problems_of_features,
     problems_of_labels,
-    problems_of_rows,
-    what_to_do_first,
 )
 from semcal.calibration.samples import SamplesOrigin, measure_draws
 from semcal.calibration.signals import (
@@ -63,24 +57,26 @@ from semcal.calibration.signals import (
     signals_read,
 )
 from semcal.calibration.thresholds import ThresholdLabels, kept_apart, with_thresholds
-from semcal.data.question import several
+from semcal.data.question import data_hash, several
 from semcal.data.splits import question_ties
 from semcal.errors import InputError, SemcalWarning
 from semcal.grading.grade import as_grader, grade_together, grader_record
+from semcal.grading.rules import Grader
 from semcal.measuring import wordings
+from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,
-    MOST,
     Labelled,
+    Move,
     choose_answers,
-    choose_map,
+    move_out_of_fold,
     paired_difference,
     part_of,
     predict_out_of_fold,
 )
 from semcal.metrics.ranking import auroc
-from semcal.models.clustering import ClusterConfig
+from semcal.models.clustering import ClusterConfig, cluster_missing
 from semcal.models.equivalence import ExactMatch
 from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import QUESTION_PROBE, Row, RowsAt, check_distinct, count_ends
@@ -90,42 +86,19 @@ MCurve: TypeAlias = "bool | Literal['auto']"
 #: A threshold is tested on all labels, by an ordering that no label chose, if there are fewer. With more, the
 #: learned probability orders answers well enough to hold labels out for it.
 MOST_LABEL_FREE = 1000
-#: Learning curve: shares of the labels, random subsets of each share, and the fewest labels.
-PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
-#: The advice for one sample of each question.
-OF_ONE_DRAW = (
-    "m = 1: the answer is compared with a single sample, and only likelihoods add information. Calibrate "
-    "with m = 10; --config calibration.m_curve=true shows the loss with one sample"
-)
 
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """Options of `calibrate_rows`.
+    """Options of `calibrate_rows`."""
 
-    Attributes
-    ----------
-    seed : int
-        Seed of the folds, and of the choice of held-out questions.
-    fixed_temperature : bool
-        Whether the answer comes from the first samples. Otherwise, if these are at T = 1, the answer comes
-        from another temperature whose gain is larger by one standard error.
-    origin : SamplesOrigin
-        The origin of the samples.
-    added : ProductionLabels, optional
-        Further labels, from production.
-    m_curve : bool or "auto"
-        As in `semcal.calibrate`.
-    stored : mapping of temperature to rows, optional
-        The rows whose first samples the curve uses, by default the rows themselves. Fewer samples are
-        clustered again, unless these rows hold `clusters`.
-    """
-
-    seed: int = 0
-    fixed_temperature: bool = False
+    seed: int = 0  # of the folds, and of the choice of held-out questions
+    fixed_temperature: bool = False  # the answer comes from the first samples
     origin: SamplesOrigin = field(default_factory=SamplesOrigin)
     added: ProductionLabels | None = None
-    m_curve: MCurve = False
+    m_curve: MCurve = False  # as in `semcal.calibrate`
+    #: The rows whose first samples the curve uses, clustered again unless they hold `clusters`; by default
+    #: the rows themselves.
     stored: RowsAt | None = None
 
     def __post_init__(self) -> None:
@@ -140,31 +113,9 @@ def calibrate_rows(
 ) -> Calibration:
     """Learn the probability that an answer is correct from labeled rows of samples, or of a score.
 
-    Parameters
-    ----------
-    rows : mapping of temperature to rows
-        The same questions at each temperature, from `measure_samples`: `id`, `answers`, `samples`, `clusters`
-        and the measures, clustered at each temperature separately. The samples of the answer come first. The
-        key None stands for a recalibrator, an unknown temperature, or rows with the score of `config`.
-    cluster : ClusterConfig
-        The settings that clustered the rows. The revision of an equivalence without a model is unknown.
-    config : CalibrationConfig, optional
-        Answer, features, signals, risks, delta and grader.
-    options : LearningOptions, optional
-        Seed, origin, labels from production, and the curve of the gain with fewer samples.
-
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 labeled questions.
-    InputError
-        If an id occurs twice, or numbers of samples differ.
-
-    Warns
-    -----
-    SemcalWarning
-        If there are fewer than 50 questions, if all answers are correct or all are wrong, or if all answers
-        have one share.
+    The rows are those of `measure_samples`: the same questions, clustered at each temperature separately. The
+    samples of the answer come first. The key None stands for a recalibrator, an unknown temperature, or rows
+    with the score of `config`. FitError for fewer than 5 labeled questions.
     """
     config, options = config or CalibrationConfig(), options or LearningOptions()
     curve: tuple[DrawsPoint, ...] = ()
@@ -206,7 +157,7 @@ class _LearnedRows:
         self.judge = None if isinstance(cluster.equivalence, str | Path) else cluster.equivalence
         self.grader = as_grader(config.grader, self.judge or ExactMatch())
         self.answering = answering_temperatures(rows, fixed=options.fixed_temperature)
-        self.ties = [question_ties(row.json) for row in labeled]
+        self.groups = several([question_ties(row.json) for row in labeled])
         self._split(config)
         self._grade(config)
         if options.added is not None:
@@ -221,7 +172,6 @@ class _LearnedRows:
         temperature or a direction, divides the level.
         """
         n, score = len(self.labeled), self.score
-        self.groups = several(self.ties)
         self.n_orderings = len(self.answering) if score is None else 2 if score.falling is None else 1
         n_units = n if self.groups is None else int(self.groups.max()) + 1
         is_alone = score is not None and not config.features
@@ -301,7 +251,7 @@ class _LearnedRows:
         """Return the calibration without thresholds; the `curve` of fewer samples is for its report."""
         added, origin, map_ = self.options.added, self.options.origin, self.map
         is_score = self.score is not None
-        features, labels = self.features[self.place], self.labels_at[self.place]
+        labels = self.labels_at[self.place]
         grader_name, grader_revision = grader_record(self.grader)
         return Calibration(
             map=map_,
@@ -325,7 +275,6 @@ class _LearnedRows:
             answer_kind=self.config.answer,
             columns=tuple(column for column in self.config.features if column.name in map_.features),
             signals=signals_read(self.config.signals, map_.features),
-            examples=graded_examples(self.answers, features, self.own_correct, self.grader),
             ancestors=() if added is None else added.ancestors,
             open_book=None if origin.provenance is None else open_book_of(self.labeled),
             labeled=LabeledAnswers.of(
@@ -358,7 +307,7 @@ class _LearnedRows:
 
     def _report(self, curve: tuple[DrawsPoint, ...]) -> CalibrationReport:
         """Return the report, and warn of the problems of rows and labels."""
-        added, labels = self.options.added, self.labels_at[self.place]
+        added = self.options.added
         out, correct, share = self.out_of_fold, self.correct_out_of_fold, self.share
         # "no answer" is wrong. Its confidence is its share in Base, and 0 with the calibration.
         is_without = ~self.held_out & ~self.has_answer
@@ -390,11 +339,9 @@ class _LearnedRows:
             base=base,
             calibrated=calibrated,
             base_at_one=base_at_one,
-            temperatures=tuple(self._score_temperatures()),
             first=tuple(self._advice()),
             like=tuple(like_answers(order, correct)),
             at_thresholds=tuple(at_thresholds(order, correct, len(no_answer))),
-            learning_curve=_learning_curve(labels, out, share, correct, self.options.seed),
             warnings=tuple(self._problems()),
             draws_curve=curve,
             added=None if added is None else added.record,
@@ -406,44 +353,23 @@ class _LearnedRows:
             warnings.warn(problem, SemcalWarning, stacklevel=5)
         return report
 
-    def _score_temperatures(self) -> Iterator[TemperatureScore]:
-        """Yield the score of each temperature, if several may answer, and its lead over the first one."""
-        scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
-        for t, score in zip(self.answering, scores):
-            above, error = paired_difference(score.gains, scores[0].gains, self.groups_fitted)
-            yield TemperatureScore(t, score.gain, above, error)
-
     def _advice(self) -> Iterator[str]:
         """Yield advice that a user should read before any figure."""
         if self.score is not None:
             return
         yield from problems_of_labels(self.answers, self.judge or self.cluster.address)
-        if len(self.labeled[0].samples) == 1:
-            yield OF_ONE_DRAW
-        correct = self.own_correct[self.own_fitted]
-        yield from what_to_do_first(self.answers, correct, self.options.origin.provenance)
 
     def _problems(self) -> Iterator[str]:
         """Yield the problems of rows, features, labels from production, grades, and shares."""
-        yield from problems_of_rows(self.labeled, self.ties, self.groups, self.testing)
         yield from problems_of_features(self.features[self.place])
         yield from () if self.options.added is None else self.options.added.problems
         n, right = len(self.correct_out_of_fold), int(self.correct_out_of_fold.sum())
-        remedy = "Label more questions, or harder and easier ones"
-        if right in (0, n):
-            kind = "correct" if right else "wrong"
-            yield f"all {n} answers are {kind}, so that {ONE_PROBABILITY}. {remedy}"
-        elif min(right, n - right) < FEW:
-            kind = "correct" if right < n - right else "wrong"
-            yield (
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map needs {FEW} of each: "
-                f"{ONE_PROBABILITY}. {remedy}"
-            )
         units = n if self.groups_fitted is None else len(np.unique(self.groups_fitted))
-        if units < FOLDS and right not in (0, n):
+        if min(right, n - right) < FEW or units < FOLDS:
             yield (
-                f"the {n} labeled questions form only {units} groups, and a map needs {FOLDS}: "
-                f"{ONE_PROBABILITY}. Label questions of more groups"
+                f"{right} of {n} answers in {units} groups of questions are correct, and a map needs {FEW} "
+                f"correct and {FEW} wrong answers in {FOLDS} groups, so that {ONE_PROBABILITY}. Label more "
+                "questions, or harder and easier ones"
             )
         yield from one_value(self.features[0].base, self.share)
         if self.score is not None and self.map.candidate.kind == "constant" and right not in (0, n):
@@ -476,31 +402,6 @@ class _LearnedRows:
         )
 
 
-def _learning_curve(
-    labels: Labelled, out: Floats, share: Floats, correct: Floats, seed: int
-) -> tuple[CurvePoint, ...]:
-    """Return the gain above Base with parts of the labels, and out of fold with all of them."""
-    base, is_usable = labels.candidates[0].features[0], labels.candidates[0].fewest < NEVER
-    n, rng, curve = len(correct), np.random.default_rng([seed, 3]), []
-    for size in [round(part * n) for part in PARTS] if n <= MOST else ():
-        if size < FEWEST_LABELS:
-            continue
-        above = []
-        for _ in range(SUBSETS):
-            part = rng.permutation(n) < size
-            few = choose_map(*labels.part(part), seed=seed, repeats=1)
-            unused = labels.part(~part)
-            reference = unused.features[base] if is_usable else labels.correct[part].mean()
-            above.append(_above(few.map.predict(unused.features), reference, unused.correct))
-        curve.append(CurvePoint(size, float(np.mean(above))))
-    reference = share if is_usable else correct.mean()
-    return (*curve, CurvePoint(n, _above(out, reference, correct)))
-
-
-def _above(p: Floats, share: Floats | float, correct: Floats) -> float:
-    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
-
-
 def _check_samples(rows: RowsAt) -> None:
     m = len(next(iter(rows.values()))[0].samples)
     for at, row in ((t, row) for t, rows_of in rows.items() for row in rows_of):
@@ -526,3 +427,187 @@ def _answer_format(rows: RowsAt) -> str:
             "all rows with one --answer-format"
         )
     return first
+
+
+# ---- Moving a calibration to new data ----------------------------------------------------------------------
+
+#: Labels from which on a move is not warned of.
+FEW_LABELS = 30
+#: Smallest difference of gains that a warning of a move names.
+SLIGHT = 0.001
+
+
+def move_calibration(
+    calibration: Calibration, rows: RowsAt, grader: Grader, *, seed: int = 0, data: str = ""
+) -> tuple[Calibration, ThresholdLabels]:
+    """Return a calibration that is moved to labeled rows, and the labels that can test a threshold.
+
+    The rows are those that `calibration.apply` takes (see `Calibrator.move`).
+    """
+    features, labeled = calibration.read(rows)
+    check_distinct(row.id for row in labeled)
+    correct = grade_answers(features, labeled, grader, calibration.answer_kind)
+    has_answer = np.array([text is not None for text in features.answers])
+    check_enough(int(has_answer.sum()), of="to move a calibration to")
+    groups = several([question_ties(row.json) for row in labeled])
+    of_answers = None if groups is None else groups[has_answer]
+    part = Labelled(features.values, correct, candidates_for(features)).part(has_answer)
+    unmoved = calibration.predict(features)[0][has_answer]
+    move = Move.of(unmoved, part.correct)
+    moved = move_out_of_fold(unmoved, part.correct, groups=of_answers, seed=seed)
+    scratch, _ = predict_out_of_fold([part], groups=of_answers, seed=seed)
+    without = features.values[calibration.base][~has_answer]
+    found = unmoved, moved, scratch
+    report = _report_of_move(calibration, move, found, part, without, of_answers)
+    for problem in report.warnings:
+        warnings.warn(problem, SemcalWarning, stacklevel=3)
+    after = replace(calibration, moves=(*calibration.moves, move))
+    p, shown = (values[has_answer] for values in after.predict(features))
+    provenance = calibration.provenance
+    if provenance is not None:
+        hashed = data_hash([row.to_question() for row in labeled])
+        provenance = replace(provenance, data=data, data_hash=hashed, n_questions=len(labeled), seed=seed)
+    grader_name, grader_revision = grader_record(grader)
+    moved_calibration = replace(
+        after,
+        report=report,
+        threshold=None,
+        thresholds=(),
+        ordering=None,
+        provenance=provenance,
+        grader=grader_name,
+        grader_revision=grader_revision,
+        samples=None,
+        samples_sha256=None,
+        labeled=LabeledAnswers.of(p, part.correct, moved, part.correct),
+    )
+    order = order_by(features.ordering or calibration.base, part.features)
+    n_tested = len(labeled) if groups is None else len(np.unique(groups))
+    return moved_calibration, ThresholdLabels(
+        order, part.correct, of_answers, shown=shown, ordering=features.ordering, n_tested=n_tested
+    )
+
+
+def _report_of_move(
+    calibration: Calibration,
+    move: Move,
+    found: tuple[Floats, Floats, Floats],
+    part: Labelled,
+    without: Floats,
+    groups: Groups | None,
+) -> CalibrationReport:
+    """Compare the moved map with the old one and a new one.
+
+    `found` has the probabilities (n,) of the answers by the calibration as it is, moved, and learned anew;
+    `without` are the shares of missing answers.
+    """
+    correct, problems = part.correct, list[str]()
+    unmoved, moved, scratch = (figures_of(p, correct, np.zeros_like(without)) for p in found)
+    old_gain, gain, gain_of_scratch = (p * (2 * correct - p) for p in found)
+    ahead, error = paired_difference(gain_of_scratch, gain, groups)
+    old_ahead, old_error = paired_difference(old_gain, gain, groups)
+    if len(gain) < FEW_LABELS:
+        problems.append(
+            f"the move rests on only {len(gain)} labels, and two numbers need about {FEW_LABELS}. Label more"
+        )
+    if old_ahead > max(old_error, SLIGHT):
+        problems.append(
+            f"the calibration gains {old_ahead:.3f} ± {old_error:.3f} more before the move than after it. "
+            "Keep it as it is, or label more"
+        )
+    if ahead > max(error, SLIGHT):
+        problems.append(
+            f"the new labels alone gain {ahead:.3f} ± {error:.3f} more than the moved calibration. Calibrate "
+            "without --from (in Python, with fit_rows)"
+        )
+    base = part.features[calibration.base]
+    problems += one_value(calibration.base, base)
+    reference = base if part.candidates[0].fewest < NEVER else correct.mean()
+    above, standard_error = paired_difference(gain, reference * (2 * correct - reference), groups)
+    chosen = calibration.report.chosen
+    return CalibrationReport(
+        n=len(gain),
+        apart=0,
+        chosen=chosen,
+        candidates=(CandidateScore(chosen, float(gain.mean()), above, standard_error, 1.0),),
+        base=base_figures(part, base, correct, without),
+        calibrated=moved,
+        warnings=tuple(problems),
+        no_answer=len(without),
+        like=tuple(like_answers(found[1], correct)),
+        at_thresholds=tuple(at_thresholds(found[1], correct, len(without))),
+        moved=MovedFrom(calibration.id, move.intercept, move.slope, unmoved, scratch),
+        base_name=calibration.base,
+    )
+
+
+# ---- Gain by the number of samples -------------------------------------------------------------------------
+
+
+#: Numbers of samples of the curve, up to the number at hand.
+NUMBERS = (1, 2, 3, 5, 10)
+
+
+def draws_curve(
+    rows: RowsAt,
+    cluster: ClusterConfig,
+    config: CalibrationConfig,
+    *,
+    seed: int = 0,
+    fixed_temperature: bool = False,
+) -> tuple[DrawsPoint, ...]:
+    """Return the gain out of fold with the first 1, 2, 3, 5, 10 and all samples at each temperature.
+
+    Rows of labeled questions hold all samples. Each number of samples is clustered (unless rows hold
+    `clusters`), answered, graded and learned from separately. Token scores are features if they are known.
+    Other signals are left out, since the model was asked about other answers. A question without an answer
+    has probability 0 and gain 0. `above` is the paired difference to all samples, with its standard error
+    over questions or groups.
+    """
+    groups = several([question_ties(row.json) for row in next(iter(rows.values()))])
+    m = min(row.m for part in rows.values() for row in part)
+    numbers = [*(n for n in NUMBERS if n < m), m]
+    taken = [row.take(range(n)) for n in numbers for part in rows.values() for row in part]
+    clustered = iter(cluster_missing(taken, cluster))  # together, as all numbers share pairs
+    grader, gains = as_grader(config.grader, cluster.judge), []
+    for _ in numbers:
+        part_of_samples: RowsAt = {t: [next(clustered) for _ in part] for t, part in rows.items()}
+        measured = measure_draws(part_of_samples, cluster, config.answer)
+        gains.append(_gains(measured, config, grader, groups, seed, fixed=fixed_temperature))
+    return tuple(
+        DrawsPoint(n, float(of_n.mean()), *paired_difference(of_n, gains[-1], groups))
+        for n, of_n in zip(numbers, gains)
+    )
+
+
+def _gains(
+    rows: RowsAt,
+    config: CalibrationConfig,
+    grader: Grader,
+    groups: Groups | None,
+    seed: int,
+    *,
+    fixed: bool,
+) -> Floats:
+    """Return the gain of each question (N,) out of fold, 0 without an answer."""
+    labels, found = [], []
+    for t in answering_temperatures(rows, fixed=fixed):
+        at = {t: rows[t], **rows}
+        is_known = any(item.token_scores is not None for item in answered_rows(at, config.answer))
+        signals = ["token-scores"] if is_known else []
+        features = features_of(at, config.answer, requested_features(config.features, signals))
+        correct = grade_answers(features, rows[t], grader, config.answer)
+        labels.append(Labelled(features.values, correct, candidates_for(features)))
+        found.append([text is not None for text in features.answers])
+    has_answer = np.all(found, axis=0)
+    gains = np.zeros(len(has_answer))
+    if not has_answer.any():
+        return gains
+    labels = [of_place.part(has_answer) for of_place in labels]
+    groups = None if groups is None else groups[has_answer]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SemcalWarning)
+        p, places = predict_out_of_fold(labels, groups=groups, seed=seed)
+    correct = np.choose(places, [of_place.correct for of_place in labels])
+    gains[has_answer] = p * (2 * correct - p)
+    return gains

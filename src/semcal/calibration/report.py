@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from semcal import metrics
 from semcal.arrays import Floats
-from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_share
-from semcal.data.question import Ties
-from semcal.errors import InputError, shown
-from semcal.metrics.frequencies import Groups
+from semcal.calibration.features import MOST_LACKING, NEVER, SHARES, AnswerFeatures, lacking_share
+from semcal.errors import InputError, UndefinedWarning, shown
+from semcal.metrics.probability_maps import MOST, Labelled
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
-from semcal.models.prompting import PromptConfig
-from semcal.recalibration.files import Provenance
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 
@@ -38,24 +35,6 @@ class CandidateScore:
     above: float  # the gain minus the gain without a map
     standard_error: float
     weight: Share = 0.0  # in the weighted mean of maps
-
-
-@dataclass(frozen=True)
-class TemperatureScore:
-    """The cross-validated gain of answers at a temperature."""
-
-    temperature: float | None
-    gain: float
-    above: float  # the gain minus the gain at the first temperature
-    standard_error: float
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """The gain above Base with a part of the labels."""
-
-    labels: int
-    gain_above_base: float
 
 
 @dataclass(frozen=True)
@@ -133,13 +112,11 @@ class CalibrationReport:
     candidates: tuple[CandidateScore, ...]
     base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None if undefined
     calibrated: Mapping[str, float | None]
-    learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...] = ()
     #: Further labeled questions, whose most frequent meaning is "no answer". All are wrong.
     no_answer: LabelCount = 0
     no_answer_samples: LabelCount = 0  # of all labeled questions, at the temperature of the answer
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, if other temperatures were tried
-    temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # advice before anything else
     like: tuple[LikeAnswers, ...] = ()  # ascending; all labeled questions that the map was fitted to
     draws_curve: tuple[DrawsPoint, ...] = ()  # if requested; the last point is for all samples
@@ -147,16 +124,6 @@ class CalibrationReport:
     at_thresholds: tuple[AtThreshold, ...] = ()  # ascending; without a guarantee for other questions
     moved: MovedFrom | None = None  # if a calibration was moved to new data
     base_name: str = "E-SC"  # the confidence that Base is: the share of samples, or a column of scores
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as an object of a file, without empty optional fields."""
-        contents = asdict(self)
-        for name in ("draws_curve", "added", "moved", "no_answer", "no_answer_samples", "at_thresholds"):
-            if not contents[name]:
-                del contents[name]
-        if self.base_name == "E-SC":
-            del contents["base_name"]
-        return contents
 
     @property
     def base_in_words(self) -> str:
@@ -177,56 +144,25 @@ class CalibrationReport:
         """The choice of the map, with its lead over the alternatives, in a sentence or two."""
         if self.moved is not None:
             return self.moved.in_words
-        best = max(self.candidates, key=lambda candidate: candidate.above)
         if self.chosen.startswith("constant"):
             p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
             reason = next((one for one in self.warnings if ONE_PROBABILITY in one), None)
             usual = f"No map is better than one probability for all answers, {p:.3f}"
             why = usual if reason is None else f"All answers have the probability {p:.3f}: {reason}"
-            orders = f"{self.base_in_words[:1].upper()}{self.base_in_words[1:]} orders"
-            return f"{why}. {orders} the answers, and is compared with a threshold."
+            return f"{why}. Answers are ordered by {self.base_in_words}, which thresholds are compared with."
         chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         n_maps = sum(candidate.weight > 0 for candidate in self.candidates)
         averaged = ""
         if n_maps > 1:
-            which = "the share" if self.chosen.startswith("none") else "this map"
             averaged = (
-                f" Probabilities are the mean of {n_maps} maps, weighted by their gain; {which} has the "
+                f" Probabilities are the mean of {n_maps} maps, weighted by their gain; this map has the "
                 f"weight {chosen.weight:.2f}."
             )
         if self.chosen.startswith("none"):
-            return (
-                f"The probability is {self.base_in_words}: the best map, {best.name}, would gain only "
-                f"{best.above:+.3f} ± {best.standard_error:.3f}.{averaged}"
-            )
+            return f"The probability is {self.base_in_words}, as good as any map that was learned.{averaged}"
         return (
             f"The probability comes from the map {self.chosen}. Its cross-validated gain is "
             f"{chosen.above:+.3f} ± {chosen.standard_error:.3f} above the gain of {self.reference}.{averaged}"
-        )
-
-    @property
-    def answered_at(self) -> str | None:
-        """The temperature of the answers, with its gain, in a sentence; None without alternatives."""
-        best = max(self.temperatures[1:], key=lambda at: at.above, default=None)
-        if best is None:
-            return None
-        by = f"{best.above:+.3f} ± {best.standard_error:.3f}"
-        if best.above > best.standard_error:
-            return f"Answers are sampled at T = {best.temperature:g}, which gains {by} above T = 1."
-        return f"Answers are sampled at T = 1; T = {best.temperature:g} would gain {by}."
-
-    @property
-    def more_labels(self) -> str | None:
-        """The gain of more labels, in a sentence; None if too few are known."""
-        halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
-        if not halves:
-            return None
-        half, full = halves[-1], self.learning_curve[-1]
-        before, after = half.gain_above_base, full.gain_above_base
-        return (
-            f"With {half.labels} labels, the gain is {before:+.3f} above that of {self.reference}, and with "
-            f"{full.labels} labels {after:+.3f}. Twice as many labels would add about "
-            f"{max(0.0, after - before) / 2:.3f}."
         )
 
     @property
@@ -252,40 +188,75 @@ def enough_samples(curve: Sequence[DrawsPoint]) -> int:
     return next(point.m for point in curve if point.m > 1 and point.above >= -point.standard_error)
 
 
+# ---- Figures ---------------------------------------------------------------------------------------------
+
+#: Labeled questions with similar scores: at least so many in a group, in at most so many groups.
+LIKE, MOST_LIKE = 20, 10
+#: Thresholds for which the report counts the answered questions.
+THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
+#: The figures that are reported of Base and of the calibrated probability.
+FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
+
+
+def like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
+    """Group labeled questions by score, `LIKE` or more in each group, and equal scores in one group."""
+    order = np.argsort(scores, kind="stable")
+    values, n, start = scores[order], len(order), 0
+    size = max(LIKE, -(-n // MOST_LIKE))
+    while start < n:
+        end = int(np.searchsorted(values, values[min(start + size, n) - 1], "right"))
+        end = n if n - end < size else end
+        right = int(correct[order[start:end]].sum())
+        yield LikeAnswers(float(values[start]), float(values[end - 1]), end - start, right)
+        start = end
+
+
+def at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[AtThreshold]:
+    """Yield each threshold that answers fewer questions than the one below; "no answer" abstains."""
+    n, before = len(scores) + n_without, -1
+    for threshold in THRESHOLDS:
+        passed = scores >= threshold
+        if (answered := int(passed.sum())) not in (0, before):
+            yield AtThreshold(threshold, answered, int((1 - correct[passed]).sum()), answered / n)
+        before = answered
+
+
+def figures_of(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
+    """Return the figures of answers with probabilities p, and of wrong answers, with `wrong`."""
+    p, correct = np.concatenate([p, wrong]), np.concatenate([correct, np.zeros_like(wrong)])
+    draws = 1000 if len(p) <= MOST else 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        values = metrics.summary(p, correct, draws=0)
+    floor = metrics.noise_floor(p, correct, metric="ace", draws=draws)
+    values |= {"ace_floor": floor.mean, "ace_floor_95": floor.quantile_95}
+    return {name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES}
+
+
+def base_figures(labels: Labelled, share: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
+    """Return the figures of the confidence without a map; only its ranking if it is not a probability."""
+    figures = figures_of(share, correct, wrong)
+    if labels.candidates[0].fewest < NEVER:
+        return figures
+    return {name: value if name in ("accuracy", "auroc") else None for name, value in figures.items()}
+
+
 # ---- Problems of labeled rows, and advice ------------------------------------------------------------------
 
-#: Accuracy below which a model is nearly always wrong.
-HARDLY = 0.1
 #: Labels of a set: at most so many, each the reference of at least so many questions.
 MOST_LABELS, FEWEST_QUESTIONS = 8, 5
-#: Separator of answers that were written into one cell.
-LISTED = re.compile(r"\S\s*[;|]\s*\S")
 
 
-def problems_of_rows(
-    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, testing: NDArray[np.bool_]
-) -> Iterator[str]:
-    """Yield problems of labeled rows, and of the rows that test a threshold (`testing`)."""
-    keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
-    repeated = sum(count for count in keys.values() if count > 1)
-    if repeated:
+def one_value(base: str, share: Floats) -> Iterator[str]:
+    """Yield the problem of answers whose confidence, the feature `base`, is the same."""
+    name, remedy = repr(base), "it is the column that you mean, in the unit of the labeled rows"
+    if base == SHARES[0]:
+        name = f"share ({share[0]:g})"  # a score is scaled here, so that its value is another one
+        remedy = "the temperature of the samples is above 0, and that they are not copies"
+    if np.ptp(share) == 0:
         yield (
-            f"{repeated} of {len(rows)} labeled questions occur more than once, and count as fewer. "
-            "Remove the copies"
-        )
-    independent = int(testing.sum()) if groups is None else len(np.unique(groups[testing]))
-    if independent < testing.sum():
-        yield (
-            f"some of the {testing.sum()} questions that test the threshold share a passage or group. They "
-            f"count as {independent} groups, and the threshold holds for questions of new groups"
-        )
-    lists = [
-        row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])
-    ]
-    if lists:
-        yield (
-            f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
-            f"{lists[0].id!r}), so that correct answers are graded as wrong. Write them as a list"
+            f"all {len(share)} answers have the same {name}, which does not distinguish them. Check that "
+            f"{remedy}"
         )
 
 
@@ -348,21 +319,3 @@ def suggest_labels(references: Iterable[Sequence[str]]) -> str | None:
         f"the references of {counts.total()} questions are {len(counts)} labels. Pass --answers-among "
         f"{shown(','.join(spelled.values()))} to compare answers with these labels only"
     )
-
-
-def what_to_do_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:
-    """Yield facts with advice that a user should know before any figure."""
-    n, right = len(correct), int(correct.sum())
-    advice = "Add few-shot examples (--few-shot)"
-    if right < HARDLY * n:
-        yield f"the model is nearly always wrong ({right} of {n} correct). {advice}, or use a larger model"
-    differ = sum(len(row.clusters) == len(row.samples) for row in rows)
-    if 2 * differ > len(rows) and any(len(row.samples) > 1 for row in rows):
-        text = f"all samples differ for {differ} of {len(rows)} questions, so that shares mean little"
-        yield f"{text}. {advice}, or an equivalence model (--equivalence)"
-    finished = [ended for row in rows if row.has("finished") for ended in row.finished]
-    if 2 * finished.count(False) > len(finished):
-        cut = f"{finished.count(False)} of {len(finished)} samples were cut at the token limit"
-        yield f"{cut}. {advice} with short answers, or allow more tokens (--max-new-tokens)"
-    if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
-        yield f"there are no few-shot examples, and models tend to answer in sentences. {advice}"

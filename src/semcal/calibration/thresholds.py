@@ -101,31 +101,15 @@ def with_outlook(
 
 @dataclass(frozen=True)
 class ThresholdLabels:
-    """The labels of N answers that test thresholds.
+    """The labels of N answers that test thresholds."""
 
-    Attributes
-    ----------
-    order, correct : ndarray of float, shape (N,)
-        The scores that order the answers, and their grades, 0 or 1.
-    groups : ndarray of int, shape (N,), optional
-        Groups of answers that depend on each other.
-    n_orderings : int
-        Number of orderings from which labels chose this one. It divides the level of each test.
-    shown : ndarray of float, shape (N,), optional
-        The values in which thresholds are stated, if they are not those of `order`.
-    ordering : str, optional
-        The feature that orders the answers, if no label chose it.
-    n_tested : int, optional
-        Number of questions, or of groups, including those without an answer; by default N.
-    """
-
-    order: Floats
-    correct: Floats
-    groups: Groups | None = None
-    n_orderings: int = 1
-    shown: Floats | None = None
-    ordering: str | None = None
-    n_tested: int | None = None
+    order: Floats  # (N,), the scores that order the answers
+    correct: Floats  # (N,), their grades, 0 or 1
+    groups: Groups | None = None  # (N,), of answers that depend on each other
+    n_orderings: int = 1  # from which labels chose this one; divides the level of each test
+    shown: Floats | None = None  # (N,), the values in which thresholds are stated, if not those of `order`
+    ordering: str | None = None  # the feature that orders the answers, if no label chose it
+    n_tested: int | None = None  # questions, or groups, with those without an answer; by default N
 
 
 def set_thresholds(

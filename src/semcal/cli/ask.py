@@ -256,11 +256,9 @@ def _ways(
 ) -> tuple[AskKeywords, ...]:
     """Return keywords of `SemanticUQ` for each answer to a question: one, or first at T = 0.5 (--compare)."""
     if calibration is not None:
-        from semcal.calibration.compatibility import is_made_for
-
         for line in calibration.report.first:
             info(f"ask: {line}")
-        if calibration.threshold is not None and is_made_for(calibration, state.model):
+        if not options.force:  # a promise is of the calibration's model and prompt alone
             for threshold in calibration.all_thresholds:
                 info(f"ask: {promise(threshold)}")
         brought = {

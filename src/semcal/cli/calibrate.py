@@ -763,15 +763,16 @@ def _read_given(
 def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]) -> str:
     threshold = None if calibration.threshold is None else asdict(calibration.threshold)
     bands = {"thresholds": list(map(asdict, calibration.thresholds))} if calibration.thresholds else {}
-    examples = {"examples": list(map(asdict, calibration.examples)), "m": calibration.m}
-    beside = {**examples, "threshold": threshold, **bands, **further, "path": str(path)}
-    return dumps({**calibration.report.to_json(), **beside})
+    beside = {"m": calibration.m, "threshold": threshold, **bands, **further, "path": str(path)}
+    return dumps({**asdict(calibration.report), **beside})
 
 
 def in_words(calibration: Calibration, path: Path) -> str:
-    """Return the calibration as text: thresholds, figures, the map, graded examples and the next command."""
+    """Return the calibration as text: thresholds, figures, the map and the next command."""
     report = calibration.report
-    prose = filter(None, (report.why, report.answered_at, report.more_labels))
+    prose = [report.why]
+    if report.base_at_one is not None:
+        prose.append(f"Answers are sampled at T = {calibration.temperature:g}.")
     lines = [*threshold_lines(calibration), "", *_report_lines(report), "", *map(paragraph, prose), ""]
     if report.at_thresholds:
         table = {
@@ -786,13 +787,6 @@ def in_words(calibration: Calibration, path: Path) -> str:
         table = {"samples": [str(point.m) for point in curve], "gain": [f"{one.gain:.3f}" for one in curve]}
         lines += aligned([[head, *cells] for head, cells in table.items()])
         lines += [paragraph(report.fewer_samples), ""]
-    if calibration.examples:
-        lines.append("Graded answers, to check the grading:")
-    for example in calibration.examples:
-        mark = "right" if example.correct else "wrong"
-        reference = "" if example.reference is None else f" (reference: {shown(example.reference)})"
-        text = f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}"
-        lines.append(paragraph(text, indent=" " * 9))
     of_samples = "cluster ROWS | semcal measure -" if calibration.m else "measure ROWS"
     following = of_samples if calibration.provenance is None else "ask QUESTION --model MODEL"
     gap = [""] if lines[-1] else []

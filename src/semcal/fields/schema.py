@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from semcal.errors import InputError, shown
-from semcal.files import dumps, json_checksum
+from semcal.files import dumps, fault, json_checksum
 from semcal.text.normal_form import normal_form
 
 JsonValue: TypeAlias = Any
@@ -25,8 +25,6 @@ JsonValue: TypeAlias = Any
 
 #: Largest number of leaf paths of a schema.
 MOST_LEAVES = 500
-#: Largest number of levels of a value that the schema does not describe.
-MOST_LEVELS = 100
 #: Keywords whose meaning a tree of fields cannot express.
 REFUSED = (
     "not",
@@ -197,8 +195,10 @@ class Node:
             ]
         elif self.types:
             value = self._read_leaf(value, place)
-        elif self.is_free and _is_deep(value):
-            raise _invalid(place, f"the value has more than {MOST_LEVELS} levels")
+        elif self.is_free and (
+            reason := fault(value)
+        ):  # values that the schema does not describe may be deep
+            raise _invalid(place, reason)
         for name, holds in CHECKS.items():
             if name in self.rules and not holds(value, self.rules[name]):
                 raise _invalid(place, f"{shown(value)} is not valid under {name} = {shown(self.rules[name])}")
@@ -314,19 +314,11 @@ class Schema:
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the schema, which does not depend on the order of keys, references and notes."""
-        return self._hash(strict=False)
+        """The hash of the canonical form: all properties are required, no others are allowed, no notes.
 
-    @cached_property
-    def strict_hash(self) -> str:
-        """The hash of the strict form: all properties are required, and no others are allowed.
-
-        OpenAI's clients send this form for a pydantic class.
+        OpenAI's clients send a pydantic class as such a strict schema, which must equal the class itself.
         """
-        return self._hash(strict=True)
-
-    def _hash(self, *, strict: bool) -> str:
-        form = _canonical(_Parser(self.json), self.json, strict=strict)
+        form = _canonical(_Parser(self.json), self.json)
         return json_checksum({**form, "description": None})[:32]  # a tool has the description of the root
 
 
@@ -360,7 +352,7 @@ def _parsed(text: str) -> Schema:
             f"'schema' #: there are {count} leaf paths, allowed are {MOST_LEAVES}. Split the schema"
         )
     schema = Schema(document, root)
-    _ = schema.strict_hash  # computed here, where a schema that is nested too deeply is refused
+    _ = schema.hash  # computed here, where a schema that is nested too deeply is refused
     return schema
 
 
@@ -564,16 +556,16 @@ def _common_tag(nodes: Sequence[Node]) -> str:
     return ""
 
 
-def _canonical(parser: _Parser, json: JsonValue, *, strict: bool) -> JsonValue:
-    """Return a schema without references, and without notes that do not change values."""
+def _canonical(parser: _Parser, json: JsonValue) -> JsonValue:
+    """Return a strict schema without references, and without notes that do not change values."""
     if not isinstance(json, Mapping):
         return json
     form = {key: value for key, value in parser.resolved(json)[0].items() if key not in NOTES}
-    if strict and (form.get("type") == "object" or "properties" in form):
+    if form.get("type") == "object" or "properties" in form:
         form["required"] = [*form.get("properties", ())]
         if not isinstance(form.get("additionalProperties"), Mapping):
             form["additionalProperties"] = False
-    below = partial(_canonical, parser, strict=strict)
+    below = partial(_canonical, parser)
     for key, value in form.items():
         if key == "properties":
             form[key] = {name: below(part) for name, part in value.items()}
@@ -614,15 +606,6 @@ def _is_whole(number: float) -> bool:
 
 def _are_distinct(values: list[JsonValue]) -> bool:
     return len({dumps(value) for value in values}) == len(values)
-
-
-def _is_deep(value: JsonValue) -> bool:
-    """Return whether lists and objects stand in each other on more than `MOST_LEVELS` levels."""
-    level = [value]
-    for _ in range(MOST_LEVELS):
-        inner = (one.values() if isinstance(one, Mapping) else one for one in level)
-        level = [part for one in inner if not isinstance(one, str | int | float | None) for part in one]
-    return any(isinstance(one, Mapping | list) for one in level)
 
 
 def _equal(first: JsonValue, second: JsonValue) -> bool:

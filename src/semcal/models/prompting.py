@@ -150,7 +150,7 @@ class PromptConfig:
         is_known = self.open_book is not None and not asked.messages
         return is_known and self.open_book != (asked.context is not None)
 
-    def passage_difference(self, question: Question) -> str | None:
+    def passage_difference(self, question: Question | Row) -> str | None:
         """Return a message if only one of the calibration and the question has passages; None otherwise."""
         if not self.differs_in_passage(question):
             return None

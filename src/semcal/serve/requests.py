@@ -388,7 +388,7 @@ def check_schema(request: ChatRequest, schema: Schema) -> None:
         asked = parse_schema(holder.get("schema" if tool is None else "parameters"))
     except InputError as error:
         raise ApiError(400, f"{param}: {error}", code="invalid_schema", param=param) from error
-    if asked.strict_hash != schema.strict_hash:
+    if asked.hash != schema.hash:
         reason = f"{param}: the calibration was learned with another schema"
         remedy = "send its schema, which /v1/semcal/state has, or calibrate with yours"
         raise ApiError(400, f"{reason}; {remedy}", code="other_schema", param=param)
