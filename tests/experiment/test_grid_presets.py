@@ -15,11 +15,14 @@ from semcal.experiment.analyses.answer_analyses import splits
 from semcal.experiment.analyses.grid_scores import CellScores
 from semcal.experiment.finished import read_finished, state_of
 from semcal.experiment.grid_plan import expected_blocks, forecast, load_parts
+from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import PRESETS, Fitting, Grading, read_settings
-from semcal.experiment.grid_steps import GradeMeaningsStep
+from semcal.experiment.grid_steps import GradeMeaningsStep, GridState
 from semcal.experiment.report.report_tables import report_tables, resampled_groups
 from semcal.metrics import bootstrap
+from semcal.models.fakes import FakeEquivalence
 from semcal.rows import Row
+from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -49,6 +52,22 @@ def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: P
     assert "temperature_of_run" not in fits["Base"]
     found = mills.json_lines(tmp_path / f"samples/one/mill/{platt}/run1.jsonl")
     assert {row["run"] for row in found} == {1}
+
+
+def test_meanings_and_grades_of_the_paper_preset_are_greedy_and_need_more_than_90(tmp_path: Path) -> None:
+    """A judge holds the first two of three answers for one, and the last two."""
+    chain = FakeEquivalence([{"ana", "dr ana"}, {"dr ana", "bo"}])
+    for preset, n_meanings in (("sound", 1), ("paper", 2)):
+        folder = tmp_path / preset
+        folder.mkdir()
+        settings = mills.settings(folder, *ONE, "methods=[Base]", preset=preset)
+        state = GridState(folder, mills.model_of, lambda _: chain)
+        Grid(settings, folder, SerialExecutor(state), mills.silent).run()
+        rows = mills.json_lines(folder / "samples/one/mill/Base/run0.jsonl")
+        of_three = [row for row in rows if row["samples"][0] == "Ana" and len(set(row["samples"])) == 3]
+        assert {len(row["clusters"]) for row in of_three} == {n_meanings}
+        rule = settings.grading.grader().grade("Which?", ["abcdefghij"], ["abcdefghiz"]).rule
+        assert rule == ("fuzzy" if preset == "sound" else "none")
 
 
 BAD = {

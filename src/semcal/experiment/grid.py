@@ -230,7 +230,6 @@ class GridCell:
     ) -> SampleStep:
         """Return candidates and runs that share a pass of the model, with these numbers of samples."""
         settings, sampling = self.settings, self.settings.sampling
-        truncated = sampling.top_k is not None or sampling.top_p is not None
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
         config = SamplingConfig(m, max_new_tokens=self.max_new_tokens, answer_format=sampling.answer_format)
         return SampleStep(
@@ -238,8 +237,6 @@ class GridCell:
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,
-            truncated=(sampling.top_k or 0, sampling.top_p or 1.0) if truncated else None,
-            scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
         )
 
     def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[list[Row]]:
@@ -306,8 +303,6 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         cell.parts.name,
         fits,
         fitting.learning_rate_for(len(cell.parts.calibration_train)),
-        fitting.batch_size,
-        fitting.warm_up,
         cell.settings.seeds[fits.run],
         folders,
     )

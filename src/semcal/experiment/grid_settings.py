@@ -170,7 +170,6 @@ FormatName = Annotated[str, checked(AnswerFormat)]
 CALIBRATED: MethodName = "Calibrated"
 METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
 LossSetting = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
-OpenShare = Annotated[float, Field(gt=0, le=1)]
 
 
 class DataSet(SettingsGroup):
@@ -212,9 +211,6 @@ class SamplingSettings(SettingsGroup):
     m: Size = 10  # samples per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
     answer_format: FormatName = "auto"  # rule that finds the answer in a generation
-    top_k: Size | None = None
-    top_p: OpenShare | None = None
-    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # text before an answer
     counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # numbers of samples, cut from the largest sampling
     counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # number of runs with these counts
     reselect: bool = False  # choose candidates again at each count instead of at m only
@@ -227,8 +223,6 @@ class Fitting(SettingsGroup):
     losses: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
     weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)  # of ATS and Platt
     learning_rate: PositiveFloat | None = None  # of ATS and Platt; None: the paper's 1e-5
-    batch_size: Size = 4  # questions per step of sgd
-    warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1  # share of the first epoch of sgd
     #: With fewer questions, the learning rate of ATS and Platt increases in proportion, so that training
     #: reaches as far. The paper's 60,000 questions give thirty times the steps of 2,000.
     as_many_as: Size | None = None
@@ -287,10 +281,9 @@ class Grading(SettingsGroup):
     f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # minimum, exclusive
     numerals: bool = True  # whether fuzzy matching and F1 never accept a wrong number
     rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # minimum, exclusive; None: rule not used
-    #: The graded texts of a cluster: "given" is its most frequent wording, the answer. The others are the
-    #: paper's rule, by which one correct text among up to `members` suffices: random texts, or the most
-    #: likely text and random ones.
-    choice: Literal["given", "random", "likeliest"] = "given"
+    #: The graded texts of a cluster: "given" is its most frequent wording, the answer; "random" is the
+    #: paper's rule, by which one correct text among up to `members` random ones suffices.
+    choice: Literal["given", "random"] = "given"
     members: Size = 4
     vanilla: Literal["greedy", "beam"] = "greedy"  # answer of SE_vanilla
 
@@ -311,8 +304,6 @@ class Evaluation(SettingsGroup):
 
     bins: Size = 15
     resamples: Annotated[int, Field(ge=100, lt=2**31)] = 1000
-    ace: Literal["sound", "reference"] = "sound"
-    auroc_one_class: float | None = None
 
 
 class Extras(SettingsGroup):
@@ -369,16 +360,9 @@ class GridSettings(SettingsGroup):
         return self
 
     def _check_served(self, model: Model) -> None:
-        needed = {
-            "sampling.top_k and top_p": self.sampling.top_k is not None or self.sampling.top_p is not None,
-            "sampling.scored_in": self.sampling.scored_in != "whole prompt",
-            "grading.vanilla": self.grading.vanilla == "beam",
-        }
-        wrong = [name for name, is_set in needed.items() if is_set]
-        if wrong:
+        if self.grading.vanilla == "beam":
             raise ValueError(
-                f"the model {model.name} is behind a server, which supports neither truncation nor scoring "
-                f"of a given text nor beams. Keep {', '.join(wrong)} as in preset sound."
+                f"grading.vanilla: the model {model.name} is behind a server, which has no beams. Set greedy."
             )
         if not set(self.methods) & set(SERVED):
             raise ValueError(

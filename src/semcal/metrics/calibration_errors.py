@@ -102,27 +102,6 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
 
 
 @both_names
-def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
-    r"""Compute ACE as the paper's authors do: ties keep the order of the rows, and bins are not weighted.
-
-    .. math:: \frac1M \sum_{b=1}^{M} \bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|
-
-    The bins are those of :func:`ace`. The value depends on the order of the rows, so use it only to compare
-    with published figures (`ace: reference` in a grid). Parameters, result and errors are those of
-    :func:`ece`.
-
-    >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], bins=2)
-    0.0
-    >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 1, 0, 0], bins=2)
-    0.5
-    """
-    values, outcomes = as_pairs(confidence, correct)
-    order = np.argsort(values, kind="stable")
-    cut = np.array_split((outcomes - values)[order], min(check_bins(bins), len(values)))
-    return float(np.mean([abs(part.mean()) for part in cut]))
-
-
-@both_names
 def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float = 0.5) -> float:
     r"""Compute the smooth calibration error (SmoothECE) with a Gaussian kernel of adaptive width.
 
