@@ -343,9 +343,7 @@ def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
             places.append(options[option])
     if not places:
         return ""
-    restarting = {"fresh": "--fresh", "start": "--from"}
-    without = " and ".join(name for option, name in restarting.items() if options.get(option))
-    command = f"the same command without {without}" if without else "the same command"
+    command = "the same command without --fresh" if options.get("fresh") else "the same command"
     return f"finished work is kept in {' and '.join(map(str, places))}; {command} resumes from there"
 
 

@@ -77,12 +77,6 @@ class RunOptions:
         callback=opt.countable,
         help="Largest number of questions of each part of a data set (default: all).",
     )
-    start: str | None = Option(
-        None,
-        "--from",
-        metavar="STAGE",
-        help="First stage to run again, with all later stages (default: none).",
-    )
     ray: str | None = Option(
         None,
         metavar="[ADDRESS]",
@@ -107,7 +101,7 @@ def run(options: RunOptions) -> int:
     command and gives identical results. Bad rows of the data are left out, and the exit code is then 1.
     """
     require_experiment()
-    from semcal.experiment.finished import forget, forget_from
+    from semcal.experiment.finished import forget
     from semcal.experiment.grid_settings import read_settings
 
     changes = [*(options.overrides or ()), *([] if options.memory is None else [f"memory={options.memory}"])]
@@ -117,8 +111,6 @@ def run(options: RunOptions) -> int:
         return _plan(settings, _state_loader(settings, options, folder), folder, as_json=options.json)
     if options.fresh:
         forget(folder)
-    if options.start is not None:
-        forget_from(folder, options.start)
     with open_grid(settings, folder, options, ray=options.ray) as opened:
         problems = opened.run()
     if options.json:

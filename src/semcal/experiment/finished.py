@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,7 +31,6 @@ from semcal.experiment.grid_settings import (
 )
 from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
 from semcal.measures import MEASURES
-from semcal.registry import check_name
 from semcal.rows import Json
 from semcal.store import read_block
 
@@ -137,20 +135,6 @@ def state_of(folder: Path) -> RunState:
         counts.setdefault((model, dataset), Counter())[stage] += 1
     rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
     return RunState(counts, expected, rows, tuple(damaged))
-
-
-def forget_from(folder: Path, stage: str) -> None:
-    """Remove the blocks of a stage and of later stages; NLI verdicts stay.
-
-    UsageError if the stage is unknown.
-    """
-    check_name(stage, (*STAGES, "rows"), what="stage")
-    stages = STAGES[STAGES.index(stage) :] if stage in STAGES else ()
-    folders = [f"blocks/{name}" for name in stages]
-    folders += ["recalibrators"] if "fit" in stages else []
-    folders += ["work/features"] if "features" in stages else []
-    for name in [*folders, "calibrations", "samples", "selection"]:
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def forget(folder: Path) -> None:
