@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from invoking import semcal
 
-from semcal.experiment.report import build, report_figures
+from semcal.experiment.report import build
 from semcal.experiment.report.report_tables import less_accurate_in_words
 
 NO_FIGURES = """
@@ -48,33 +47,6 @@ def test_out_writes_elsewhere_and_leaves_the_run_as_it_was(own_grid, tmp_path, w
     written = {path.name for path in (tmp_path / "there").iterdir()}
     assert written == {"results.json", "results.md", "report-files.json", "tables", "report.html"}
     assert sorted(own_grid.rglob("*")) == before
-
-
-def test_results_alone_give_the_tables_and_the_figures_that_read_no_rows(
-    own_grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned = build.planned_figures
-    few = ("0", "3", "9")
-    for module in (build, report_figures):
-        monkeypatch.setattr(
-            module, "planned_figures", lambda *of: [f for f in planned(*of) if f.number in few]
-        )
-    assert semcal("report", own_grid, "--json")[0] == 0
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    shutil.copy(own_grid / "results.json", kept)
-    code, (found,), _ = semcal("report", kept, "--json")
-    assert (code, found["files"]) == (0, [str(kept / "results.json"), str(kept / "tables")])
-
-    def files(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    assert files(kept / "tables").items() == files(own_grid / "tables").items() - {
-        ("12-audit.csv", (own_grid / "tables" / "12-audit.csv").read_bytes())
-    }
-    figures = files(kept / "figures")
-    assert figures.items() <= files(own_grid / "figures").items()
-    assert {name.split("-")[1] for name in figures} == {"03", "09"}
 
 
 def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:

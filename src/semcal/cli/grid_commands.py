@@ -307,15 +307,11 @@ def report(
     ),
     json: bool = opt.JSON,
 ) -> int:
-    """Make results, tables, figures and report.html of a run from its stored samples, without a model.
-
-    From a folder that only has results.json, make the tables and figures that follow from it.
-    """
+    """Make results, tables, figures and report.html of a run from its stored samples, without a model."""
     require_experiment()
     from semcal.experiment.finished import is_grid_run
 
-    alone = not is_grid_run(run)
-    if alone and not (run / "results.json").is_file():
+    if not is_grid_run(run):
         raise UsageError(
             f"{run}: expected a run folder, but settings.yaml is missing. Make one with `semcal run` or "
             f"`semcal demo --out {run}`."
@@ -324,9 +320,8 @@ def report(
         from semcal.experiment.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
-    holding = run if alone else out or run
-    if not alone:
-        warn_of_less_accurate(holding)
+    holding = out or run
+    warn_of_less_accurate(holding)
     paths = [holding / "results.json", page]
     show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0

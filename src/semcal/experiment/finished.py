@@ -26,7 +26,6 @@ from semcal.experiment.grid_settings import (
     PARTS,
     GridSettings,
     read_settings,
-    settings_of,
     slug,
 )
 from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
@@ -179,7 +178,6 @@ class FinishedRun:
     settings: GridSettings
     selections: Mapping[ModelDataset, Json] = field(repr=False)  # of (model, data set): under selection/
     part: ModelDataset | None = None  # a single pair to look at; all pairs by default
-    has_rows: bool = True  # false if only results.json exists
 
     @property
     def models(self) -> list[str]:
@@ -388,17 +386,6 @@ def read_results(folder: Path) -> Json:
     if results.get("schema") != RESULTS_SCHEMA:
         raise StoreError(f"{path} has schema {results.get('schema')!r}, expected {RESULTS_SCHEMA}: {remedy}")
     return results
-
-
-def run_of_results(results: Json, folder: Path) -> FinishedRun:
-    """Return the run of a folder that only has results.json: its names and numbers, without rows."""
-    content = {key: results[key] for key in ("preset", "seed", "methods")}
-    content |= {"runs": {"count": results["runs"]}, "sampling": {"m": results["m"]}, "equivalence": "exact"}
-    for kind, place in (("models", "path"), ("datasets", "source")):
-        content[kind] = [{"name": name, place: where} for name, where in results["sources"][kind].items()]
-    methods = {method: dict.fromkeys(results["measures"]) for method in results["methods"]}
-    run = FinishedRun(folder, settings_of(content), {}, has_rows=False)
-    return replace(run, selections={pair: {"methods": methods} for pair in run.pairs})
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -31,11 +31,9 @@ from semcal.experiment.analyses.grid_scores import Record
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import (
     FinishedRun,
-    is_grid_run,
     read_environment,
     read_finished,
     read_results,
-    run_of_results,
 )
 from semcal.experiment.grid_settings import FILE
 from semcal.experiment.report.explorer import Explorer, explorer_blocks, script_json
@@ -94,9 +92,8 @@ FOLDERS = ("tables", "figures")
 def remake(
     folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
-    """Analyze the stored samples of a run, if the folder has them, and build the report; as `build`."""
-    if is_grid_run(Path(folder)):
-        analyse(folder, out, executor)
+    """Analyze the stored samples of a run, and build the report; as `build`."""
+    analyse(folder, out, executor)
     return build(folder, out, executor, figures=figures)
 
 
@@ -109,30 +106,26 @@ def build(
 
     results.json is in `out`, where everything is written, by default the run folder. `executor` draws the
     figures and packs the questions, by default this process. With `figures` they are written as PDF and PNG
-    even if the run's settings do not ask for it. From a folder that only holds results.json, make the tables
-    and figures that follow from it, and return the folder of tables instead of the page. Errors are those of
-    `read_finished`, also if results.json is missing, damaged or of another schema.
+    even if the run's settings do not ask for it. Errors are those of `read_finished`, also if results.json is
+    missing, damaged or of another schema.
     """
-    folder, executor = Path(folder), executor or SerialExecutor(None)
-    target, has_rows = Path(folder if out is None else out), is_grid_run(folder)
-    results = read_results(target if has_rows else folder)
-    run = read_finished(folder) if has_rows else run_of_results(results, folder)
-    in_files = figures or not has_rows or run.settings.extras.figure_files
+    executor, target = executor or SerialExecutor(None), Path(folder if out is None else out)
+    run, results = read_finished(folder), read_results(target)
+    in_files = figures or run.settings.extras.figure_files
     drawing = executor.map(
         partial(_drawn, folder=target / "figures" if in_files else None),
         list(enumerate(planned_figures(run, results))),
         stage="report",
     )
     written = write_tables(run, results, target / "tables")
-    explorer = explorer_blocks(run, executor) if has_rows else None
+    explorer = explorer_blocks(run, executor)
     drawn = [entry for entry in drawing if entry is not None]
-    if explorer is not None:
-        with writing(target / "results.md") as handle:
-            handle.write(results_markdown(results))
-        with writing(target / "report.html") as handle:
-            handle.write(page(run, results, [figure for figure, _ in drawn], explorer))
+    with writing(target / "results.md") as handle:
+        handle.write(results_markdown(results))
+    with writing(target / "report.html") as handle:
+        handle.write(page(run, results, [figure for figure, _ in drawn], explorer))
     renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
-    return target / ("tables" if explorer is None else "report.html")
+    return target / "report.html"
 
 
 def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
@@ -155,8 +148,7 @@ def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Pa
         texts[f"{table.name}.md"] = f"{_with_caption(table)}\n"
         texts[f"{table.name}.csv"] = csv_text(table)
         texts[f"{table.name}.tex"] = f"{table_latex(table)}\n"
-    if run.has_rows:
-        texts["12-audit.csv"] = _audit(run)
+    texts["12-audit.csv"] = _audit(run)
     for name, text in texts.items():
         with writing(folder / name) as handle:
             handle.write(text)

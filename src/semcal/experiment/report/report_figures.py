@@ -66,7 +66,6 @@ class ReportFigure:
     analysis: str = ""  # name of the rows of results.json; no figure without rows
     rows: Callable[[Records], Records] = lambda rows: rows  # selects the rows
     section: str = ""  # its section; "" for figures at the top of the page, or shown as text
-    reads_rows: bool = False  # in addition to results.json
 
     @property
     def name(self) -> str:
@@ -114,9 +113,8 @@ REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
 def planned_figures(run: FinishedRun, results: RunResults) -> list[PlannedFigure]:
-    """Return the planned figures of a run; without rows, only those that need none."""
-    entries = [entry for entry in REPORT_FIGURES.values() if run.has_rows or not entry.reads_rows]
-    return [plan for entry in entries for plan in entry.plans(run, results)]
+    """Return the planned figures of a run."""
+    return [plan for entry in REPORT_FIGURES.values() for plan in entry.plans(run, results)]
 
 
 # ---- Figures 3 and 7: ACE against AUROC, one panel per data set and model ---------------------------------
@@ -580,7 +578,6 @@ for _figure in (
         caption="Accuracy of answers by confidence, before and after recalibration.",
         draw=before_after_figure,
         each=("model", "dataset"),
-        reads_rows=True,
     ),
     ReportFigure(
         number="0a",
@@ -591,7 +588,6 @@ for _figure in (
         draw=threshold_figure,
         each=("model", "dataset"),
         analysis="calibrated",
-        reads_rows=True,
     ),
     ReportFigure(
         number="1",
@@ -600,7 +596,6 @@ for _figure in (
         "or wrong (✗). The question was chosen for the large effect of the fitted temperature.",
         draw=teaser_figure,
         section="worked",
-        reads_rows=True,
     ),
     ReportFigure(
         number="2",
@@ -609,7 +604,6 @@ for _figure in (
         "or else the first method.",
         draw=schematic_figure,
         section="worked",
-        reads_rows=True,
     ),
     ReportFigure(
         number="3",
@@ -700,7 +694,6 @@ for _figure in (
         caption="Accuracy of answers by confidence, all runs together.",
         draw=reliability_figure,
         each=("model", "measure"),
-        reads_rows=True,
         section="reliability",
     ),
 ):
