@@ -45,7 +45,7 @@ def test_out_writes_elsewhere_and_leaves_the_run_as_it_was(own_grid, tmp_path, w
     code, _, _ = semcal("report", own_grid, "--out", tmp_path / "there", "--json")
     assert code == 0
     written = {path.name for path in (tmp_path / "there").iterdir()}
-    assert written == {"results.json", "results.md", "report-files.json", "tables", "report.html"}
+    assert written == {"results.json", "results.md", "tables", "report.html"}
     assert sorted(own_grid.rglob("*")) == before
 
 

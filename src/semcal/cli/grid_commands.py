@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Modules that processes for a report import before they fork.
 REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
 #: The files of a report of semcal run.
-REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
+REPORT = ("results.json", "results.md", "report.html", "tables", "figures")
 
 
 class MachineOptions(Protocol):

@@ -17,14 +17,13 @@ from functools import partial
 from html import escape
 from itertools import groupby, product
 from operator import itemgetter
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
 from semcal.experiment.analyses.grid_scores import Record
@@ -76,17 +75,13 @@ from semcal.experiment.report.tables import (
     value_at,
     without_intervals,
 )
-from semcal.files import dumps, read_object, writing
+from semcal.files import writing
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
 from semcal.recalibration.methods import RECALIBRATORS
 from semcal.text import aligned
 from semcal.workers import Executor, SerialExecutor
-
-#: The list of tables and figures of a report, so that a later report can remove stale files.
-MANIFEST = "report-files.json"
-FOLDERS = ("tables", "figures")
 
 
 def remake(
@@ -102,8 +97,6 @@ def build(
 ) -> Path:
     """Write the tables, results.md, the figures and the page of a run from its results.json.
 
-    Tables and figures of an older report that are missing here are removed (`renew_manifest`).
-
     results.json is in `out`, where everything is written, by default the run folder. `executor` draws the
     figures and packs the questions, by default this process. With `figures` they are written as PDF and PNG
     even if the run's settings do not ask for it. Errors are those of `read_finished`, also if results.json is
@@ -117,32 +110,32 @@ def build(
         list(enumerate(planned_figures(run, results))),
         stage="report",
     )
-    written = write_tables(run, results, target / "tables")
+    write_tables(run, results, target / "tables")
     explorer = explorer_blocks(run, executor)
-    drawn = [entry for entry in drawing if entry is not None]
+    figures_of_page = [figure for figure in drawing if figure is not None]
     with writing(target / "results.md") as handle:
         handle.write(results_markdown(results))
     with writing(target / "report.html") as handle:
-        handle.write(page(run, results, [figure for figure, _ in drawn], explorer))
-    renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
+        handle.write(page(run, results, figures_of_page, explorer))
     return target / "report.html"
 
 
-def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
+def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> PageFigure | None:
     """Draw a figure once, for its files if there is a folder for them, and for the page."""
     number, plan = numbered
     figure = plan.drawn()
     if figure is None:
         return None
-    written = [] if folder is None else plan.write(figure, folder)
-    return page_figure(plan, figure, f"f{number}"), written
+    if folder is not None:
+        plan.write(figure, folder)
+    return page_figure(plan, figure, f"f{number}")
 
 
 # ---- Files of tables, and results.md ---------------------------------------------------------------------
 
 
-def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; return their paths."""
+def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> None:
+    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv."""
     texts = {}
     for table in report_tables(results):
         texts[f"{table.name}.md"] = f"{_with_caption(table)}\n"
@@ -152,7 +145,6 @@ def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Pa
     for name, text in texts.items():
         with writing(folder / name) as handle:
             handle.write(text)
-    return [folder / name for name in texts]
 
 
 def _audit(run: FinishedRun) -> str:
@@ -184,37 +176,6 @@ def results_markdown(results: RunResults) -> str:
 
 def _with_caption(table: Table) -> str:
     return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
-
-
-# ---- Files of an older report ----------------------------------------------------------------------------
-
-
-def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
-    """Remove files that an older report wrote and this report did not, and list the files of this report.
-
-    A file is removed only if the older list names it and its bytes are unchanged, so that files that a user
-    added or edited stay. Return the removed files; StoreError if the list is damaged.
-    """
-    path, remedy = folder / MANIFEST, "delete it and make the report again"
-    older: Any = read_object(path, remedy=remedy).get("files") if path.is_file() else {}
-    names = [PurePosixPath(name).parts for name in (older if isinstance(older, dict) else [".."])]
-    if any(len(parts) != 2 or parts[0] not in FOLDERS or parts[1] == ".." for parts in names):
-        raise StoreError(f"{path} names files outside of {' and '.join(FOLDERS)}: {remedy}")
-    listed = {file.relative_to(folder).as_posix(): _digest(file) for file in written}
-    removed = [
-        folder / name
-        for name, digest in older.items()
-        if name not in listed and (folder / name).is_file() and _digest(folder / name) == digest
-    ]
-    for file in removed:
-        file.unlink()
-    with writing(path) as handle:
-        handle.write(dumps({"schema": 1, "files": listed}, indent=1) + "\n")
-    return removed
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # ---- The page ----------------------------------------------------------------------------------------------
