@@ -19,8 +19,7 @@ class ProgressClock:
     `show` gets the number and the remaining seconds, None before the first item is finished. The pace comes
     from the items that were finished at the last report, because those of a block finish nearly together. If
     the next ones take longer, the remaining time is at least half of the estimate for the present time. Items
-    of an earlier call (`resume`) count as finished but not towards the pace. For items of unequal cost
-    (`weigh`) the pace comes from the work instead of the number of items.
+    of an earlier call (`resume`) count as finished but not towards the pace.
     """
 
     def __init__(
@@ -32,7 +31,6 @@ class ProgressClock:
         self._show, self._total, self._clock = show, total, clock
         self._begun = self._told = clock()
         self._resumed = self.n_done = 0
-        self._work: tuple[float, float] | None = None
 
     def __call__(self, n_done: int) -> None:
         """Take the number of finished items, not the increment."""
@@ -44,19 +42,13 @@ class ProgressClock:
         self._resumed += count
         self._begun = self._clock()
 
-    def weigh(self, done: float, left: float) -> None:
-        """Set the finished and the remaining work, in any unit, for the following report."""
-        self._work = done, left
-
     def seconds_left(self) -> float | None:
         """Return the estimated remaining seconds, None if unknown."""
         if self._total is None or self.n_done <= self._resumed:
             return None
         if self.n_done >= self._total:
             return 0.0
-        done, left = self._work or (self.n_done - self._resumed, self._total - self.n_done)
-        if not done:
-            return None
+        done, left = self.n_done - self._resumed, self._total - self.n_done
         now = self._clock()
         estimate, told = ((moment - self._begun) * left / done for moment in (now, self._told))
         return max(estimate / 2, told - (now - self._told))

@@ -195,7 +195,6 @@ class JobOutcome:
     error: Exception | None = None
     warnings: tuple[Warning, ...] = ()  # each text once
     seconds: float = 0.0  # CPU time of the job
-    elapsed: float = 0.0  # time of the job by the clock
     start: float = 0.0  # CPU time of its process before its first job; 0 after that
     peak_mb: float = 0.0  # largest resident memory of its process so far (10⁶ bytes)
 
@@ -224,16 +223,16 @@ def run_job(
     After a long job, freed memory returns to the system; otherwise it would stay in this process in pieces
     that are too small for the next job.
     """
-    start, begun = clock(), time.perf_counter()
+    start = clock()
     value, failure = None, None
     try:
         value = job(state, progress)
     except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
         failure = error
-    seconds, elapsed = clock() - start, time.perf_counter() - begun
+    seconds = clock() - start
     if seconds >= LONG:
         trim_memory()
-    return JobOutcome(value, failure, seconds=seconds, elapsed=elapsed, peak_mb=peak_memory_mb())
+    return JobOutcome(value, failure, seconds=seconds, peak_mb=peak_memory_mb())
 
 
 #: The states that this process has loaded for jobs of others, by their pickled loaders.
@@ -322,7 +321,6 @@ class Executor(ABC, Generic[State]):
     def __init__(self, state: State | None = None) -> None:
         self._state = state  # the state for jobs that are done in this process
         self.seconds: dict[str, float] = {}  # CPU time by stage
-        self.elapsed: dict[str, tuple[int, float]] = {}  # jobs, and their time by the clock, by stage
         self.peaks: dict[str, float] = {}  # largest memory (10⁶ bytes) of a process after a job, by stage
         self._warned: dict[Any, Any] = {}
         self._lock = threading.RLock()
@@ -413,8 +411,6 @@ class Executor(ABC, Generic[State]):
             with self._lock:
                 self._count("start", outcome.start)
                 self._count(task.stage, outcome.seconds)
-                jobs, elapsed = self.elapsed.get(task.stage, (0, 0.0))
-                self.elapsed[task.stage] = jobs + 1, elapsed + outcome.elapsed
                 self.peaks[task.stage] = max(self.peaks.get(task.stage, 0.0), outcome.peak_mb)
                 for message in outcome.warnings:
                     warnings.warn_explicit(message, type(message), task.stage, 0, registry=self._warned)

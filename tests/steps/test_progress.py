@@ -75,15 +75,6 @@ def test_what_an_earlier_call_finished_took_no_time() -> None:
     assert watch.at(60.0, 70) == (70, 30.0)
 
 
-def test_of_unlike_items_the_work_tells_the_time_left_and_not_their_number() -> None:
-    watch = Watch(100)
-    assert watch.at(5.0, 90) == (90, pytest.approx(5 / 9))
-    watch.progress.weigh(0.0, 300.0)
-    assert watch.at(6.0, 90) == (90, None)  # nothing was done in this call yet
-    watch.progress.weigh(20.0, 300.0)  # by two workers
-    assert watch.at(10.0, 91) == (91, 150.0)
-
-
 def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -234,9 +234,6 @@ def open_grid(
             problems.close()
             if (folder / "settings.yaml").exists():
                 _record(grid)
-    clock.add(executor.seconds)
-    for line in clock.table():
-        debug(line)
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:

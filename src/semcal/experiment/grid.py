@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -83,8 +82,6 @@ from semcal.workers import Executor, environment, versions
 
 #: Default parameters of T-SC and G-SC.
 DEFAULT_ALPHA = 0.5
-#: Beginning of the name for the costs of a fit.
-FIT = "fit "
 #: Stage → the keys that it adds to its input rows; other stages make new rows.
 ADDS = {
     "sample": ("id", "candidate", "run", "counts", FAILED, *PER_SAMPLE),
@@ -92,11 +89,6 @@ ADDS = {
     "grade": ("id", "correct", "rule"),
     "nli": ("id", "correct_nli"),
 }
-
-
-def fit_label(model: str, method: str) -> str:
-    """Return the name for the costs of a fit."""
-    return f"{FIT}{method} {model}"
 
 
 @dataclass
@@ -174,7 +166,6 @@ class GridCell:
         place: int | str,
         *,
         files: tuple[Path, ...] = (),
-        counted_as: str = "",
     ) -> Block:
         """Return rows of a part of the questions, at a place in it, for a step with its models."""
         revisions: dict[str, object] = {}
@@ -184,7 +175,7 @@ class GridCell:
         elif "equivalence" in step.needs:
             revisions["judge"] = self.identities.equivalence
         models = self.model, self.settings.equivalence
-        stage = Stage((step,), revisions, ADDS.get(step.name, ()), files, models, counted_as)
+        stage = Stage((step,), revisions, ADDS.get(step.name, ()), files, models)
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return Block(stage, rows, label)
 
@@ -307,8 +298,8 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         folders,
     )
     files = tuple(cell.root / folder / "recalibrator.json" for folder in folders.values())
-    place, cost = f"{', '.join(fits.names)} (run {fits.run})", fit_label(cell.model.name, fits.method)
-    return cell.block(step, (), "calibration_train", place, files=files, counted_as=cost)
+    place = f"{', '.join(fits.names)} (run {fits.run})"
+    return cell.block(step, (), "calibration_train", place, files=files)
 
 
 def diagnose(cell: GridCell) -> list[Json]:
@@ -633,12 +624,6 @@ class Clock:
         for name, more in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + more
 
-    def table(self) -> list[str]:
-        """Return a line for each stage, the largest first: its CPU seconds and its share of the total."""
-        total = sum(self.seconds.values()) or 1.0
-        ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
-        return [f"{name:<18} {spent:7.1f} s {spent / total:5.0%}" for name, spent in ranked]
-
 
 @dataclass
 class Grid:
@@ -652,7 +637,6 @@ class Grid:
     on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
     while_starting: Callable[[], object] = lambda: None  # called while the first job waits for its worker
-    made: Counter[str] = field(default_factory=Counter, init=False)
 
     def run(self) -> list[Problem]:
         """Do the remaining work; return the rejected rows of the data and the rejected questions.
@@ -670,9 +654,10 @@ class Grid:
             self.on_problem(problem)
         self._claim_questions(sets)
         settings_of_models = [self.settings.of_model(model) for model in self.settings.models]
-        expected = Counter[str]()
-        for settings, parts in product(settings_of_models, sets):
-            expected += expected_blocks(settings, parts.sizes())
+        n_blocks = sum(
+            expected_blocks(settings, parts.sizes()).total()
+            for settings, parts in product(settings_of_models, sets)
+        )
         for model in self.settings.models:
             if gone := self.settings.left_out(model):
                 warnings.warn(
@@ -682,8 +667,8 @@ class Grid:
                     stacklevel=2,
                 )
         ends: list[tuple[int, int, int]] = []
-        with self.progress("run", expected.total()) as update:
-            on_block = BlockProgress(update, expected, self.executor.elapsed, self.made)
+        with self.progress("run", n_blocks) as update:
+            on_block = BlockCount(update, n_blocks)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, on_block)
                 self._work(cells)
@@ -753,7 +738,7 @@ class Grid:
             )
 
     def _cells(
-        self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
+        self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockCount
     ) -> list[GridCell]:
         asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
@@ -783,11 +768,16 @@ class Grid:
     def write_costs(self) -> None:
         """Add the costs of this session so far to the environment record; may be called again."""
         before = self._before
-        seconds = Counter(self.clock.seconds)
-        seconds.update(self.executor.seconds)
+        cpu_seconds: dict[str, float] = dict(before.get("cpu_seconds", {}))
+        for stage, spent in chain(self.clock.seconds.items(), self.executor.seconds.items()):
+            cpu_seconds[stage] = cpu_seconds.get(stage, 0.0) + spent
+        peaks: dict[str, float] = dict(before.get("peak_memory_mb_by_stage", {}))
+        for stage, peak in self.executor.peaks.items():
+            peaks[stage] = max(peak, peaks.get(stage, 0.0))
         record = {
             **environment(),
-            **costs(before, seconds=seconds, peaks=self.executor.peaks, made=self.made),
+            "cpu_seconds": cpu_seconds,
+            "peak_memory_mb_by_stage": peaks,
             "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.executor.n_workers,
@@ -798,73 +788,21 @@ class Grid:
 
 
 @dataclass
-class BlockProgress:
-    """Report finished blocks, and estimate the remaining work from the times of finished blocks by stage."""
+class BlockCount:
+    """Report the number of finished blocks, which several threads count."""
 
     update: Callable[[int], None]
-    expected: Counter[str]  # by stage
-    elapsed: Mapping[str, tuple[int, float]]  # `Executor.elapsed`
-    made: Counter[str] = field(default_factory=Counter)  # new rows by the name of their costs
-    finished: Counter[str] = field(default_factory=Counter)
+    total: int  # number of planned blocks; fits of later runs are not among them
+    _finished: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def __call__(self, block: Block, n_made: int) -> None:
-        """Count a finished block with this number of new rows; fits of later runs do not count."""
+    def __call__(self, *_: object) -> None:
+        """Count a finished block."""
         with self._lock:
-            self.finished[block.stage.name] += 1
-            self.made[block.stage.counted_as or block.stage.name] += n_made
-            if hasattr(self.update, "weigh"):
-                self.update.weigh(*self.work())
-            self.update(min(self.finished.total(), self.expected.total()))
-
-    def work(self) -> tuple[float, float]:
-        """Return the seconds of finished jobs, and the estimated seconds of remaining blocks.
-
-        A block of a stage without finished jobs counts with the mean of all jobs.
-        """
-        jobs, seconds = Counter[str](), dict.fromkeys(self.expected, 0.0)
-        for label, (n_jobs, elapsed) in list(self.elapsed.items()):
-            if (stage := _stage(label)) in seconds:
-                jobs[stage] += n_jobs
-                seconds[stage] += elapsed
-        done, usual = sum(seconds.values()), sum(seconds.values()) / max(1, jobs.total())
-        left = self.expected - self.finished
-        return done, sum(n * (seconds[s] / jobs[s] if jobs[s] else usual) for s, n in left.items())
+            self._finished += 1
+            self.update(min(self._finished, self.total))
 
 
 def _prepare_and_answer(cell: GridCell) -> None:
     prepare(cell)
     answer(cell, {})
-
-
-# ---- Costs of a session
-
-
-def costs(
-    before: Json, *, seconds: Mapping[str, float], peaks: Mapping[str, float], made: Mapping[str, int]
-) -> Json:
-    """Return the recorded costs plus the costs of a session.
-
-    `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
-    `fit_label`. The result is {cpu_seconds, peak_memory_mb_by_stage, fits}: the first two by stage, and
-    {seconds, fits} by model and method.
-    """
-    spent: Counter[str] = Counter(before.get("cpu_seconds", {}))
-    highest = dict(before.get("peak_memory_mb_by_stage", {}))
-    for label, more in seconds.items():
-        spent[_stage(label)] += more  # type: ignore[assignment]
-    for label, peak in peaks.items():
-        highest[_stage(label)] = max(peak, highest.get(_stage(label), 0.0))
-    fits = {model: dict(of_model) for model, of_model in before.get("fits", {}).items()}
-    for label in dict.fromkeys(label for label in (*seconds, *made) if label.startswith(FIT)):
-        method, _, model = label.removeprefix(FIT).partition(" ")
-        recorded = fits.setdefault(model, {}).get(method, {"seconds": 0.0, "fits": 0})
-        fits[model][method] = {
-            "seconds": recorded["seconds"] + seconds.get(label, 0.0),
-            "fits": recorded["fits"] + made.get(label, 0),
-        }
-    return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
-
-
-def _stage(label: str) -> str:
-    return "fit" if label.startswith(FIT) else label
