@@ -120,7 +120,6 @@ def test_a_forecast_needs_neither_models_nor_data() -> None:
     twice = forecast(settings.model_copy(update={"models": settings.models[:1] * 2}))
     once = forecast(settings.model_copy(update={"models": settings.models[:1]}))
     assert twice.cells == once.cells + once.cells
-    assert plan.cells[0].question_tokens is None
     assert plan.seconds is None
     assert "TriviaQA is not on this machine" in plan.timing
 
