@@ -14,8 +14,8 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import splits
 from semcal.experiment.analyses.grid_scores import CellScores
 from semcal.experiment.finished import read_finished, state_of
-from semcal.experiment.grid_plan import expected_blocks, forecast, load_parts
 from semcal.experiment.grid import Grid
+from semcal.experiment.grid_plan import expected_blocks, forecast, load_parts
 from semcal.experiment.grid_settings import PRESETS, Fitting, Grading, read_settings
 from semcal.experiment.grid_steps import GradeMeaningsStep, GridState
 from semcal.experiment.report.report_tables import report_tables, resampled_groups

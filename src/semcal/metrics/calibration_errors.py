@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_option
-from semcal.metrics.frequencies import FrequencyTable, as_pairs, both_names, check_bins, probability_table
+from semcal.metrics.frequencies import FrequencyTable, both_names, check_bins, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: float32 must not change bins.
 ABOVE_EDGE = 1e-6
