@@ -60,7 +60,7 @@ def test_meanings_and_grades_of_the_paper_preset_are_greedy_and_need_more_than_9
     for preset, n_meanings in (("sound", 1), ("paper", 2)):
         folder = tmp_path / preset
         folder.mkdir()
-        settings = mills.settings(folder, *ONE, "methods=[Base]", preset=preset)
+        settings = mills.settings(folder, *ONE, "methods=[Base]", "sampling.m=12", preset=preset)
         state = GridState(folder, mills.model_of, lambda _: chain)
         Grid(settings, folder, SerialExecutor(state), mills.silent).run()
         rows = mills.json_lines(folder / "samples/one/mill/Base/run0.jsonl")

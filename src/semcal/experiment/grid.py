@@ -106,6 +106,7 @@ class GridCell:
     not_served: Sequence[str] = ()  # methods and extras of the run that the model does not support
     problems: list[Problem] = field(default_factory=list)  # too long, or not answered by a server
     prompt: str = ""  # prompt of the first test question
+    has_features: bool = False  # whether the model has read the calibration questions in this session
     fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # fits by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
     ends: list[tuple[int, int, int]] = field(default_factory=list)  # numbers of `count_ends`
@@ -260,7 +261,8 @@ def prepare(cell: GridCell) -> None:
                 f"no {part} question fits {' on '.join(cell.names)}; the first reason: {cell.problems[0]}"
             )
     if fits := fits_of(cell.settings, FITTED):
-        if not _read_for(cell, [_fit_block(cell, fit) for fit in fits]):
+        _read_for(cell, [_fit_block(cell, fit) for fit in fits])
+        if not cell.has_features:
             cell.on_block(_features_block(cell), 0)
         _fit(cell, [fit for fit in fits if "exact" in FITTED[fit.method].solvers])
 
@@ -270,12 +272,11 @@ def _features_block(cell: GridCell) -> Block:
     return cell.block(FeaturesStep(cell.calibration), (), "calibration_train", 0, files=files)
 
 
-def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
-    """Let the model read the calibration questions unless these blocks exist; return whether it did."""
-    is_needed = not all(block.is_in(cell.store) for block in blocks)
-    if is_needed:
+def _read_for(cell: GridCell, blocks: Sequence[Block]) -> None:
+    """Let the model read the calibration questions, once, unless these blocks exist."""
+    if not cell.has_features and not all(block.is_in(cell.store) for block in blocks):
         cell.run("calibration_train", [_features_block(cell)])
-    return is_needed
+        cell.has_features = True
 
 
 def _fit(cell: GridCell, fits: Sequence[CandidateFit]) -> None:
