@@ -272,21 +272,16 @@ VARIABLES = {
     OTHER: "var(--m-other)",
 }
 
-TAG = re.compile(r"<[^>]*>")
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 FONT = re.compile(r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*;?\s*")
-NOISE = re.compile(
-    r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>|\n\s*(?=[<])", re.DOTALL
-)
-#: A path without points, such as an error bar of unknown length, and an empty group.
-EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
-PATH = re.compile(r'\sd="([^"]*)"')
-#: Unnecessary space around the letters of a path.
-SPACE = re.compile(r"\s*([MLCQz])\s*")
-GROUP = re.compile(r"<g(?P<of>[^>]*)>|</g>")
+NOISE = re.compile(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", re.DOTALL)
+TAG = re.compile(r"<[^>]*>")
 STYLE = re.compile(r' style="([^"]*)"')
 ID = re.compile(r'\s+id="([^"]*)"')
+LINES = re.compile(r"\s*\n\s*")
+#: A path without points, such as an error bar of unknown length, and an empty group.
+EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
 
 
 def variable_of(method: str) -> str:
@@ -306,21 +301,10 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
     text = NOISE.sub("", text[text.index("<svg") :])
     linked = set(re.findall(r"#([\w-]+)[\")]", text))
     text = ID.sub(lambda match: f' id="{name}-{match[1]}"' if match[1] in linked else "", text)
-    text = re.sub(r'xlink:href="#', f'href="#{name}-', text).replace("url(#", f"url(#{name}-")
+    text = text.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
     of_methods = {method.colour: f"var({variable_of(name)})" for name, method in RECALIBRATORS.items()}
-    variables = of_methods | VARIABLES
-    text = TAG.sub(lambda tag: _tag(tag[0], variables), EMPTY.sub("", text))
-    written: list[bool] = []
-
-    def group(match: re.Match[str]) -> str:
-        """Leave out groups that only repeat their contents."""
-        if match["of"] is None:
-            return match[0] if written.pop() else ""
-        written.append(bool(match["of"].strip()))
-        return match[0] if written[-1] else ""
-
-    text = GROUP.sub(group, text)
-    counts = Counter(STYLE.findall(text))  # a repeated style becomes a class
+    text = TAG.sub(lambda tag: _tag(tag[0], of_methods | VARIABLES), EMPTY.sub("", LINES.sub(" ", text)))
+    counts = Counter(STYLE.findall(text))  # a repeated style becomes a class, for a smaller page
     classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
     rules = "".join(f".{css_class}{{{style}}}" for style, css_class in classes.items())
     text = STYLE.sub(lambda match: f' class="{classes[match[1]]}"' if match[1] in classes else match[0], text)
@@ -331,8 +315,8 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 
 
 def _tag(tag: str, variables: Mapping[str, str]) -> str:
+    """Return a tag with short numbers, the font of the page and its variables for colors."""
     tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
-    tag = PATH.sub(lambda path: ' d="' + SPACE.sub(r"\1", path[1]).strip() + '"', tag)
     tag = FONT.sub(lambda font: f"font-size: {font[1]}" if font[1] else "", tag)
     return COLOUR.sub(lambda colour: variables.get(colour[0], colour[0]), tag)
 
