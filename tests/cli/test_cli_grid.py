@@ -73,10 +73,9 @@ def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) ->
     assert (code, state["complete"], state["stages"]["sample"]) == (0, True, [12, 12])
     block = next((out / "blocks" / "cluster").iterdir())
     block.write_text(block.read_text()[:-5])
-    code, (state,), stderr = semcal("status", out, "-v")
+    code, (state,), stderr = semcal("status", out)
     assert (code, state["stages"]["cluster"]) == (1, [11, 12])
     assert block.name in stderr
-    assert "lacks 1 cluster" in stderr
     code, _, stderr = semcal("run", config, "--json", "--out", out, "--workers", 1)
     assert (code, block.name in stderr) == (1, True)
     block.unlink()

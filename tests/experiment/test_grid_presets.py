@@ -211,7 +211,7 @@ def test_without_extras_only_the_scores_of_the_methods_are_made(bare: Path) -> N
     assert stages == {"check", "features", "fit", "sample", "greedy", "cluster", "grade", "measure"}
     assert state_of(bare).complete
     assert {path.parent.name for path in bare.glob("samples/one/mill/*/*")} == {"Base", "TS_NLL"}
-    assert len(list((bare / "blocks/sample").iterdir())) == state_of(bare).total("sample")  # no validation
+    assert len(list((bare / "blocks/sample").iterdir())) == state_of(bare).planned["sample"]  # no validation
 
 
 def test_rows_are_those_of_a_run_with_all_extras_less_what_these_add(full: Path, bare: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_stage_is_done_again_to_the_same_bytes(small: Path, tmp_path: Path) ->
     for name in ("blocks/cluster", "samples", "selection"):
         shutil.rmtree(tmp_path / name)
     assert not state_of(tmp_path).complete
-    assert state_of(tmp_path).missing()["fit"] == 0
+    assert state_of(tmp_path).missing["fit"] == 0
     mills.run(tmp_path, mills.settings(small, *mills.SMALL))
     assert mills.contents(tmp_path) == mills.contents(small)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -262,32 +261,23 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
 def status(
     run: Path = Argument(metavar="RUN", help="Run folder of semcal run."),
     json: bool = opt.JSON,
-    verbose: bool = opt.VERBOSE,
 ) -> int:
     """Show the number of finished blocks of each stage, and name damaged blocks.
 
-    The exit code is 0 if all blocks are done, else 1. With -v, each model and data set is listed.
+    The exit code is 0 if all blocks are done, else 1.
     """
     require_experiment()
     from semcal.experiment.finished import state_of
     from semcal.experiment.grid_plan import STAGES
 
     state = state_of(run)
-    missing = state.missing()
+    stages = {stage: (n - state.missing[stage], n) for stage in STAGES if (n := state.planned[stage])}
+    rows = state.n_written, state.n_pairs
     if json or not sys.stdout.isatty():
-        stages = {stage: [state.total(stage) - missing[stage], state.total(stage)] for stage in STAGES}
-        content = {"complete": state.complete, "stages": stages, "damaged": list(state.damaged)}
-        show(dumps({**content, "rows": [state.rows, len(state.expected)]}))
+        show(dumps({"complete": state.complete, "stages": stages, "damaged": state.damaged, "rows": rows}))
     else:
-        for stage in STAGES:
-            if state.total(stage):
-                show(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
-        show(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
-    if verbose:
-        for (model, dataset), expected in state.expected.items():
-            blocks = state.done.get((model, dataset), Counter())
-            lacking = [f"{expected[s] - blocks[s]} {s}" for s in STAGES if blocks[s] < expected[s]]
-            warn(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
+        for name, (n_done, n_planned) in {**stages, "rows": rows}.items():
+            show(f"{name:<10} {n_done:>6} of {n_planned}")
     for damage in state.damaged:
         warn(f"error: {damage}")
     return 0 if state.complete else 1

@@ -75,27 +75,16 @@ def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | N
 class RunState:
     """The progress of a run."""
 
-    done: dict[tuple[str, str], Counter[str]]  # finished blocks by (model, data set) and stage
-    expected: dict[tuple[str, str], Counter[str]]  # planned blocks
-    rows: int  # cells with written rows
+    planned: Counter[str]  # blocks by stage
+    missing: Counter[str]
+    n_pairs: int  # pairs of a model and a data set
+    n_written: int  # pairs with written rows
     damaged: tuple[str, ...]  # errors of damaged blocks
 
     @property
     def complete(self) -> bool:
         """True if nothing is missing or damaged."""
-        return not self.damaged and self.rows == len(self.expected) and not any(self.missing().values())
-
-    def missing(self) -> Counter[str]:
-        """Number of missing blocks by stage, in the order of the stages."""
-        missing: Counter[str] = Counter()
-        for cell, expected in self.expected.items():
-            for stage in STAGES:
-                missing[stage] += max(0, expected[stage] - self.done.get(cell, Counter())[stage])
-        return missing
-
-    def total(self, stage: str) -> int:
-        """Return the planned number of blocks of a stage."""
-        return sum(expected[stage] for expected in self.expected.values())
+        return not self.damaged and self.n_written == self.n_pairs and not self.missing.total()
 
 
 def state_of(folder: Path) -> RunState:
@@ -105,17 +94,6 @@ def state_of(folder: Path) -> RunState:
     settings, path = read_settings(folder / FILE), folder / QUESTIONS
     remedy = "delete it and run the same command again"
     described = read_object(path, remedy=remedy) if path.exists() else {}
-    sizes = {
-        dataset.name: described[dataset.name]["sizes"]
-        if dataset.name in described
-        else {part: getattr(dataset, part) or 0 for part in PARTS}
-        for dataset in settings.datasets
-    }
-    expected = {
-        (model.name, dataset.name): expected_blocks(settings, sizes[dataset.name])
-        for model in settings.models
-        for dataset in settings.datasets
-    }
     damaged, places = [], set()
     for stage in STAGES:
         for block in sorted((folder / "blocks" / stage).glob("*.jsonl")):
@@ -123,14 +101,19 @@ def state_of(folder: Path) -> RunState:
                 _, label = read_block(block)
             except StoreError as error:
                 damaged.append(str(error))
-            else:
+            else:  # a block may have been made twice, for other inputs
                 place = json.dumps([label.get("part"), label.get("block")])
-                places.add((str(label.get("model")), str(label.get("dataset")), stage, place))
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for model, dataset, stage, _ in places:
-        counts.setdefault((model, dataset), Counter())[stage] += 1
-    rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
-    return RunState(counts, expected, rows, tuple(damaged))
+                places.add((label.get("model"), label.get("dataset"), stage, place))
+    found = Counter(place[:3] for place in places)
+    planned, missing = Counter[str](), Counter[str]()
+    pairs = list(product(settings.models, settings.datasets))
+    for model, dataset in pairs:
+        sizes = {part: getattr(dataset, part) or 0 for part in PARTS}
+        expected = expected_blocks(settings, described.get(dataset.name, {}).get("sizes", sizes))
+        planned += expected
+        missing += expected - Counter({stage: found[model.name, dataset.name, stage] for stage in expected})
+    written = sum((folder / selection_path(model.name, dataset.name)).exists() for model, dataset in pairs)
+    return RunState(planned, missing, len(pairs), written, tuple(damaged))
 
 
 def forget(folder: Path) -> None:
