@@ -16,7 +16,7 @@ from semcal.experiment.analyses.grid_scores import CellScores
 from semcal.experiment.finished import read_finished, state_of
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_plan import expected_blocks, forecast, load_parts
-from semcal.experiment.grid_settings import PRESETS, Fitting, Grading, read_settings
+from semcal.experiment.grid_settings import PRESETS, Grading, read_settings
 from semcal.experiment.grid_steps import GradeMeaningsStep, GridState
 from semcal.experiment.report.report_tables import report_tables, resampled_groups
 from semcal.metrics import bootstrap
@@ -182,7 +182,7 @@ def test_a_run_with_too_few_questions_to_fit_to_is_refused_before_a_model_is_loa
 
 # ---- Extras: beams, entailment, transfer -------------------------------------------------------------------
 
-ONE_EACH = ("methods=[Base, TS]", "sampling.counts_runs=0", "fitting.losses=[[NLL, null]]")
+ONE_EACH = ("methods=[Base, TS]", "sampling.counts=[]", "fitting.losses=[[NLL, null]]")
 ONE_EACH += ("selection.measure_alphas=[0.5]", "runs.count=1")
 WITHOUT = (
     *("extras.beams=false", "extras.entailment=false", "extras.transfer=false"),
@@ -230,12 +230,6 @@ def test_what_was_not_done_is_null_or_empty_and_the_tables_can_be_made(bare: Pat
     assert fits["TS NLL"]["temperature"] > 0
     assert fits["TS NLL"]["validation_nll"] is None
     assert {"03-main-one", "fits"} <= {table.name for table in report_tables(results)}
-
-
-def test_trainings_on_few_questions_go_as_far_as_on_many() -> None:
-    assert Fitting().learning_rate_for(2000) is None
-    assert Fitting(as_many_as=60_000).learning_rate_for(2000) == pytest.approx(3e-4)
-    assert Fitting(as_many_as=60_000, learning_rate=1e-4).learning_rate_for(120_000) == 1e-4
 
 
 def test_the_settings_of_the_demo_ask_for_nothing_that_its_methods_do_not_need() -> None:

@@ -38,7 +38,6 @@ SMALL = {
         ("models.3.path=x", "'3'"),
         ("seed.a=3", "seed"),
         ("sampling.m", r"sampling\.m"),
-        ("sampling.counts_runs=9", "counts_runs"),
         ("models=[{name: a/b, path: x}, {name: a_b, path: y}]", "a_b"),
         ("datasets=[]", "datasets"),
         ("keep=all", "keep"),

@@ -294,7 +294,7 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         cell.calibration,
         cell.parts.name,
         fits,
-        fitting.learning_rate_for(len(cell.parts.calibration_train)),
+        fitting.learning_rate,
         cell.settings.seeds[fits.run],
         folders,
     )
@@ -425,7 +425,6 @@ def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
         settings.chosen_at,
         settings.selection.measure_alphas,
         settings.selection.by,
-        settings.evaluation.bins,
         ties=settings.clustering.ties,
     )
     graded = list(chain.from_iterable(cell.graded("validation", validation)))
@@ -444,7 +443,7 @@ def _names(*choices: Choices) -> list[str]:
 def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> list[SampleStep]:
     """Return the passes of the test questions: groups of candidates and runs that share a pass of the model.
 
-    In the first runs, the candidates of the methods get more samples for comparisons of numbers of samples,
+    In run 0, the candidates of the methods get more samples for comparisons of numbers of samples,
     with the candidates that are chosen at other numbers. All other rows have m samples. Runs with separate
     fits have separate passes.
     """
@@ -452,13 +451,11 @@ def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> l
     main = _names(selected.methods, *selected.by_draws.values())
     at_m = [*_names(selected.methods, *selected.by_loss.values()), *moved]
     at_m_alone = [name for name in at_m if name not in main]
-    counts, more = settings.counts, settings.sampling.counts_runs
-    runs = list(range(settings.runs.count))
+    counts, runs = settings.counts, list(range(settings.runs.count))
     plan: list[tuple[Sequence[str], Sequence[int], tuple[int, ...]]] = []
     for group in [[run] for run in runs] if settings.runs.refit else [runs]:
-        early, late = [run for run in group if run < more], [run for run in group if run >= more]
-        if counts and early:
-            plan += [(main, early, counts), (at_m_alone, early, ()), (at_m, late, ())]
+        if counts and 0 in group:
+            plan += [(main, (0,), counts), (at_m_alone, (0,), ()), (at_m, group[1:], ())]
         else:
             plan.append((at_m, group, ()))
 

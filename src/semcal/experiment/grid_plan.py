@@ -422,7 +422,7 @@ def _cell_forecast(
     validation = 0 if nothing_to_choose(settings) else sizes["validation"]
     labelled = labelled_beside(settings, validation) if CALIBRATED in settings.methods else 0
     moved = len(settings.datasets) - 1 if settings.extras.transfer else 0  # temperatures of other data sets
-    more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
+    more = max([0, *(count - sampling.m for count in settings.counts)])
     draws = (
         validation * sum(map(len, candidates.values())) * max([sampling.m, *settings.chosen_at])
         + min(labelled, sizes["calibration_train"]) * sampling.m

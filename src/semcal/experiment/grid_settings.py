@@ -141,8 +141,6 @@ class Model(SettingsGroup):
         return self
 
 
-#: The paper's learning rate of ATS and Platt.
-LEARNING_RATE = 1e-5
 MethodName = Annotated[str, checked(lambda name: RECALIBRATORS[name])]
 FormatName = Annotated[str, checked(AnswerFormat)]
 #: The method without test answers of its own: it maps the confidence in Base's answers.
@@ -190,8 +188,7 @@ class SamplingSettings(SettingsGroup):
     m: Size = 10  # samples per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
     answer_format: FormatName = "auto"  # rule that finds the answer in a generation
-    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # numbers of samples, cut from the largest sampling
-    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # number of runs with these counts
+    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # numbers of samples in run 0, cut from the largest
     reselect: bool = False  # choose candidates again at each count instead of at m only
 
 
@@ -202,15 +199,6 @@ class Fitting(SettingsGroup):
     losses: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
     weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)  # of ATS and Platt
     learning_rate: PositiveFloat | None = None  # of ATS and Platt; None: the paper's 1e-5
-    #: With fewer questions, the learning rate of ATS and Platt increases in proportion, so that training
-    #: reaches as far. The paper's 60,000 questions give thirty times the steps of 2,000.
-    as_many_as: Size | None = None
-
-    def learning_rate_for(self, questions: int) -> float | None:
-        """Return the learning rate of ATS and Platt for a number of questions, None for the paper's rate."""
-        if self.as_many_as is None:
-            return self.learning_rate
-        return (self.learning_rate or LEARNING_RATE) * max(1.0, self.as_many_as / questions)
 
     @model_validator(mode="after")
     def _consistent(self) -> Fitting:
@@ -255,9 +243,7 @@ class ClusteringSettings(SettingsGroup):
 class Grading(SettingsGroup):
     """Settings of the rules that grade answers."""
 
-    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0  # minimum ratio of matching texts
-    fuzzy_above: bool = False  # whether the ratio must be larger than the minimum
-    f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # minimum, exclusive
+    fuzzy_above: bool = False  # whether the ratio of matching texts must be larger than 90
     numerals: bool = True  # whether fuzzy matching and F1 never accept a wrong number
     rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # minimum, exclusive; None: rule not used
     #: The graded texts of a cluster: "given" is its most frequent wording, the answer; "random" is the
@@ -269,9 +255,7 @@ class Grading(SettingsGroup):
     def grader(self) -> RuleGrader:
         """Return the grader with these rules."""
         at = Thresholds(
-            fuzzy=self.fuzzy,
             fuzzy_above=self.fuzzy_above,
-            f1=self.f1,
             numerals=self.numerals,
             rouge_l=0.0 if self.rouge_l is None else self.rouge_l,
         )
@@ -281,7 +265,6 @@ class Grading(SettingsGroup):
 class Evaluation(SettingsGroup):
     """Settings of metrics."""
 
-    bins: Size = 15
     resamples: Annotated[int, Field(ge=100, lt=2**31)] = 1000
 
 
@@ -323,11 +306,6 @@ class GridSettings(SettingsGroup):
         check_slugs([model.name for model in self.models], what="model")
         check_slugs([dataset.name for dataset in self.datasets], what="data set")
         check_slugs(self.methods, what="method")
-        if self.sampling.counts_runs > self.runs.count:
-            raise ValueError(
-                f"sampling.counts_runs is {self.sampling.counts_runs}, expected at most runs.count = "
-                f"{self.runs.count}"
-            )
         if CALIBRATED in self.methods and ("Base" not in self.methods or self.sampling.m < 2):
             raise ValueError(
                 "Calibrated maps the share of Base's answers among at least 2 samples. Add Base to methods, "
@@ -377,8 +355,8 @@ class GridSettings(SettingsGroup):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of samples other than m, ascending; empty if no run has them."""
-        return tuple(sorted({*self.sampling.counts} - {self.sampling.m})) if self.sampling.counts_runs else ()
+        """The numbers of samples other than m, ascending."""
+        return tuple(sorted({*self.sampling.counts} - {self.sampling.m}))
 
     @property
     def chosen_at(self) -> tuple[int, ...]:

@@ -647,7 +647,6 @@ class SelectStep(Step):
     counts: tuple[int, ...]  # further numbers of samples
     measure_alphas: tuple[float, ...]
     by: str
-    bins: int
     ties: str = "likelier"
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
@@ -678,7 +677,6 @@ class SelectStep(Step):
             method: select(
                 {candidate: graded[candidate.name] for candidate in tried},
                 measure_alphas=self.measure_alphas,
-                bins=self.bins,
                 by=self.by,
             )
             for method, tried in candidates.items()

@@ -218,7 +218,7 @@ class PairScores:
             return {}
         confidence = np.concatenate([cell.confidence for cell in self.arrays.values()])
         correct = np.concatenate([cell.correct for cell in self.arrays.values()])
-        by_metric = metrics.summaries(confidence, correct, bins=self.evaluation.bins)
+        by_metric = metrics.summaries(confidence, correct)
         runs = len(confidence) // len(self.arrays)
         return {
             key: {name: values[i * runs : (i + 1) * runs] for name, values in by_metric.items()}
@@ -242,7 +242,6 @@ class PairScores:
                 correct,
                 FLOORED,
                 groups=self.groups,
-                bins=self.evaluation.bins,
                 draws=self.evaluation.resamples,
                 seed=np.random.default_rng(self.seed),
             )
@@ -310,7 +309,6 @@ class PairScores:
             scored,
             metrics=names,
             groups=self.groups,
-            bins=self.evaluation.bins,
             resamples=min(most, self.evaluation.resamples),
             seed=self.seed,
         )
