@@ -554,9 +554,9 @@ class Results(Sequence[Answer]):
     ) -> list[Axes]:
         """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
 
-        `results.plot()[0].figure.savefig("plots.png")` saves the figure. The plots show the confidence of the answers
-        with their threshold, if any, or another `measure`. With `kind` ("reliability" or "selective") or
-        `ax`, only one plot is drawn, by default reliability. InputError if no row has reference answers.
+        `results.plot()[0].figure.savefig("plots.png")` saves the figure. The plots show the confidence of the
+        answers with their threshold, if any, or another `measure`. With `kind` ("reliability" or "selective")
+        or `ax`, only one plot is drawn, by default reliability. InputError if no row has reference answers.
         """
         name = measure or self[0].measure
         (scores,) = self._scores(name).values()
