@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
-RELIABILITY_NOTE = (
-    "Accuracy of answers by confidence. Calibrated answers lie on the diagonal; the gray band contains the "
-    "line of a calibrated confidence with probability 90%. Line: isotonic (CORP) estimate. Points: bins of "
-    "equal width; larger points hold more questions. Below: frequency of each confidence."
-)
-
 #: The settings of matplotlib while a figure is drawn or written.
 STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,

@@ -11,12 +11,10 @@ import pytest
 from invoking import semcal
 
 from semcal.experiment.report import build
-from semcal.experiment.report.report_tables import less_accurate_in_words
 
 NO_FIGURES = """
 import sys
 from semcal.experiment.report import build
-from semcal.experiment.report.report_tables import less_accurate_in_words
 build.planned_figures = lambda *_: []
 from semcal.cli.grid_commands import report
 code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
@@ -54,18 +52,3 @@ def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:
         [sys.executable, "-c", NO_FIGURES, str(own_grid)], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "0 []"
-
-
-def test_the_page_and_stderr_name_what_is_less_accurate_than_base(
-    own_grid: Path, tmp_path: Path, without_figures: None
-) -> None:
-    code, _, stderr = semcal("report", own_grid, "--out", tmp_path / "report", "--json")
-    results = json.loads((tmp_path / "report" / "results.json").read_text())
-    told = less_accurate_in_words(results)
-    assert code == 0
-    assert told
-    assert [line for line in stderr.splitlines() if "Less accurate" in line] == [
-        f"warning: {one}" for one in told
-    ]
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert all(f'<p class="note">{one}</p>' in page for one in told)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, debug, info, progress, show, warn
+from semcal.cli.console import Output, debug, progress, show, warn
 from semcal.cli.row_streams import ProblemLog
 from semcal.errors import UsageError
 from semcal.files import dumps, own_files
@@ -255,7 +255,6 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
     from semcal.workers import ProcessExecutor
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
-    warn_of_less_accurate(folder)
 
 
 def status(
@@ -307,20 +306,9 @@ def report(
         from semcal.experiment.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
-    holding = out or run
-    warn_of_less_accurate(holding)
-    paths = [holding / "results.json", page]
+    paths = [(out or run) / "results.json", page]
     show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
-
-
-def warn_of_less_accurate(folder: Path) -> None:
-    """Print the methods that are significantly less accurate than Base on stderr."""
-    from semcal.experiment.finished import read_results
-    from semcal.experiment.report.report_tables import less_accurate_in_words
-
-    for line in less_accurate_in_words(read_results(folder)):
-        info(f"warning: {line}")
 
 
 def report_output(run: Path, out: Path | None) -> Output | None:

@@ -86,19 +86,6 @@ def above_floor(error: float, floor: float | None) -> float:
     return error if floor is None else max(error - floor, 0.0)
 
 
-def judged_interval(
-    interval: Sequence[float], after: tuple[float, float | None], before: tuple[float, float | None]
-) -> tuple[float, float]:
-    """Return the interval of a difference of two errors, each (error, noise floor), above the floors.
-
-    >>> low, high = judged_interval((0.02, 0.30), (0.335, 0.250), (0.178, 0.152))
-    >>> round(low, 3), round(high, 3)
-    (-0.078, 0.202)
-    """
-    shift = (above_floor(*after) - after[0]) - (above_floor(*before) - before[0])
-    return interval[0] + shift, interval[1] + shift
-
-
 def verdict(interval: Sequence[float], *, larger_is_better: bool, enough: bool = True) -> str:
     """Return the verdict on a difference with this interval over questions.
 

@@ -39,12 +39,10 @@ from semcal.experiment.report.explorer import Explorer, explorer_blocks, script_
 from semcal.experiment.report.report_figures import REPORT_FIGURES, SUBJECTS, PlannedFigure, planned_figures
 from semcal.experiment.report.report_tables import (
     ABOVE_CHANCE,
+    PAIR,
     REPORT_TABLES,
     SECTIONS,
     Section,
-    calibrated_differences,
-    less_accurate_in_words,
-    less_base,
     means,
     report_tables,
 )
@@ -54,6 +52,7 @@ from semcal.experiment.report.tables import (
     RunResults,
     Table,
     TableCell,
+    answers_suffice,
     compared_methods,
     counted,
     csv_lines,
@@ -62,6 +61,7 @@ from semcal.experiment.report.tables import (
     flagged_cell,
     heading_groups,
     in_order,
+    is_higher,
     larger_is_better,
     listed,
     mark,
@@ -165,7 +165,7 @@ def results_markdown(results: RunResults) -> str:
     ]
     parts = [
         *(markdown_text(sentence, begins=True) for sentence in sentences(results)),
-        *map(markdown_text, [*less_accurate_in_words(results), *cautions(results)]),
+        *map(markdown_text, cautions(results)),
         _with_caption(headline_table(results)),
         *(f"## {SECTIONS['contrasts'].title}\n\n{_with_caption(table)}" for table in contrasts),
         "## Tables",
@@ -224,7 +224,7 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
     text = _template().render(
         title=f"{listed(run.models)} on {listed(run.datasets)}",
         sentences=sentences(results),
-        notes=[*less_accurate_in_words(results), *cautions(results)],
+        notes=cautions(results),
         version=(environment.get("versions") or {}).get("semcal", ""),
         plots=[figure for number in ("0a", "0") for figure in figures if figure.number == number],
         compared=list(dict.fromkeys(shown)),
@@ -508,12 +508,16 @@ def _confidence(results: RunResults) -> str:
 def _gains(results: RunResults) -> str:
     """Count the pairs of model and data set on which the gain of a method is clearly larger or smaller."""
     analyses = results["analyses"]
-    rows = select(less_base("gain", results, analyses.get("against_base") or []), {"measure": MEASURE})
-    of_calibrated = calibrated_differences(results, analyses.get("calibrated") or [])
-    rows += select(of_calibrated, {"less": "Base", "metric": "gain"})
     verdicts: dict[str, list[bool | None]] = {}
-    for row in rows:
-        verdicts.setdefault(row["method"], []).append(None if row["too_few"] else row.get("better"))
+    rows = select(analyses.get("against_base") or [], {"measure": MEASURE})
+    for row in flagged(results, [{**row, "against": "Base"} for row in rows]):
+        verdicts.setdefault(row["method"], []).append(None if row["too_few"] else is_higher(row["gain"]))
+    of_calibrated = analyses.get("calibrated") or []
+    for row in of_calibrated:
+        if gain := value_at(row, ("against", "Base", "gain")):
+            (base,) = select(of_calibrated, {**{key: row[key] for key in PAIR}, "method": "Base"})
+            enough = answers_suffice(row, base)
+            verdicts.setdefault(row["method"], []).append(is_higher(gain) if enough else None)
     parts = [
         f"{method} better on {found.count(True)} and worse on {found.count(False)} of "
         f"{counted(len(found), 'data set' if len(results['models']) == 1 else 'pair')}"
