@@ -58,7 +58,7 @@ equivalence: atlas
 methods: [Base, Mixture]
 fitting: {losses: [[NLL, null]]}
 runs: {count: 1}
-sampling: {m: 4, counts_runs: 0, max_new_tokens: {closed_book: 12, open_book: 12}}
+sampling: {m: 4, counts: [], max_new_tokens: {closed_book: 12, open_book: 12}}
 selection: {measure_alphas: [0.5]}
 evaluation: {resamples: 100}
 extras: {beams: false, entailment: false, transfer: false, token_losses: false, figure_files: false}

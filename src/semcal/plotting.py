@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
-RELIABILITY_NOTE = (
-    "Accuracy of answers by confidence. Calibrated answers lie on the diagonal; the gray band contains the "
-    "line of a calibrated confidence with probability 90%. Line: isotonic (CORP) estimate. Points: bins of "
-    "equal width; larger points hold more questions. Below: frequency of each confidence."
-)
-
 #: The settings of matplotlib while a figure is drawn or written.
 STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
@@ -202,27 +196,11 @@ def check_figure_path(path: Path) -> Path:
 def write_figure(figure: Figure, path: Path) -> Path:
     """Write a figure on white; equal figures give equal bytes. UsageError for unsupported file types."""
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-    with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
+    with atomic_write(check_figure_path(path)) as handle, style():
         figure.savefig(
             handle, format=path.suffix[1:], dpi=200, metadata=metadata[path.suffix], facecolor="white"
         )
     return path
-
-
-@contextmanager
-def _plain_fonts() -> Iterator[None]:
-    """Leave OpenType's layout tables out of PDF fonts: unused there, and two thirds of the writing time."""
-    from fontTools import subset  # slow to import, and not needed by the page
-
-    before = getattr(subset.Options, "_drop_tables_default", None)
-    if before is None:  # a private API: without it, figures take longer and look the same
-        yield
-        return
-    subset.Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
-    try:
-        yield
-    finally:
-        subset.Options._drop_tables_default = before
 
 
 # ---- A watch --------------------------------------------------------------------------------------------

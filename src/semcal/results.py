@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 
@@ -19,7 +18,6 @@ from semcal.errors import (
     MissingExtraError,
     QuestionError,
     SemcalWarning,
-    UndefinedWarning,
     UsageError,
     naming_extra,
     shown,
@@ -58,11 +56,6 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.models.protocols import AnyRecalibrator
 
-#: Number of answers in the table of a notebook.
-SHOWN = 10
-#: Metrics in the table of a notebook, with their headings.
-FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"}
-FIGURES |= {"ace_floor": "noise floor", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
 #: Maximum number of meanings in an explanation, and maximum length of their texts.
 NAMED, LONGEST = 3, 60
 PLOTS = ("reliability", "selective")
@@ -391,16 +384,6 @@ def scored_answers(rows: Sequence[Row], calibration: Calibration) -> list[Answer
     ]
 
 
-class Plots(list[Any]):
-    """The axes of one figure, each an `Axes` of matplotlib."""
-
-    @property
-    def savefig(self) -> Callable[..., None]:
-        """The method `Figure.savefig` of matplotlib, which saves the figure."""
-        save: Callable[..., None] = self[0].figure.savefig
-        return save
-
-
 @dataclass(frozen=True)
 class StoredSamples:
     """The origin of stored samples."""
@@ -421,8 +404,7 @@ class StoredSamples:
 class Results(Sequence[Answer]):
     """The answers to many questions, each a `semcal.Answer`; graded if reference answers are known.
 
-    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return results. A notebook shows the first
-    answers and their metrics.
+    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return results.
 
     Attributes
     ----------
@@ -567,12 +549,14 @@ class Results(Sequence[Answer]):
         chosen: Any = None if measure is None else [measure] if single else measure
         return {str(name): scores for name, scores in scores_by_measure(graded, chosen, by=by).items()}
 
-    def plot(self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None) -> Plots:
+    def plot(
+        self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None
+    ) -> list[Axes]:
         """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
 
-        `results.plot().savefig("plots.png")` saves the figure. The plots show the confidence of the answers
-        with their threshold, if any, or another `measure`. With `kind` ("reliability" or "selective") or
-        `ax`, only one plot is drawn, by default reliability. InputError if no row has reference answers.
+        `results.plot()[0].figure.savefig("plots.png")` saves the figure. The plots show the confidence of the
+        answers with their threshold, if any, or another `measure`. With `kind` ("reliability" or "selective")
+        or `ax`, only one plot is drawn, by default reliability. InputError if no row has reference answers.
         """
         name = measure or self[0].measure
         (scores,) = self._scores(name).values()
@@ -596,7 +580,7 @@ class Results(Sequence[Answer]):
                 curve = metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points)
                 curve.plot(ax=where, threshold=self[0].threshold if name == self[0].measure else None)
             where.set_title(f"{name}, {len(scores.correct)} questions")
-        return Plots(axes)
+        return axes
 
     def calibrate(
         self, *, seed: int = 0, m_curve: bool = False, **options: Unpack[CalibrationKeywords]
@@ -660,20 +644,6 @@ class Results(Sequence[Answer]):
                 )
             )
         return f"{type(self).__name__}({len(self)} answers, {graded} graded; {name}: {figures}; {by})"
-
-    def _repr_html_(self) -> str:
-        answers = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
-        if not self._assessed():
-            return answers
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedWarning)
-            by_measure = self.metrics()
-        return answers + _html_table(
-            [
-                {"measure": name, **{head: values.get(key) for key, head in FIGURES.items()}}
-                for name, values in by_measure.items()
-            ]
-        )
 
 
 class FieldResults(Results):
@@ -788,20 +758,6 @@ def _correct(row: Row, answer: Answer) -> bool | None:
     own = answer.measure == CALIBRATED or answer.answer_kind != "modal"
     correct = grades.answer_correct if own else grades.of_measure(answer.measure)
     return None if correct is None else bool(correct)
-
-
-def _html_table(records: Sequence[JsonObject], more: int = 0) -> str:
-    heads = dict.fromkeys(key for record in records for key in record)
-    rows = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
-    rows += ["".join(f"<td>{escape(_shown(record.get(head)))}</td>" for head in heads) for record in records]
-    note = f"<p>… and {more} more</p>" if more > 0 else ""
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>{note}"
-
-
-def _shown(value: Any) -> str:
-    if value is None or value != value:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 class ScoreKeywords(TypedDict, total=False):

@@ -116,7 +116,6 @@ class Stage:
     adds: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()  # written beside its blocks, which are made again if a file is missing
     models: Any = None  # for `WorkerState.choose`
-    counted_as: str = ""  # the name for its costs; by default the name of the stage
 
     @property
     def name(self) -> str:
@@ -256,8 +255,7 @@ def run_stages(
 
     def begin(block: Block, path: Path | None, rows: Sequence[Row], **how: Any) -> Future[StageResult]:
         job = StageJob(block.stage, tuple(rows), None if path is None else replies_beside(path))
-        counted_as = block.stage.counted_as or block.stage.name
-        return workers.submit(job, stage=counted_as, priority=priority, **how)
+        return workers.submit(job, stage=block.stage.name, priority=priority, **how)
 
     def finish(block: Block, path: Path | None, future: Future[StageResult]) -> BlockOutcome:
         try:

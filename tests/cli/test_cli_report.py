@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,11 @@ from pathlib import Path
 import pytest
 from invoking import semcal
 
-from semcal.experiment.report import build, report_figures
-from semcal.experiment.report.report_tables import less_accurate_in_words
+from semcal.experiment.report import build
 
 NO_FIGURES = """
 import sys
 from semcal.experiment.report import build
-from semcal.experiment.report.report_tables import less_accurate_in_words
 build.planned_figures = lambda *_: []
 from semcal.cli.grid_commands import report
 code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
@@ -46,35 +43,8 @@ def test_out_writes_elsewhere_and_leaves_the_run_as_it_was(own_grid, tmp_path, w
     code, _, _ = semcal("report", own_grid, "--out", tmp_path / "there", "--json")
     assert code == 0
     written = {path.name for path in (tmp_path / "there").iterdir()}
-    assert written == {"results.json", "results.md", "report-files.json", "tables", "report.html"}
+    assert written == {"results.json", "results.md", "tables", "report.html"}
     assert sorted(own_grid.rglob("*")) == before
-
-
-def test_results_alone_give_the_tables_and_the_figures_that_read_no_rows(
-    own_grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned = build.planned_figures
-    few = ("0", "3", "9")
-    for module in (build, report_figures):
-        monkeypatch.setattr(
-            module, "planned_figures", lambda *of: [f for f in planned(*of) if f.number in few]
-        )
-    assert semcal("report", own_grid, "--json")[0] == 0
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    shutil.copy(own_grid / "results.json", kept)
-    code, (found,), _ = semcal("report", kept, "--json")
-    assert (code, found["files"]) == (0, [str(kept / "results.json"), str(kept / "tables")])
-
-    def files(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    assert files(kept / "tables").items() == files(own_grid / "tables").items() - {
-        ("12-audit.csv", (own_grid / "tables" / "12-audit.csv").read_bytes())
-    }
-    figures = files(kept / "figures")
-    assert figures.items() <= files(own_grid / "figures").items()
-    assert {name.split("-")[1] for name in figures} == {"03", "09"}
 
 
 def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:
@@ -82,18 +52,3 @@ def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:
         [sys.executable, "-c", NO_FIGURES, str(own_grid)], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "0 []"
-
-
-def test_the_page_and_stderr_name_what_is_less_accurate_than_base(
-    own_grid: Path, tmp_path: Path, without_figures: None
-) -> None:
-    code, _, stderr = semcal("report", own_grid, "--out", tmp_path / "report", "--json")
-    results = json.loads((tmp_path / "report" / "results.json").read_text())
-    told = less_accurate_in_words(results)
-    assert code == 0
-    assert told
-    assert [line for line in stderr.splitlines() if "Less accurate" in line] == [
-        f"warning: {one}" for one in told
-    ]
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert all(f'<p class="note">{one}</p>' in page for one in told)

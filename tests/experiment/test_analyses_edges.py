@@ -13,7 +13,7 @@ from semcal.errors import InputError, StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_result, audit_sheet
 from semcal.experiment.finished import read_finished
-from semcal.metrics import ace_in_row_order
+from semcal.metrics import auroc
 from semcal.yaml_files import parse_yaml, yaml_text
 
 SMALL: dict[str, Any] = {
@@ -97,25 +97,13 @@ def test_all_answers_right_leaves_discrimination_undefined(tmp_path: Path) -> No
     assert not any("AUROC" in row["contrast"] for row in found["contrasts"])
 
 
-def test_ace_of_the_published_code_is_in_row_order_and_auroc_of_one_class_a_half(tmp_path: Path) -> None:
-    folder = configured(
-        write_grid(tmp_path, Grid(**SMALL)),
-        evaluation={"ace": "reference", "auroc_one_class": 0.5},
-        grading={"vanilla": "beam"},
-    )
+def test_the_answer_of_se_vanilla_is_that_of_four_beams_if_the_settings_say_so(tmp_path: Path) -> None:
+    folder = configured(write_grid(tmp_path, Grid(**SMALL)), grading={"vanilla": "beam"})
     rows = read_finished(folder).rows("alpha-1b", "made-up-trivia", "Base")
-    expected = ace_in_row_order(
-        [row["confidence"]["E-SC"] for row in rows], [row["correct"]["E-SC"] for row in rows]
-    )
-    found = analyse(folder)
-    assert cells(found)["Base"]["ace"]["runs"][0] == expected
-    assert cells(found)["Base"]["ace"]["interval"] is None
-    assert [cells(found)["Base"][f"ace_{name}"] for name in ("floor", "floor_95", "p")] == [None] * 3
-    assert cells(found)["Base"]["ece_floor"] > 0
-    assert {row["vanilla"] for row in found["analyses"]["entropy"]} == {"beam"}
-    found = analyse(edited(folder, all_right))
-    assert cells(found)["Base"]["auroc"]["mean"] == 0.5
-    assert {value for row in found["analyses"]["entropy"] for value in row["SE_conf"]["runs"]} == {0.5}
+    entropies = [-row["semantic_entropy"]["E-SC"] for row in rows]
+    (found, *_) = analyse(folder)["analyses"]["entropy"]
+    assert (found["vanilla"], found["method"], found["measure"]) == ("beam", "Base", "E-SC")
+    assert found["SE_vanilla"]["runs"][0] == auroc(entropies, [row["beam_correct"] for row in rows])
 
 
 def test_a_refitted_temperature_has_a_mean_and_an_error_over_runs(tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import splits
 from semcal.experiment.analyses.grid_scores import CellScores
 from semcal.experiment.finished import read_finished, state_of
+from semcal.experiment.grid import Grid
 from semcal.experiment.grid_plan import expected_blocks, forecast, load_parts
-from semcal.experiment.grid_settings import PRESETS, Fitting, Grading, read_settings
-from semcal.experiment.grid_steps import GradeMeaningsStep
+from semcal.experiment.grid_settings import PRESETS, Grading, read_settings
+from semcal.experiment.grid_steps import GradeMeaningsStep, GridState
 from semcal.experiment.report.report_tables import report_tables, resampled_groups
 from semcal.metrics import bootstrap
+from semcal.models.fakes import FakeEquivalence
 from semcal.rows import Row
+from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -49,6 +52,22 @@ def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: P
     assert "temperature_of_run" not in fits["Base"]
     found = mills.json_lines(tmp_path / f"samples/one/mill/{platt}/run1.jsonl")
     assert {row["run"] for row in found} == {1}
+
+
+def test_meanings_and_grades_of_the_paper_preset_are_greedy_and_need_more_than_90(tmp_path: Path) -> None:
+    """A judge holds the first two of three answers for one, and the last two."""
+    chain = FakeEquivalence([{"ana", "dr ana"}, {"dr ana", "bo"}])
+    for preset, n_meanings in (("sound", 1), ("paper", 2)):
+        folder = tmp_path / preset
+        folder.mkdir()
+        settings = mills.settings(folder, *ONE, "methods=[Base]", "sampling.m=12", preset=preset)
+        state = GridState(folder, mills.model_of, lambda _: chain)
+        Grid(settings, folder, SerialExecutor(state), mills.silent).run()
+        rows = mills.json_lines(folder / "samples/one/mill/Base/run0.jsonl")
+        of_three = [row for row in rows if row["samples"][0] == "Ana" and len(set(row["samples"])) == 3]
+        assert {len(row["clusters"]) for row in of_three} == {n_meanings}
+        rule = settings.grading.grader().grade("Which?", ["abcdefghij"], ["abcdefghiz"]).rule
+        assert rule == ("fuzzy" if preset == "sound" else "none")
 
 
 BAD = {
@@ -101,7 +120,6 @@ def test_a_forecast_needs_neither_models_nor_data() -> None:
     twice = forecast(settings.model_copy(update={"models": settings.models[:1] * 2}))
     once = forecast(settings.model_copy(update={"models": settings.models[:1]}))
     assert twice.cells == once.cells + once.cells
-    assert plan.cells[0].question_tokens is None
     assert plan.seconds is None
     assert "TriviaQA is not on this machine" in plan.timing
 
@@ -164,7 +182,7 @@ def test_a_run_with_too_few_questions_to_fit_to_is_refused_before_a_model_is_loa
 
 # ---- Extras: beams, entailment, transfer -------------------------------------------------------------------
 
-ONE_EACH = ("methods=[Base, TS]", "sampling.counts_runs=0", "fitting.losses=[[NLL, null]]")
+ONE_EACH = ("methods=[Base, TS]", "sampling.counts=[]", "fitting.losses=[[NLL, null]]")
 ONE_EACH += ("selection.measure_alphas=[0.5]", "runs.count=1")
 WITHOUT = (
     *("extras.beams=false", "extras.entailment=false", "extras.transfer=false"),
@@ -193,7 +211,7 @@ def test_without_extras_only_the_scores_of_the_methods_are_made(bare: Path) -> N
     assert stages == {"check", "features", "fit", "sample", "greedy", "cluster", "grade", "measure"}
     assert state_of(bare).complete
     assert {path.parent.name for path in bare.glob("samples/one/mill/*/*")} == {"Base", "TS_NLL"}
-    assert len(list((bare / "blocks/sample").iterdir())) == state_of(bare).total("sample")  # no validation
+    assert len(list((bare / "blocks/sample").iterdir())) == state_of(bare).planned["sample"]  # no validation
 
 
 def test_rows_are_those_of_a_run_with_all_extras_less_what_these_add(full: Path, bare: Path) -> None:
@@ -212,12 +230,6 @@ def test_what_was_not_done_is_null_or_empty_and_the_tables_can_be_made(bare: Pat
     assert fits["TS NLL"]["temperature"] > 0
     assert fits["TS NLL"]["validation_nll"] is None
     assert {"03-main-one", "fits"} <= {table.name for table in report_tables(results)}
-
-
-def test_trainings_on_few_questions_go_as_far_as_on_many() -> None:
-    assert Fitting().learning_rate_for(2000) is None
-    assert Fitting(as_many_as=60_000).learning_rate_for(2000) == pytest.approx(3e-4)
-    assert Fitting(as_many_as=60_000, learning_rate=1e-4).learning_rate_for(120_000) == 1e-4
 
 
 def test_the_settings_of_the_demo_ask_for_nothing_that_its_methods_do_not_need() -> None:

@@ -144,6 +144,16 @@ def test_a_finished_run_needs_no_model_and_no_features(
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
+def test_a_stage_is_done_again_to_the_same_bytes(small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    for name in ("blocks/cluster", "samples", "selection"):
+        shutil.rmtree(tmp_path / name)
+    assert not state_of(tmp_path).complete
+    assert state_of(tmp_path).missing["fit"] == 0
+    mills.run(tmp_path, mills.settings(small, *mills.SMALL))
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
 def damaged(block: Path, damage: str) -> None:
     text = block.read_text()
     block.write_text(text.replace('"', "'", 1) if damage == "edit" else text[: len(text) // 2])

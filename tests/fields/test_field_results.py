@@ -29,7 +29,6 @@ def test_fields_have_shares_without_a_calibration_and_metrics_by_field():
     records = scored.records()
     assert {record["path"] for record in records} >= {"/vendor", "/total", "/items/0"}
     assert len(scored.to_df()) == len(records)
-    assert "<table>" in scored._repr_html_()
 
 
 @pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")

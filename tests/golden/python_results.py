@@ -39,7 +39,6 @@ def _write_of_samples() -> None:
         "calibrate-samples",
         semcal.score(samples[:40], "exact", progress=False).calibrate(seed=4),
     )
-    _write("page-of-a-notebook", {"html": scored._repr_html_(), "repr": repr(applied)})
 
 
 def _write_of_a_model() -> None:

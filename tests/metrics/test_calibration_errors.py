@@ -17,7 +17,6 @@ from sklearn.metrics import brier_score_loss
 from semcal.metrics import (
     NoiseFloor,
     ace,
-    ace_in_row_order,
     brier,
     brier_decomposition,
     corp,
@@ -165,20 +164,6 @@ def test_smooth_ece_with_whole_ends_is_at_most_the_error_without_smoothing(examp
     p, c = examples
     exact = math.fsum(abs((c - p)[p == value].sum()) for value in np.unique(p)) / len(p)
     assert smooth_ece(p, c, end_weight=1.0) <= exact + 1e-3
-
-
-def test_ace_in_row_order_is_a_plain_mean_over_bins_of_the_rows_as_they_come() -> None:
-    rng = np.random.default_rng(4)
-    confidence = np.round(rng.random(97), 1)
-    correct = rng.random(97) < confidence
-    rows = sorted(zip(confidence.tolist(), correct.tolist()), key=lambda row: row[0])
-    sizes = [7] * 7 + [6] * 8  # 97 = 15 · 6 + 7
-    expected, start = [], 0
-    for size in sizes:
-        part = rows[start : start + size]
-        expected.append(abs(sum(c for _, c in part) / size - sum(p for p, _ in part) / size))
-        start += size
-    assert ace_in_row_order(confidence, correct) == pytest.approx(sum(expected) / 15, abs=1e-12)
 
 
 # ---- The Brier score, gain and decompositions against scikit-learn, model-diagnostics and plain sums -------

@@ -38,7 +38,7 @@ models: [{{name: tiny, path: "{model}"}}]
 datasets: [{{name: trivia, source: atlas-trivia, calibration_train: 30, validation: 20, test: 30}}]
 equivalence: exact
 methods: [Base]
-sampling: {{m: 2, counts_runs: 0}}
+sampling: {{m: 2, counts: []}}
 """
 
 

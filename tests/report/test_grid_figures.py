@@ -24,7 +24,6 @@ from semcal.experiment.report.report_figures import (
     count_figure,
     distribution_figure,
     planned_figures,
-    reliability_figure,
     scatter_figure,
     selective_figure,
 )
@@ -81,10 +80,9 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
         "figure-08-prompts.png",
         "figure-09-distributions+alpha-1b+made-up-trivia.png",
         "figure-10-correlations+alpha-1b+made-up-trivia.png",
-        *(f"figure-11-reliability+alpha-1b+{measure}.png" for measure in MEASURES),
     ]
-    assert len(paths) == 38
-    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 19):
+    assert len(paths) == 24
+    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 12):
         content = path.read_bytes()
         assert content.startswith(head)
         assert b"Date" not in content
@@ -281,9 +279,8 @@ def test_every_marker_and_bar_is_there_and_what_has_no_length_is_not(svg: str) -
     assert "var(--m-base)" in svg
 
 
-def test_groups_that_say_nothing_are_gone_and_styles_stand_once(svg: str) -> None:
+def test_repeated_styles_stand_once(svg: str) -> None:
     root = ElementTree.fromstring(svg)
-    assert all(group.attrib and len(group) for group in root.iter("g"))
     styles = [element.get("style") for element in root.iter() if element.get("style")]
     assert len(set(styles)) == len(styles)
 
@@ -302,59 +299,21 @@ def test_the_same_figure_is_the_same_file(suffix: str, tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes() != b""
 
 
-# ---- Reliability: before and after on one panel, and every method and data set by measure ------------------
-
-NULL = Grid(models=("a",), methods=("Base", "SE", "TS"), runs=2, n=20, counts=(), null="G-SC")
+# ---- Reliability: before and after on one panel ------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def null_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    """Two data sets; G-SC is null for the first question."""
-    return read_finished(write_grid(tmp_path_factory.mktemp("run") / "run", NULL))
-
-
-def scores(null_run: FinishedRun, method: str, measure: str) -> tuple[list[float], list[bool]]:
-    found = [
-        row
-        for number in range(2)
-        for row in null_run.rows(
-            "a",
-            "made-up-trivia",
-            null_run.choice("a", "made-up-trivia", method, measure)["candidate"],
-            number,
-        )
-    ]
-    known = [row for row in found if row["confidence"][measure] is not None]
-    return [row["confidence"][measure] for row in known], [row["correct"][measure] for row in known]
-
-
-def test_before_and_after_are_the_curves_of_the_rows_of_all_runs(null_run: FinishedRun) -> None:
-    figure = before_after_figure(null_run, (), "a", "made-up-trivia")
+def test_before_and_after_are_the_curves_of_the_rows_of_all_runs_without_null_ones(tmp_path: Path) -> None:
+    grid = Grid(models=("a",), datasets={"d": False}, methods=("Base", "SE", "TS"), runs=2, n=20, counts=())
+    run = read_finished(write_grid(tmp_path / "run", replace(grid, null="E-SC")))
+    figure = before_after_figure(run, (), "a", "d")
     assert figure is not None
     _, *curves = figure.axes[0].lines
     for method, line in zip(("Base", "TS"), curves, strict=True):
-        diagram = reliability_diagram(*scores(null_run, method, "E-SC"), resamples=1)
+        candidate = run.choice("a", "d", method, "E-SC")["candidate"]
+        rows = [row for number in range(2) for row in run.rows("a", "d", candidate, number)]
+        known = [row for row in rows if row["confidence"]["E-SC"] is not None]
+        assert len(known) == 2 * 19
+        confidence, correct = ([row[key]["E-SC"] for row in known] for key in ("confidence", "correct"))
+        diagram = reliability_diagram(confidence, correct, resamples=1)
         np.testing.assert_allclose(line.get_xdata(), diagram.confidence)
         np.testing.assert_allclose(line.get_ydata(), diagram.recalibrated)
-
-
-def test_there_is_a_panel_with_a_histogram_for_every_data_set_and_method(null_run: FinishedRun) -> None:
-    figure = reliability_figure(null_run, (), "a", "E-SC")
-    assert len(figure.axes) == 2 * 2 * 3
-    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    assert titles[:3] == ["made-up-trivia, Base", "SE", "TS"]
-
-
-def test_questions_whose_measure_is_null_are_left_out(null_run: FinishedRun) -> None:
-    assert len(scores(null_run, "Base", "G-SC")[0]) == 2 * 19
-    assert len(reliability_figure(null_run, (), "a", "G-SC").axes) == 2 * 2 * 3
-
-
-def test_rows_that_are_written_again_are_read_again(tmp_path: Path) -> None:
-    grid = Grid(models=("a",), datasets={"d": False}, methods=("Base",), runs=1, n=8, counts=())
-    for seed in (0, 1):
-        null_run = read_finished(write_grid(tmp_path / "run", Grid(**{**vars(grid), "seed": seed})))
-        figure = before_after_figure(null_run, (), "a", "d")
-        assert figure is not None
-        confidence = [row["confidence"]["E-SC"] for row in null_run.rows("a", "d", "Base")]
-        np.testing.assert_allclose(figure.axes[0].lines[1].get_xdata(), np.unique(confidence))

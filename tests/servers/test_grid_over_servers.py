@@ -224,7 +224,6 @@ def test_servers_alone_make_a_report_of_the_methods_and_without_likelihoods_the_
         ({"server": {"concurrency": 0}}, (), r"models\.0\.server\.concurrency"),
         ({"server": {"max_cost": 1.0}}, (), r"server\.max_cost"),
         ({"path": "openai:ftp://x"}, (), "http"),
-        ({}, ("sampling.top_k=5",), r"sampling\.top_k"),
         ({}, ("grading.vanilla=beam",), r"grading\.vanilla"),
         ({}, ("methods=[TS, ATS]",), "methods"),
     ],

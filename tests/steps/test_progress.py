@@ -33,8 +33,6 @@ def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semcal.inputs.load_equivalence", lambda *_, **__: ExactMatch())
 
 
-
-
 def test_a_function_of_the_user_hears_numbers_alone() -> None:
     told: list[int] = []
     advance = Advance(told.append, 4)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import warnings
-from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,13 +82,19 @@ def test_a_data_frame_has_a_row_a_question_and_no_empty_columns(asked, samples) 
     assert list(bare.to_df()) == list(table)[:4] + list(table)[5:8]
 
 
+LABELED = [
+    {"question": "Who?", "samples": ["Ana", "Ana"], "answers": ["Ana"]},
+    {"question": "Who else?", "samples": ["Ana", "Eva"], "answers": ["Cy"]},
+]
+
+
 def test_answers_that_nobody_graded_have_no_metrics() -> None:
     found = semcal.score([{"question": "Who?", "samples": ["Ana", "Bo"], "answer": "Ana"}])
     assert repr(found) == "Results(1 answers, none graded; meanings by 'exact')"
     for call in (found.metrics, found.plot):
         with pytest.raises(InputError, match="'answers'"):
             call()
-    partly = semcal.score([*LABELLED_SAMPLES, {"question": "Who?", "samples": ["Ana"]}])
+    partly = semcal.score([*LABELED, {"question": "Who?", "samples": ["Ana"]}])
     assert repr(partly).startswith(
         "Results(3 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.750, gain "
     )
@@ -105,25 +109,6 @@ def test_grades_of_others_are_not_taken_for_ours() -> None:
     assert found.to_df()["correct"].tolist() == [None, False]
 
 
-LABELLED_SAMPLES = [
-    {"question": "Who?", "samples": ["Ana", "Ana"], "answers": ["Ana"]},
-    {"question": "<b>Who</b>?", "samples": ["Ana", "<script>"], "answers": ["Cy & Di"]},
-]
-
-
-def test_a_notebook_shows_a_short_table_that_runs_nothing() -> None:
-    found = semcal.score([{**row, "id": n} for n in range(40) for row in [LABELLED_SAMPLES[n % 2]]])
-    page = found._repr_html_()
-    assert "<b>" not in page
-    assert "&lt;b&gt;Who&lt;/b&gt;?" in page
-    assert page.count("<tr>") == 1 + 10 + 1 + 1
-    assert "… and 30 more" in page
-    assert "gain" in page
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert "–" in semcal.score(LABELLED_SAMPLES[:1])._repr_html_()  # AUROC of one class
-
-
 def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -131,7 +116,7 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path
     pair = asked.plot()
     assert [one.get_title() for one in pair] == ["E-SC, 60 questions"] * 2
     assert pair[0].figure is pair[1].figure
-    pair.savefig(tmp_path / "both.png", dpi=50)
+    pair[0].figure.savefig(tmp_path / "both.png", dpi=50)
     assert pyplot.imread(tmp_path / "both.png").shape[:2] == (210, 460)
     limited = semcal.score(samples, calibration=semcal.score(samples).calibrate(risk=0.9))
     (ax,) = limited.plot(kind="selective")
@@ -289,5 +274,4 @@ def test_results_say_what_decided_on_their_meanings() -> None:
         found = semcal.score(given, **how)
         assert found.equivalence == expected
         assert f"meanings by {expected!r})" in repr(found)
-        assert f"meanings by {escape(repr(expected))})" in found._repr_html_()
     assert semcal.ask_many(FakeLanguageModel(TABLE), ["Who built mill 1?"]).equivalence == "exact"

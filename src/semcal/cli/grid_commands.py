@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, debug, info, progress, show, warn
+from semcal.cli.console import Output, debug, progress, show, warn
 from semcal.cli.row_streams import ProblemLog
 from semcal.errors import UsageError
 from semcal.files import dumps, own_files
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from semcal.workers import Executor
 
 #: The files of a report of semcal run.
-REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
+REPORT = ("results.json", "results.md", "report.html", "tables", "figures")
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,6 @@ def open_grid(
             problems.flush()
             if (folder / "settings.yaml").exists():
                 _record(grid)
-    clock.add(executor.seconds)
-    for line in clock.table():
-        debug(line)
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
@@ -229,7 +226,6 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
     from semcal.workers import ProcessExecutor
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
-    warn_of_less_accurate(folder)
 
 
 def status(
@@ -244,16 +240,13 @@ def status(
     from semcal.experiment.grid_plan import STAGES
 
     state = state_of(run)
-    missing = state.missing()
+    stages = {stage: (n - state.missing[stage], n) for stage in STAGES if (n := state.planned[stage])}
+    rows = state.n_written, state.n_pairs
     if json or not sys.stdout.isatty():
-        stages = {stage: [state.total(stage) - missing[stage], state.total(stage)] for stage in STAGES}
-        content = {"complete": state.complete, "stages": stages, "damaged": list(state.damaged)}
-        show(dumps({**content, "rows": [state.rows, len(state.expected)]}))
+        show(dumps({"complete": state.complete, "stages": stages, "damaged": state.damaged, "rows": rows}))
     else:
-        for stage in STAGES:
-            if state.total(stage):
-                show(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
-        show(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
+        for name, (n_done, n_planned) in {**stages, "rows": rows}.items():
+            show(f"{name:<10} {n_done:>6} of {n_planned}")
     for damage in state.damaged:
         warn(f"error: {damage}")
     return 0 if state.complete else 1
@@ -265,14 +258,10 @@ def report(
     overwrite: bool = opt.OVERWRITE,
     json: bool = opt.JSON,
 ) -> int:
-    """Make results, tables, figures and report.html of a run from its stored samples, without a model.
-
-    From a folder that only has results.json, make the tables and figures that follow from it.
-    """
+    """Make results, tables, figures and report.html of a run from its stored samples, without a model."""
     from semcal.experiment.finished import is_grid_run
 
-    alone = not is_grid_run(run)
-    if alone and not (run / "results.json").is_file():
+    if not is_grid_run(run):
         raise UsageError(
             f"{run}: expected a run folder, but settings.yaml is missing. Make one with `semcal run` or "
             f"`semcal demo --out {run}`."
@@ -280,21 +269,9 @@ def report(
     from semcal.experiment.report.build import remake
 
     page = remake(run, out)
-    holding = run if alone else out or run
-    if not alone:
-        warn_of_less_accurate(holding)
-    paths = [holding / "results.json", page]
+    paths = [(out or run) / "results.json", page]
     show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
-
-
-def warn_of_less_accurate(folder: Path) -> None:
-    """Print the methods that are significantly less accurate than Base on stderr."""
-    from semcal.experiment.finished import read_results
-    from semcal.experiment.report.report_tables import less_accurate_in_words
-
-    for line in less_accurate_in_words(read_results(folder)):
-        info(f"warning: {line}")
 
 
 def report_output(run: Path, out: Path | None) -> Output | None:

@@ -9,14 +9,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
-
-from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError, UsageError
 from semcal.experiment.grid_plan import STAGES, expected_blocks
@@ -26,10 +23,9 @@ from semcal.experiment.grid_settings import (
     PARTS,
     GridSettings,
     read_settings,
-    settings_of,
     slug,
 )
-from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
+from semcal.files import clear_folder, own_files, read_object
 from semcal.measures import MEASURES
 from semcal.rows import Json
 from semcal.store import read_block
@@ -79,27 +75,16 @@ def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | N
 class RunState:
     """The progress of a run."""
 
-    done: dict[tuple[str, str], Counter[str]]  # finished blocks by (model, data set) and stage
-    expected: dict[tuple[str, str], Counter[str]]  # planned blocks
-    rows: int  # cells with written rows
+    planned: Counter[str]  # blocks by stage
+    missing: Counter[str]
+    n_pairs: int  # pairs of a model and a data set
+    n_written: int  # pairs with written rows
     damaged: tuple[str, ...]  # errors of damaged blocks
 
     @property
     def complete(self) -> bool:
         """True if nothing is missing or damaged."""
-        return not self.damaged and self.rows == len(self.expected) and not any(self.missing().values())
-
-    def missing(self) -> Counter[str]:
-        """Number of missing blocks by stage, in the order of the stages."""
-        missing: Counter[str] = Counter()
-        for cell, expected in self.expected.items():
-            for stage in STAGES:
-                missing[stage] += max(0, expected[stage] - self.done.get(cell, Counter())[stage])
-        return missing
-
-    def total(self, stage: str) -> int:
-        """Return the planned number of blocks of a stage."""
-        return sum(expected[stage] for expected in self.expected.values())
+        return not self.damaged and self.n_written == self.n_pairs and not self.missing.total()
 
 
 def state_of(folder: Path) -> RunState:
@@ -109,17 +94,6 @@ def state_of(folder: Path) -> RunState:
     settings, path = read_settings(folder / FILE), folder / QUESTIONS
     remedy = "delete it and run the same command again"
     described = read_object(path, remedy=remedy) if path.exists() else {}
-    sizes = {
-        dataset.name: described[dataset.name]["sizes"]
-        if dataset.name in described
-        else {part: getattr(dataset, part) or 0 for part in PARTS}
-        for dataset in settings.datasets
-    }
-    expected = {
-        (model.name, dataset.name): expected_blocks(settings, sizes[dataset.name])
-        for model in settings.models
-        for dataset in settings.datasets
-    }
     damaged, places = [], set()
     for stage in STAGES:
         for block in sorted((folder / "blocks" / stage).glob("*.jsonl")):
@@ -127,14 +101,19 @@ def state_of(folder: Path) -> RunState:
                 _, label = read_block(block)
             except StoreError as error:
                 damaged.append(str(error))
-            else:
+            else:  # a block may have been made twice, for other inputs
                 place = json.dumps([label.get("part"), label.get("block")])
-                places.add((str(label.get("model")), str(label.get("dataset")), stage, place))
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for model, dataset, stage, _ in places:
-        counts.setdefault((model, dataset), Counter())[stage] += 1
-    rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
-    return RunState(counts, expected, rows, tuple(damaged))
+                places.add((label.get("model"), label.get("dataset"), stage, place))
+    found = Counter(place[:3] for place in places)
+    planned, missing = Counter[str](), Counter[str]()
+    pairs = list(product(settings.models, settings.datasets))
+    for model, dataset in pairs:
+        sizes = {part: getattr(dataset, part) or 0 for part in PARTS}
+        expected = expected_blocks(settings, described.get(dataset.name, {}).get("sizes", sizes))
+        planned += expected
+        missing += expected - Counter({stage: found[model.name, dataset.name, stage] for stage in expected})
+    written = sum((folder / selection_path(model.name, dataset.name)).exists() for model, dataset in pairs)
+    return RunState(planned, missing, len(pairs), written, tuple(damaged))
 
 
 def forget(folder: Path) -> None:
@@ -179,7 +158,6 @@ class FinishedRun:
     settings: GridSettings
     selections: Mapping[ModelDataset, Json] = field(repr=False)  # of (model, data set): under selection/
     part: ModelDataset | None = None  # a single pair to look at; all pairs by default
-    has_rows: bool = True  # false if only results.json exists
 
     @property
     def models(self) -> list[str]:
@@ -294,9 +272,8 @@ class FinishedRun:
                 f"{path} holds {len(rows)} questions, expected {expected}: delete it and {AGAIN}"
             )
         for line, row in enumerate(rows, start=1):
-            if not row.keys() >= ROW_KEYS:
-                lacking = ", ".join(sorted(ROW_KEYS - row.keys()))
-                raise StoreError(f"{path}, line {line} lacks {lacking}: delete the file and {AGAIN}")
+            if not isinstance(row, dict) or not row.keys() >= ROW_KEYS:
+                raise StoreError(f"{path}, line {line} is no row of a run: delete the file and {AGAIN}")
         return rows
 
     def calibration(self, model: str, dataset: str) -> Json:
@@ -363,18 +340,10 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
 
 
 def _rows(path: Path) -> StoredRows:
-    """Read the rows of a file with a fast parser, and with all checks if a row is unusual."""
-    lines = path.read_bytes().splitlines()
-    if all(line.count(b"[") + line.count(b"{") <= DEEPEST for line in lines):
-        with suppress(ValueError):
-            rows = [from_json(line, cache_strings="all") for line in lines]
-            if all(isinstance(row, dict) for row in rows):
-                return rows
-    rows = []
-    for row in read_rows(path):
-        if not isinstance(row, JsonLine):
-            raise StoreError(f"{path} is damaged ({row}): delete it and {AGAIN}")
-        rows.append(row.data)
+    try:
+        rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged ({error}): delete it and {AGAIN}") from error
     return rows
 
 
@@ -388,17 +357,6 @@ def read_results(folder: Path) -> Json:
     if results.get("schema") != RESULTS_SCHEMA:
         raise StoreError(f"{path} has schema {results.get('schema')!r}, expected {RESULTS_SCHEMA}: {remedy}")
     return results
-
-
-def run_of_results(results: Json, folder: Path) -> FinishedRun:
-    """Return the run of a folder that only has results.json: its names and numbers, without rows."""
-    content = {key: results[key] for key in ("preset", "seed", "methods")}
-    content |= {"runs": {"count": results["runs"]}, "sampling": {"m": results["m"]}, "equivalence": "exact"}
-    for kind, place in (("models", "path"), ("datasets", "source")):
-        content[kind] = [{"name": name, place: where} for name, where in results["sources"][kind].items()]
-    methods = {method: dict.fromkeys(results["measures"]) for method in results["methods"]}
-    run = FinishedRun(folder, settings_of(content), {}, has_rows=False)
-    return replace(run, selections={pair: {"methods": methods} for pair in run.pairs})
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

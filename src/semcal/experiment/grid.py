@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -83,8 +82,6 @@ from semcal.workers import Executor, environment, versions
 
 #: Default parameters of T-SC and G-SC.
 DEFAULT_ALPHA = 0.5
-#: Beginning of the name for the costs of a fit.
-FIT = "fit "
 #: Stage → the keys that it adds to its input rows; other stages make new rows.
 ADDS = {
     "sample": ("id", "candidate", "run", "counts", FAILED, *PER_SAMPLE),
@@ -92,11 +89,6 @@ ADDS = {
     "grade": ("id", "correct", "rule"),
     "nli": ("id", "correct_nli"),
 }
-
-
-def fit_label(model: str, method: str) -> str:
-    """Return the name for the costs of a fit."""
-    return f"{FIT}{method} {model}"
 
 
 @dataclass
@@ -114,6 +106,7 @@ class GridCell:
     not_served: Sequence[str] = ()  # methods and extras of the run that the model does not support
     problems: list[Problem] = field(default_factory=list)  # too long, or not answered by a server
     prompt: str = ""  # prompt of the first test question
+    has_features: bool = False  # whether the model has read the calibration questions in this session
     fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # fits by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
     ends: list[tuple[int, int, int]] = field(default_factory=list)  # numbers of `count_ends`
@@ -174,7 +167,6 @@ class GridCell:
         place: int | str,
         *,
         files: tuple[Path, ...] = (),
-        counted_as: str = "",
     ) -> Block:
         """Return rows of a part of the questions, at a place in it, for a step with its models."""
         revisions: dict[str, object] = {}
@@ -184,7 +176,7 @@ class GridCell:
         elif "equivalence" in step.needs:
             revisions["judge"] = self.identities.equivalence
         models = self.model, self.settings.equivalence
-        stage = Stage((step,), revisions, ADDS.get(step.name, ()), files, models, counted_as)
+        stage = Stage((step,), revisions, ADDS.get(step.name, ()), files, models)
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return Block(stage, rows, label)
 
@@ -230,7 +222,6 @@ class GridCell:
     ) -> SampleStep:
         """Return candidates and runs that share a pass of the model, with these numbers of samples."""
         settings, sampling = self.settings, self.settings.sampling
-        truncated = sampling.top_k is not None or sampling.top_p is not None
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
         config = SamplingConfig(m, max_new_tokens=self.max_new_tokens, answer_format=sampling.answer_format)
         return SampleStep(
@@ -238,8 +229,6 @@ class GridCell:
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,
-            truncated=(sampling.top_k or 0, sampling.top_p or 1.0) if truncated else None,
-            scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
         )
 
     def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[list[Row]]:
@@ -272,7 +261,8 @@ def prepare(cell: GridCell) -> None:
                 f"no {part} question fits {' on '.join(cell.names)}; the first reason: {cell.problems[0]}"
             )
     if fits := fits_of(cell.settings, FITTED):
-        if not _read_for(cell, [_fit_block(cell, fit) for fit in fits]):
+        _read_for(cell, [_fit_block(cell, fit) for fit in fits])
+        if not cell.has_features:
             cell.on_block(_features_block(cell), 0)
         _fit(cell, [fit for fit in fits if "exact" in FITTED[fit.method].solvers])
 
@@ -282,12 +272,11 @@ def _features_block(cell: GridCell) -> Block:
     return cell.block(FeaturesStep(cell.calibration), (), "calibration_train", 0, files=files)
 
 
-def _read_for(cell: GridCell, blocks: Sequence[Block]) -> bool:
-    """Let the model read the calibration questions unless these blocks exist; return whether it did."""
-    is_needed = not all(block.is_in(cell.store) for block in blocks)
-    if is_needed:
+def _read_for(cell: GridCell, blocks: Sequence[Block]) -> None:
+    """Let the model read the calibration questions, once, unless these blocks exist."""
+    if not cell.has_features and not all(block.is_in(cell.store) for block in blocks):
         cell.run("calibration_train", [_features_block(cell)])
-    return is_needed
+        cell.has_features = True
 
 
 def _fit(cell: GridCell, fits: Sequence[CandidateFit]) -> None:
@@ -305,15 +294,13 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> Block:
         cell.calibration,
         cell.parts.name,
         fits,
-        fitting.learning_rate_for(len(cell.parts.calibration_train)),
-        fitting.batch_size,
-        fitting.warm_up,
+        fitting.learning_rate,
         cell.settings.seeds[fits.run],
         folders,
     )
     files = tuple(cell.root / folder / "recalibrator.json" for folder in folders.values())
-    place, cost = f"{', '.join(fits.names)} (run {fits.run})", fit_label(cell.model.name, fits.method)
-    return cell.block(step, (), "calibration_train", place, files=files, counted_as=cost)
+    place = f"{', '.join(fits.names)} (run {fits.run})"
+    return cell.block(step, (), "calibration_train", place, files=files)
 
 
 def diagnose(cell: GridCell) -> list[Json]:
@@ -438,7 +425,6 @@ def _choose(cell: GridCell, validation: Sequence[list[Row]]) -> Selected:
         settings.chosen_at,
         settings.selection.measure_alphas,
         settings.selection.by,
-        settings.evaluation.bins,
         ties=settings.clustering.ties,
     )
     graded = list(chain.from_iterable(cell.graded("validation", validation)))
@@ -457,7 +443,7 @@ def _names(*choices: Choices) -> list[str]:
 def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> list[SampleStep]:
     """Return the passes of the test questions: groups of candidates and runs that share a pass of the model.
 
-    In the first runs, the candidates of the methods get more samples for comparisons of numbers of samples,
+    In run 0, the candidates of the methods get more samples for comparisons of numbers of samples,
     with the candidates that are chosen at other numbers. All other rows have m samples. Runs with separate
     fits have separate passes.
     """
@@ -465,13 +451,11 @@ def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> l
     main = _names(selected.methods, *selected.by_draws.values())
     at_m = [*_names(selected.methods, *selected.by_loss.values()), *moved]
     at_m_alone = [name for name in at_m if name not in main]
-    counts, more = settings.counts, settings.sampling.counts_runs
-    runs = list(range(settings.runs.count))
+    counts, runs = settings.counts, list(range(settings.runs.count))
     plan: list[tuple[Sequence[str], Sequence[int], tuple[int, ...]]] = []
     for group in [[run] for run in runs] if settings.runs.refit else [runs]:
-        early, late = [run for run in group if run < more], [run for run in group if run >= more]
-        if counts and early:
-            plan += [(main, early, counts), (at_m_alone, early, ()), (at_m, late, ())]
+        if counts and 0 in group:
+            plan += [(main, (0,), counts), (at_m_alone, (0,), ()), (at_m, group[1:], ())]
         else:
             plan.append((at_m, group, ()))
 
@@ -638,12 +622,6 @@ class Clock:
         for name, more in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + more
 
-    def table(self) -> list[str]:
-        """Return a line for each stage, the largest first: its CPU seconds and its share of the total."""
-        total = sum(self.seconds.values()) or 1.0
-        ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
-        return [f"{name:<18} {spent:7.1f} s {spent / total:5.0%}" for name, spent in ranked]
-
 
 @dataclass
 class Grid:
@@ -656,7 +634,6 @@ class Grid:
     progress: ProgressFactory
     on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
-    made: Counter[str] = field(default_factory=Counter, init=False)
 
     def run(self) -> list[Problem]:
         """Do the remaining work; return the rejected rows of the data and the rejected questions.
@@ -674,9 +651,10 @@ class Grid:
             self.on_problem(problem)
         self._claim_questions(sets)
         settings_of_models = [self.settings.of_model(model) for model in self.settings.models]
-        expected = Counter[str]()
-        for settings, parts in product(settings_of_models, sets):
-            expected += expected_blocks(settings, parts.sizes())
+        n_blocks = sum(
+            expected_blocks(settings, parts.sizes()).total()
+            for settings, parts in product(settings_of_models, sets)
+        )
         for model in self.settings.models:
             if gone := self.settings.left_out(model):
                 warnings.warn(
@@ -686,8 +664,8 @@ class Grid:
                     stacklevel=2,
                 )
         ends: list[tuple[int, int, int]] = []
-        with self.progress("run", expected.total()) as update:
-            on_block = BlockProgress(update, expected, self.made)
+        with self.progress("run", n_blocks) as update:
+            on_block = BlockCount(update, n_blocks)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, on_block)
                 self._work(cells)
@@ -757,7 +735,7 @@ class Grid:
             )
 
     def _cells(
-        self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockProgress
+        self, model: Model, settings: GridSettings, sets: Sequence[Parts], on_block: BlockCount
     ) -> list[GridCell]:
         asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
@@ -785,11 +763,16 @@ class Grid:
     def write_costs(self) -> None:
         """Add the costs of this session so far to the environment record; may be called again."""
         before = self._before
-        seconds = Counter(self.clock.seconds)
-        seconds.update(self.executor.seconds)
+        cpu_seconds: dict[str, float] = dict(before.get("cpu_seconds", {}))
+        for stage, spent in chain(self.clock.seconds.items(), self.executor.seconds.items()):
+            cpu_seconds[stage] = cpu_seconds.get(stage, 0.0) + spent
+        peaks: dict[str, float] = dict(before.get("peak_memory_mb_by_stage", {}))
+        for stage, peak in self.executor.peaks.items():
+            peaks[stage] = max(peak, peaks.get(stage, 0.0))
         record = {
             **environment(),
-            **costs(before, seconds=seconds, peaks=self.executor.peaks, made=self.made),
+            "cpu_seconds": cpu_seconds,
+            "peak_memory_mb_by_stage": peaks,
             "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.executor.n_workers,
@@ -800,56 +783,21 @@ class Grid:
 
 
 @dataclass
-class BlockProgress:
-    """Report finished blocks by stage."""
+class BlockCount:
+    """Report the number of finished blocks, which several threads count."""
 
     update: Callable[[int], None]
-    expected: Counter[str]  # by stage
-    made: Counter[str] = field(default_factory=Counter)  # new rows by the name of their costs
-    finished: Counter[str] = field(default_factory=Counter)
+    total: int  # number of planned blocks; fits of later runs are not among them
+    _finished: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def __call__(self, block: Block, n_made: int) -> None:
-        """Count a finished block with this number of new rows; fits of later runs do not count."""
+    def __call__(self, *_: object) -> None:
+        """Count a finished block."""
         with self._lock:
-            self.finished[block.stage.name] += 1
-            self.made[block.stage.counted_as or block.stage.name] += n_made
-            self.update(min(self.finished.total(), self.expected.total()))
+            self._finished += 1
+            self.update(min(self._finished, self.total))
 
 
 def _prepare_and_answer(cell: GridCell) -> None:
     prepare(cell)
     answer(cell, {})
-
-
-# ---- Costs of a session
-
-
-def costs(
-    before: Json, *, seconds: Mapping[str, float], peaks: Mapping[str, float], made: Mapping[str, int]
-) -> Json:
-    """Return the recorded costs plus the costs of a session.
-
-    `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
-    `fit_label`. The result is {cpu_seconds, peak_memory_mb_by_stage, fits}: the first two by stage, and
-    {seconds, fits} by model and method.
-    """
-    spent: Counter[str] = Counter(before.get("cpu_seconds", {}))
-    highest = dict(before.get("peak_memory_mb_by_stage", {}))
-    for label, more in seconds.items():
-        spent[_stage(label)] += more  # type: ignore[assignment]
-    for label, peak in peaks.items():
-        highest[_stage(label)] = max(peak, highest.get(_stage(label), 0.0))
-    fits = {model: dict(of_model) for model, of_model in before.get("fits", {}).items()}
-    for label in dict.fromkeys(label for label in (*seconds, *made) if label.startswith(FIT)):
-        method, _, model = label.removeprefix(FIT).partition(" ")
-        recorded = fits.setdefault(model, {}).get(method, {"seconds": 0.0, "fits": 0})
-        fits[model][method] = {
-            "seconds": recorded["seconds"] + seconds.get(label, 0.0),
-            "fits": recorded["fits"] + made.get(label, 0),
-        }
-    return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
-
-
-def _stage(label: str) -> str:
-    return "fit" if label.startswith(FIT) else label

@@ -340,7 +340,6 @@ class CellForecast:
     jobs: Counter[str]  # by stage
     answers: int  # sampled and greedy answers
     answer_tokens: int  # maximum number of tokens of answers
-    question_tokens: int | None  # of questions and passages; None if not on this machine
     nli_calls: int  # maximum: one for every ordered pair of answers to a question
 
 
@@ -376,12 +375,9 @@ class Forecast:
         refused = f" (bad rows that would be left out: {self.problems})" if self.problems else ""
         yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
         for cell in self.cells:
-            read = (
-                f", about {cell.question_tokens:,} for questions and passages" if cell.question_tokens else ""
-            )
             yield (
-                f"{cell.model} on {cell.dataset}: {cell.answers:,} answers; tokens: at most "
-                f"{cell.answer_tokens:,} for answers{read}; NLI calls: at most {cell.nli_calls:,}"
+                f"{cell.model} on {cell.dataset}: {cell.answers:,} answers of at most "
+                f"{cell.answer_tokens:,} tokens; NLI calls: at most {cell.nli_calls:,}"
             )
         yield f"The numbers assume that {CHOSEN} candidates of each method are chosen by a measure or loss."
         yield f"time: {self.timing}"
@@ -413,16 +409,12 @@ def forecast(settings: GridSettings, open_state: Callable[[], WorkerState] | Non
 def _cell_forecast(
     settings: GridSettings, model: Model, dataset: DataSet, parts: Parts | None
 ) -> CellForecast:
-    from semcal.models.sample import CHARACTERS
-
-    characters, sampling = 0, settings.sampling
+    sampling = settings.sampling
     if parts is None:
         sizes = {part: int(getattr(dataset, part) or 60_000) for part in PARTS}
         longest = settings.max_new_tokens(open_book="squad" in dataset.source.lower())
     else:
         sizes, longest = parts.sizes(), settings.max_new_tokens(open_book=parts.open_book)
-        questions = (question for part in PARTS for question in parts.part(part))
-        characters = sum(len(question.question) + len(question.context or "") for question in questions)
     jobs, candidates = expected_blocks(settings, sizes), candidates_of(settings)
     chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates.items()}
     if settings.runs.refit:
@@ -430,7 +422,7 @@ def _cell_forecast(
     validation = 0 if nothing_to_choose(settings) else sizes["validation"]
     labelled = labelled_beside(settings, validation) if CALIBRATED in settings.methods else 0
     moved = len(settings.datasets) - 1 if settings.extras.transfer else 0  # temperatures of other data sets
-    more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
+    more = max([0, *(count - sampling.m for count in settings.counts)])
     draws = (
         validation * sum(map(len, candidates.values())) * max([sampling.m, *settings.chosen_at])
         + min(labelled, sizes["calibration_train"]) * sampling.m
@@ -443,8 +435,7 @@ def _cell_forecast(
         jobs=jobs,
         answers=draws + sizes["test"],
         answer_tokens=(draws + sizes["test"]) * longest,
-        question_tokens=None if parts is None else characters // CHARACTERS,
-        nli_calls=0 if settings.equivalence == "exact" else draws * (settings.sampling.m - 1),
+        nli_calls=0 if settings.equivalence == "exact" else draws * (sampling.m - 1),
     )
 
 

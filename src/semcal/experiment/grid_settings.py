@@ -6,14 +6,15 @@ error names its key.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -22,8 +23,6 @@ from pydantic import (
     Field,
     PositiveFloat,
     ValidationError,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -76,29 +75,9 @@ def check_slugs(names: Sequence[str], *, what: str) -> None:
 
 
 class SettingsGroup(BaseModel):
-    """A group of settings that rejects unknown keys, and truth values instead of numbers."""
+    """A group of settings that rejects unknown keys, and other types such as truth values for numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_number_is_a_bool(cls, value: Any, about: ValidationInfo) -> Any:
-        """Reject truth values that pydantic would convert to 1 or 0: `count: yes` is true in YAML."""
-        annotation = cls.model_fields[str(about.field_name)].annotation
-        if annotation is not bool and any(part is True or part is False for part in _inside(value)):
-            raise ValueError(
-                "expected a number or a text, not true or false (in YAML, yes, no, on and off are truth "
-                "values; put a text into quotes)"
-            )
-        return value
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _inside(part)
-    else:
-        yield value
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 def checked(check: Callable[[Any], object]) -> AfterValidator:
@@ -162,15 +141,12 @@ class Model(SettingsGroup):
         return self
 
 
-#: The paper's learning rate of ATS and Platt.
-LEARNING_RATE = 1e-5
 MethodName = Annotated[str, checked(lambda name: RECALIBRATORS[name])]
 FormatName = Annotated[str, checked(AnswerFormat)]
 #: The method without test answers of its own: it maps the confidence in Base's answers.
 CALIBRATED: MethodName = "Calibrated"
 METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
 LossSetting = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
-OpenShare = Annotated[float, Field(gt=0, le=1)]
 
 
 class DataSet(SettingsGroup):
@@ -212,11 +188,7 @@ class SamplingSettings(SettingsGroup):
     m: Size = 10  # samples per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
     answer_format: FormatName = "auto"  # rule that finds the answer in a generation
-    top_k: Size | None = None
-    top_p: OpenShare | None = None
-    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # text before an answer
-    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # numbers of samples, cut from the largest sampling
-    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # number of runs with these counts
+    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # numbers of samples in run 0, cut from the largest
     reselect: bool = False  # choose candidates again at each count instead of at m only
 
 
@@ -227,17 +199,6 @@ class Fitting(SettingsGroup):
     losses: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
     weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)  # of ATS and Platt
     learning_rate: PositiveFloat | None = None  # of ATS and Platt; None: the paper's 1e-5
-    batch_size: Size = 4  # questions per step of sgd
-    warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1  # share of the first epoch of sgd
-    #: With fewer questions, the learning rate of ATS and Platt increases in proportion, so that training
-    #: reaches as far. The paper's 60,000 questions give thirty times the steps of 2,000.
-    as_many_as: Size | None = None
-
-    def learning_rate_for(self, questions: int) -> float | None:
-        """Return the learning rate of ATS and Platt for a number of questions, None for the paper's rate."""
-        if self.as_many_as is None:
-            return self.learning_rate
-        return (self.learning_rate or LEARNING_RATE) * max(1.0, self.as_many_as / questions)
 
     @model_validator(mode="after")
     def _consistent(self) -> Fitting:
@@ -282,24 +243,19 @@ class ClusteringSettings(SettingsGroup):
 class Grading(SettingsGroup):
     """Settings of the rules that grade answers."""
 
-    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0  # minimum ratio of matching texts
-    fuzzy_above: bool = False  # whether the ratio must be larger than the minimum
-    f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # minimum, exclusive
+    fuzzy_above: bool = False  # whether the ratio of matching texts must be larger than 90
     numerals: bool = True  # whether fuzzy matching and F1 never accept a wrong number
     rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # minimum, exclusive; None: rule not used
-    #: The graded texts of a cluster: "given" is its most frequent wording, the answer. The others are the
-    #: paper's rule, by which one correct text among up to `members` suffices: random texts, or the most
-    #: likely text and random ones.
-    choice: Literal["given", "random", "likeliest"] = "given"
+    #: The graded texts of a cluster: "given" is its most frequent wording, the answer; "random" is the
+    #: paper's rule, by which one correct text among up to `members` random ones suffices.
+    choice: Literal["given", "random"] = "given"
     members: Size = 4
     vanilla: Literal["greedy", "beam"] = "greedy"  # answer of SE_vanilla
 
     def grader(self) -> RuleGrader:
         """Return the grader with these rules."""
         at = Thresholds(
-            fuzzy=self.fuzzy,
             fuzzy_above=self.fuzzy_above,
-            f1=self.f1,
             numerals=self.numerals,
             rouge_l=0.0 if self.rouge_l is None else self.rouge_l,
         )
@@ -309,10 +265,7 @@ class Grading(SettingsGroup):
 class Evaluation(SettingsGroup):
     """Settings of metrics."""
 
-    bins: Size = 15
     resamples: Annotated[int, Field(ge=100, lt=2**31)] = 1000
-    ace: Literal["sound", "reference"] = "sound"
-    auroc_one_class: float | None = None
 
 
 class Extras(SettingsGroup):
@@ -353,11 +306,6 @@ class GridSettings(SettingsGroup):
         check_slugs([model.name for model in self.models], what="model")
         check_slugs([dataset.name for dataset in self.datasets], what="data set")
         check_slugs(self.methods, what="method")
-        if self.sampling.counts_runs > self.runs.count:
-            raise ValueError(
-                f"sampling.counts_runs is {self.sampling.counts_runs}, expected at most runs.count = "
-                f"{self.runs.count}"
-            )
         if CALIBRATED in self.methods and ("Base" not in self.methods or self.sampling.m < 2):
             raise ValueError(
                 "Calibrated maps the share of Base's answers among at least 2 samples. Add Base to methods, "
@@ -369,16 +317,9 @@ class GridSettings(SettingsGroup):
         return self
 
     def _check_served(self, model: Model) -> None:
-        needed = {
-            "sampling.top_k and top_p": self.sampling.top_k is not None or self.sampling.top_p is not None,
-            "sampling.scored_in": self.sampling.scored_in != "whole prompt",
-            "grading.vanilla": self.grading.vanilla == "beam",
-        }
-        wrong = [name for name, is_set in needed.items() if is_set]
-        if wrong:
+        if self.grading.vanilla == "beam":
             raise ValueError(
-                f"the model {model.name} is behind a server, which supports neither truncation nor scoring "
-                f"of a given text nor beams. Keep {', '.join(wrong)} as in preset sound."
+                f"grading.vanilla: the model {model.name} is behind a server, which has no beams. Set greedy."
             )
         if not set(self.methods) & set(SERVED):
             raise ValueError(
@@ -414,8 +355,8 @@ class GridSettings(SettingsGroup):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of samples other than m, ascending; empty if no run has them."""
-        return tuple(sorted({*self.sampling.counts} - {self.sampling.m})) if self.sampling.counts_runs else ()
+        """The numbers of samples other than m, ascending."""
+        return tuple(sorted({*self.sampling.counts} - {self.sampling.m}))
 
     @property
     def chosen_at(self) -> tuple[int, ...]:
@@ -459,7 +400,7 @@ def read_settings(path: Path, overrides: Sequence[str] = (), *, limit: int | Non
     """Read a YAML file of settings, and complete it with the defaults.
 
     `overrides` are "a.b=c" as for `--set`: a path of keys (a number in a list), and a YAML value. No part of
-    a data set has more than `limit` questions. UsageError names a missing file, invalid YAML, or all invalid
+    a data set has more than `limit` questions. UsageError names a missing file, invalid YAML, or the invalid
     keys and values.
     """
     if not path.is_file():
@@ -483,11 +424,10 @@ def settings_of(
         _set(tree, override)
     preset = check_name(str(tree.get("preset", "sound")), PRESETS, what="preset")
     try:
-        settings = GridSettings.model_validate(_over(PRESETS[preset], tree))
+        # as JSON, in which lists are tuples for strict settings
+        settings = GridSettings.model_validate_json(json.dumps(_over(PRESETS[preset], tree)))
     except ValidationError as error:
-        complaints = list(_complaints(error))
-        more = f"; and {len(complaints) - NAMED} more" if len(complaints) > NAMED else ""
-        raise UsageError(f"{where}: " + "; ".join(complaints[:NAMED]) + more) from None
+        raise UsageError(f"{where}: {'; '.join(islice(_complaints(error), NAMED))}") from None
     return resolved(settings, limit=limit)
 
 
@@ -534,26 +474,12 @@ def _complaints(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         where = ".".join(_cut(str(part)) for part in detail["loc"])
         if detail["type"] == "extra_forbidden":
-            keys = _keys_at(detail["loc"][:-1])
-            near = difflib.get_close_matches(str(detail["loc"][-1]), keys, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            yield f"unknown setting {where!r}{hint} Known: {', '.join(keys)}"
+            yield f"{where}: unknown setting. Use one of docs/grid.md."
         elif detail["type"] == "missing":
             yield f"{where} is missing"
-        elif detail["type"] == "too_short" and detail["input"]:
-            continue  # the errors of its items are reported
         else:
             message = detail["msg"].removeprefix("Value error, ")
             yield f"{where}: {message}, got {shown(detail['input'])}" if where else message
-
-
-def _keys_at(place: Sequence[int | str]) -> list[str]:
-    part: type[BaseModel] = GridSettings
-    for key in place:
-        if isinstance(key, str):
-            kind = part.model_fields[key].annotation
-            part = next(option for option in (kind, *get_args(kind)) if hasattr(option, "model_fields"))
-    return list(part.model_fields)
 
 
 def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSettings:

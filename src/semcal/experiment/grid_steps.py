@@ -331,8 +331,6 @@ class FitStep(Step):
     dataset: str
     fit: CandidateFit
     learning_rate: float | None
-    batch_size: int
-    warm_up: float
     seed: int
     folders: Mapping[str, str]  # candidate → its folder, relative to the run folder
 
@@ -356,8 +354,6 @@ class FitStep(Step):
             calibration.features,
             self.fit,
             learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            warm_up=self.warm_up,
             seed=self.seed,
             table=models.table(self.source) if self.fit.reads_table else None,
         )
@@ -588,13 +584,7 @@ def members_of(row: Row, grading: Grading, seed: int) -> Members | None:
     """Return the rule that chooses the graded members of a cluster, None to grade the answer."""
     if grading.choice == "given":
         return None
-    likely = row.log_likelihoods if grading.choice == "likeliest" else None
-
-    def members(cluster: Sequence[int]) -> Sequence[int]:
-        first = None if likely is None else max(cluster, key=likely.__getitem__)
-        return members_to_grade(cluster, seed=seed, question_id=row.id, limit=grading.members, first=first)
-
-    return members
+    return partial(members_to_grade, seed=seed, question_id=row.id, limit=grading.members)
 
 
 @dataclass(frozen=True)
@@ -657,7 +647,6 @@ class SelectStep(Step):
     counts: tuple[int, ...]  # further numbers of samples
     measure_alphas: tuple[float, ...]
     by: str
-    bins: int
     ties: str = "likelier"
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
@@ -688,7 +677,6 @@ class SelectStep(Step):
             method: select(
                 {candidate: graded[candidate.name] for candidate in tried},
                 measure_alphas=self.measure_alphas,
-                bins=self.bins,
                 by=self.by,
             )
             for method, tried in candidates.items()

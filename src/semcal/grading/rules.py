@@ -372,12 +372,11 @@ def members_to_grade(
     seed: int,
     question_id: str,
     limit: int = 4,
-    first: int | None = None,
 ) -> tuple[int, ...]:
     """Return up to `limit` random members of a cluster to grade, ascending, without replacement.
 
     Members are ranked by a hash of (seed, question id, None, member), so the choice depends neither on
-    earlier choices nor on the order of the cluster. The member `first` is always included.
+    earlier choices nor on the order of the cluster.
 
     >>> members_to_grade([3, 1], seed=0, question_id="q1")
     (1, 3)
@@ -385,8 +384,8 @@ def members_to_grade(
     4
     """
 
-    def rank(member: int) -> tuple[bool, bytes]:
+    def rank(member: int) -> bytes:
         stream = repr((int(seed), question_id, None, int(member)))
-        return member != first, blake2b(stream.encode(), digest_size=16).digest()
+        return blake2b(stream.encode(), digest_size=16).digest()
 
     return tuple(sorted(sorted(cluster, key=rank)[:limit]))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_option
-from semcal.metrics.frequencies import FrequencyTable, as_pairs, both_names, check_bins, probability_table
+from semcal.metrics.frequencies import FrequencyTable, both_names, check_bins, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: float32 must not change bins.
 ABOVE_EDGE = 1e-6
@@ -99,27 +99,6 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     0.15
     """
     return float(ace_of(probability_table(confidence, correct), check_bins(bins))[0])
-
-
-@both_names
-def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
-    r"""Compute ACE as the paper's authors do: ties keep the order of the rows, and bins are not weighted.
-
-    .. math:: \frac1M \sum_{b=1}^{M} \bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|
-
-    The bins are those of :func:`ace`. The value depends on the order of the rows, so use it only to compare
-    with published figures (`ace: reference` in a grid). Parameters, result and errors are those of
-    :func:`ece`.
-
-    >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], bins=2)
-    0.0
-    >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 1, 0, 0], bins=2)
-    0.5
-    """
-    values, outcomes = as_pairs(confidence, correct)
-    order = np.argsort(values, kind="stable")
-    cut = np.array_split((outcomes - values)[order], min(check_bins(bins), len(values)))
-    return float(np.mean([abs(part.mean()) for part in cut]))
 
 
 @both_names

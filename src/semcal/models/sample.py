@@ -396,46 +396,6 @@ def _by_passage(questions: Sequence[Question]) -> list[list[Question]]:
     return [group for group in groups if group]
 
 
-def score_without_passages(
-    model: LanguageModel,
-    questions: Sequence[Question],
-    sampled: Sequence[Sequence[Sampled]],
-    sampling: Sampling,
-) -> list[list[Sampled]]:
-    """Score the samples of ``[recalibrator][question]`` with prompts without the passages.
-
-    The paper's published code scores in this way. `prompt` stays the prompt of the samples.
-    """
-    bare = [replace(question, context=None) for question in questions]
-    few_shot = tuple(replace(example, context=None) for example in sampling.asking.few_shot)
-    examples = replace(sampling.asking, few_shot=few_shot)
-    prompts = examples.prompts(model, bare)
-
-    def tokens(prompt: Prompt, generation: Generation) -> tuple[int, ...]:
-        start, end, ended = _cut(sampling.answer_format, prompt, generation)
-        return model.complete(generation, end, start, ended)
-
-    def rescore(draw: Draw, scores: Sequence[float]) -> Draw:
-        if draw.text is None:
-            return draw
-        scores = scores[draw.generation.lead :]
-        return replace(
-            draw, log_likelihood=_mean(scores), likelihood="rescored", token_scores=_token_scores(scores)
-        )
-
-    rescored = []
-    for recalibrator, answered in zip(sampling.recalibrators, sampled):
-        answers = [[tokens(item.prompt, draw.generation) for draw in item.draws] for item in answered]
-        scores = model.score(prompts, answers, recalibrator=recalibrator)
-        rescored.append(
-            [
-                replace(item, draws=tuple(map(rescore, item.draws, item_scores)))
-                for item, item_scores in zip(answered, scores)
-            ]
-        )
-    return rescored
-
-
 def state_answers(
     model: Sampler,
     questions: Sequence[Question],
@@ -629,9 +589,6 @@ class SampleStep(Step):
     sources: tuple[RecalibratorSource, ...] = ()
     runs: tuple[int, ...] = (0,)  # one run per seed
     counts: tuple[int, ...] = ()
-    #: Top-k and top-p, for processes without torch, which `Truncation` in `sampling` needs.
-    truncated: tuple[int, float] | None = None
-    scored_in: str = "whole prompt"  # or "prompt without passage"
 
     def key(self) -> Json:
         """Return the fields of the step, with fingerprints of recalibrators."""
@@ -647,8 +604,6 @@ class SampleStep(Step):
             added = add_stated_answers(models.model, asked, self.answer, sampling)
             asked = [row.without("greedy_cluster", "answer_cluster") for row in added]
         for run, sampled in zip(self.runs, sample_runs(models.model, questions, sampling, progress=progress)):
-            if self.scored_in == "prompt without passage":
-                sampled = score_without_passages(models.language_model, questions, sampled, sampling)
             for place, (recalibrator, draws) in enumerate(zip(sampling.recalibrators, sampled)):
                 origin = self._origin(place, run)
                 made = [
@@ -668,15 +623,9 @@ class SampleStep(Step):
         return sampled_rows
 
     def _sampling(self, models: WorkerState) -> Sampling:
-        sampling = self.sampling
-        if self.sources:
-            sampling = replace(sampling, recalibrators=tuple(map(models.recalibrator, self.sources)))
-        if self.truncated is not None:
-            from semcal.models.engine.draw import Truncation
-
-            config = replace(sampling.config, truncation=Truncation(*self.truncated))
-            sampling = replace(sampling, config=config)
-        return sampling
+        if not self.sources:
+            return self.sampling
+        return replace(self.sampling, recalibrators=tuple(map(models.recalibrator, self.sources)))
 
     def _origin(self, place: int, run: int) -> dict[str, Any]:
         if not self.sources:

@@ -139,8 +139,6 @@ def fit_candidate(
     fit: CandidateFit,
     *,
     learning_rate: float | None = None,
-    batch_size: int = 4,
-    warm_up: float = 0.1,
     seed: int = 0,
     table: LogPartitionTable | None = None,
 ) -> dict[Candidate, Fitted]:
@@ -152,7 +150,6 @@ def fit_candidate(
         learning_rate=None if method.own_learning_rate else learning_rate,
         seed=seed,
     )
-    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
     task = FitTask(model, features, fit.losses, fit.solver, schedule, table=table)
     results = run_fit(fit.method, task)
     return dict(zip(fit.candidates, (result.recalibrator for result in results), strict=True))

@@ -16,7 +16,7 @@ from itertools import chain, product
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.arrays import Floats
@@ -84,19 +84,6 @@ def above_floor(error: float, floor: float | None) -> float:
     (0.085, 0.0, 0.07)
     """
     return error if floor is None else max(error - floor, 0.0)
-
-
-def judged_interval(
-    interval: Sequence[float], after: tuple[float, float | None], before: tuple[float, float | None]
-) -> tuple[float, float]:
-    """Return the interval of a difference of two errors, each (error, noise floor), above the floors.
-
-    >>> low, high = judged_interval((0.02, 0.30), (0.335, 0.250), (0.178, 0.152))
-    >>> round(low, 3), round(high, 3)
-    (-0.078, 0.202)
-    """
-    shift = (above_floor(*after) - after[0]) - (above_floor(*before) - before[0])
-    return interval[0] + shift, interval[1] + shift
 
 
 def verdict(interval: Sequence[float], *, larger_is_better: bool, enough: bool = True) -> str:
@@ -211,11 +198,6 @@ class PairScores:
     #: Metrics with an interval over questions.
     bootstrapped: tuple[str, ...] = field(default_factory=bootstrapped_metrics)
 
-    def auroc(self, values: ArrayLike) -> Floats:
-        """Return the AUROC of each run, with `auroc_one_class` if undefined."""
-        areas, one_class = np.asarray(values, dtype=np.float64), self.evaluation.auroc_one_class
-        return np.where(np.isnan(areas), np.nan if one_class is None else one_class, areas)
-
     @cached_property
     def by_run(self) -> dict[MethodMeasure, dict[str, Floats]]:
         """Every metric of every run: (method, measure) → metric → [R]."""
@@ -223,13 +205,7 @@ class PairScores:
             return {}
         confidence = np.concatenate([cell.confidence for cell in self.arrays.values()])
         correct = np.concatenate([cell.correct for cell in self.arrays.values()])
-        bins = self.evaluation.bins
-        by_metric = metrics.summaries(confidence, correct, bins=bins)
-        if self.evaluation.ace == "reference":
-            by_metric["ace"] = np.array(
-                [metrics.ace_in_row_order(p, c, bins=bins) for p, c in zip(confidence, correct)]
-            )
-        by_metric["auroc"] = self.auroc(by_metric["auroc"])
+        by_metric = metrics.summaries(confidence, correct)
         runs = len(confidence) // len(self.arrays)
         return {
             key: {name: values[i * runs : (i + 1) * runs] for name, values in by_metric.items()}
@@ -246,21 +222,20 @@ class PairScores:
         return {key: self._floors(arrays) for key, arrays in self.arrays.items()}
 
     def _floors(self, arrays: ScoreArrays) -> ScoreRow:
-        """Return the noise floors of one method for one measure, null if ACE depends on the order of rows."""
+        """Return the noise floors of one method for one measure."""
         floors_of_runs = [
             noise_floors(
                 np.clip(p, 0.0, 1.0),
                 correct,
                 FLOORED,
                 groups=self.groups,
-                bins=self.evaluation.bins,
                 draws=self.evaluation.resamples,
                 seed=np.random.default_rng(self.seed),
             )
             for p, correct in zip(arrays.confidence, arrays.correct)
         ]
-        by_name = dict(NO_FLOORS)
-        for metric in FLOORED[self.evaluation.ace == "reference" :]:
+        by_name: ScoreRow = {}
+        for metric in FLOORED:
             floors = [run[metric] for run in floors_of_runs]
             p_value = float(np.mean([floor.p_value for floor in floors]))
             by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
@@ -277,8 +252,7 @@ class PairScores:
     def over_runs(self, key: MethodMeasure, metric: str) -> ScoreRow:
         """Return one metric over runs, with its interval over questions if there is one."""
         interval = None
-        depends_on_order = metric == "ace" and self.evaluation.ace == "reference"
-        if metric in self.bootstrapped and not depends_on_order:
+        if metric in self.bootstrapped:
             interval = (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
         return over_runs(self.by_run[key][metric], interval)
 
@@ -322,7 +296,6 @@ class PairScores:
             scored,
             metrics=names,
             groups=self.groups,
-            bins=self.evaluation.bins,
             resamples=min(most, self.evaluation.resamples),
             seed=self.seed,
         )

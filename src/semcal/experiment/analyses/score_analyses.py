@@ -86,8 +86,7 @@ def confidence(cell: CellScores) -> ScoreRows:
     entry for each metric, all null if the measure is undefined for every question. Refinement is uncertainty
     − resolution. Reliability and resolution are over unique confidence values. The noise floors of ACE and
     ECE are ace_floor (mean) and ace_floor_95 (quantile), means over runs, and ace_p, the p value of
-    calibration (for several runs, twice their mean; Vovk and Wang, 2020). They are null if ACE depends on the
-    order of rows.
+    calibration (for several runs, twice their mean; Vovk and Wang, 2020).
     """
     return [
         {
@@ -127,7 +126,7 @@ def entropy(cell: CellScores) -> ScoreRows:
             for variant, correct in arrays.by_variant.items():
                 areas = [auroc(-nats, right) for nats, right in zip(arrays.entropy, correct)]
                 interval = cell.pair.entropies.interval((*key, variant), "auroc")
-                row[variant] = over_runs(cell.pair.auroc(areas), interval)
+                row[variant] = over_runs(areas, interval)
         row |= {"vanilla": cell.run.settings.grading.vanilla, "greedy_differs": _greedy_differs(cell, *key)}
         rows.append(row)
     return rows

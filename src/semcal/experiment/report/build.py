@@ -17,37 +17,32 @@ from functools import partial
 from html import escape
 from itertools import groupby, product
 from operator import itemgetter
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
 from semcal.experiment.analyses.grid_scores import Record
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import (
     FinishedRun,
-    is_grid_run,
     read_environment,
     read_finished,
     read_results,
-    run_of_results,
 )
 from semcal.experiment.grid_settings import FILE
 from semcal.experiment.report.explorer import Explorer, explorer_blocks, script_json
 from semcal.experiment.report.report_figures import REPORT_FIGURES, SUBJECTS, PlannedFigure, planned_figures
 from semcal.experiment.report.report_tables import (
     ABOVE_CHANCE,
+    PAIR,
     REPORT_TABLES,
     SECTIONS,
     Section,
-    calibrated_differences,
-    less_accurate_in_words,
-    less_base,
     means,
     report_tables,
 )
@@ -57,6 +52,7 @@ from semcal.experiment.report.tables import (
     RunResults,
     Table,
     TableCell,
+    answers_suffice,
     compared_methods,
     counted,
     csv_lines,
@@ -65,6 +61,7 @@ from semcal.experiment.report.tables import (
     flagged_cell,
     heading_groups,
     in_order,
+    is_higher,
     larger_is_better,
     listed,
     mark,
@@ -78,7 +75,7 @@ from semcal.experiment.report.tables import (
     value_at,
     without_intervals,
 )
-from semcal.files import dumps, read_object, writing
+from semcal.files import writing
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
@@ -86,76 +83,63 @@ from semcal.recalibration.methods import RECALIBRATORS
 from semcal.text import aligned
 from semcal.workers import Executor, SerialExecutor
 
-#: The list of tables and figures of a report, so that a later report can remove stale files.
-MANIFEST = "report-files.json"
-FOLDERS = ("tables", "figures")
-
 
 def remake(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Path:
-    """Analyze the stored samples of a run, if the folder has them, and build the report; as `build`."""
-    if is_grid_run(Path(folder)):
-        analyse(folder, out, executor)
+    """Analyze the stored samples of a run, and build the report; as `build`."""
+    analyse(folder, out, executor)
     return build(folder, out, executor)
 
 
 def build(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Path:
     """Write the tables, results.md, the figures and the page of a run from its results.json.
 
-    Tables and figures of an older report that are missing here are removed (`renew_manifest`).
-
     results.json is in `out`, where everything is written, by default the run folder. `executor` draws the
-    figures and packs the questions, by default this process. From a folder that only holds results.json, make
-    the tables and figures that follow from it, and return the folder of tables instead of the page. Errors
-    are those of `read_finished`, also if results.json is missing, damaged or of another schema.
+    figures and packs the questions, by default this process. Errors are those of `read_finished`, also if
+    results.json is missing, damaged or of another schema.
     """
-    folder, executor = Path(folder), executor or SerialExecutor(None)
-    target, has_rows = Path(folder if out is None else out), is_grid_run(folder)
-    results = read_results(target if has_rows else folder)
-    run = read_finished(folder) if has_rows else run_of_results(results, folder)
-    in_files = not has_rows or run.settings.extras.figure_files
+    executor, target = executor or SerialExecutor(None), Path(folder if out is None else out)
+    run, results = read_finished(folder), read_results(target)
+    in_files = run.settings.extras.figure_files
     drawing = executor.map(
         partial(_drawn, folder=target / "figures" if in_files else None),
         list(enumerate(planned_figures(run, results))),
         stage="report",
     )
-    written = write_tables(run, results, target / "tables")
-    explorer = explorer_blocks(run, executor) if has_rows else None
-    drawn = [entry for entry in drawing if entry is not None]
-    if explorer is not None:
-        with writing(target / "results.md") as handle:
-            handle.write(results_markdown(results))
-        with writing(target / "report.html") as handle:
-            handle.write(page(run, results, [figure for figure, _ in drawn], explorer))
-    renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
-    return target / ("tables" if explorer is None else "report.html")
+    write_tables(run, results, target / "tables")
+    explorer = explorer_blocks(run, executor)
+    figures_of_page = [figure for figure in drawing if figure is not None]
+    with writing(target / "results.md") as handle:
+        handle.write(results_markdown(results))
+    with writing(target / "report.html") as handle:
+        handle.write(page(run, results, figures_of_page, explorer))
+    return target / "report.html"
 
 
-def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
+def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> PageFigure | None:
     """Draw a figure once, for its files if there is a folder for them, and for the page."""
     number, plan = numbered
     figure = plan.drawn()
     if figure is None:
         return None
-    written = [] if folder is None else plan.write(figure, folder)
-    return page_figure(plan, figure, f"f{number}"), written
+    if folder is not None:
+        plan.write(figure, folder)
+    return page_figure(plan, figure, f"f{number}")
 
 
 # ---- Files of tables, and results.md ---------------------------------------------------------------------
 
 
-def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; return their paths."""
+def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> None:
+    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv."""
     texts = {}
     for table in report_tables(results):
         texts[f"{table.name}.md"] = f"{_with_caption(table)}\n"
         texts[f"{table.name}.csv"] = csv_text(table)
         texts[f"{table.name}.tex"] = f"{table_latex(table)}\n"
-    if run.has_rows:
-        texts["12-audit.csv"] = _audit(run)
+    texts["12-audit.csv"] = _audit(run)
     for name, text in texts.items():
         with writing(folder / name) as handle:
             handle.write(text)
-    return [folder / name for name in texts]
 
 
 def _audit(run: FinishedRun) -> str:
@@ -176,7 +160,7 @@ def results_markdown(results: RunResults) -> str:
     ]
     parts = [
         *(markdown_text(sentence, begins=True) for sentence in sentences(results)),
-        *map(markdown_text, [*less_accurate_in_words(results), *cautions(results)]),
+        *map(markdown_text, cautions(results)),
         _with_caption(headline_table(results)),
         *(f"## {SECTIONS['contrasts'].title}\n\n{_with_caption(table)}" for table in contrasts),
         "## Tables",
@@ -187,37 +171,6 @@ def results_markdown(results: RunResults) -> str:
 
 def _with_caption(table: Table) -> str:
     return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
-
-
-# ---- Files of an older report ----------------------------------------------------------------------------
-
-
-def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
-    """Remove files that an older report wrote and this report did not, and list the files of this report.
-
-    A file is removed only if the older list names it and its bytes are unchanged, so that files that a user
-    added or edited stay. Return the removed files; StoreError if the list is damaged.
-    """
-    path, remedy = folder / MANIFEST, "delete it and make the report again"
-    older: Any = read_object(path, remedy=remedy).get("files") if path.is_file() else {}
-    names = [PurePosixPath(name).parts for name in (older if isinstance(older, dict) else [".."])]
-    if any(len(parts) != 2 or parts[0] not in FOLDERS or parts[1] == ".." for parts in names):
-        raise StoreError(f"{path} names files outside of {' and '.join(FOLDERS)}: {remedy}")
-    listed = {file.relative_to(folder).as_posix(): _digest(file) for file in written}
-    removed = [
-        folder / name
-        for name, digest in older.items()
-        if name not in listed and (folder / name).is_file() and _digest(folder / name) == digest
-    ]
-    for file in removed:
-        file.unlink()
-    with writing(path) as handle:
-        handle.write(dumps({"schema": 1, "files": listed}, indent=1) + "\n")
-    return removed
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # ---- The page ----------------------------------------------------------------------------------------------
@@ -266,7 +219,7 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
     text = _template().render(
         title=f"{listed(run.models)} on {listed(run.datasets)}",
         sentences=sentences(results),
-        notes=[*less_accurate_in_words(results), *cautions(results)],
+        notes=cautions(results),
         version=(environment.get("versions") or {}).get("semcal", ""),
         plots=[figure for number in ("0a", "0") for figure in figures if figure.number == number],
         compared=list(dict.fromkeys(shown)),
@@ -314,21 +267,16 @@ VARIABLES = {
     OTHER: "var(--m-other)",
 }
 
-TAG = re.compile(r"<[^>]*>")
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 FONT = re.compile(r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*;?\s*")
-NOISE = re.compile(
-    r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>|\n\s*(?=[<])", re.DOTALL
-)
-#: A path without points, such as an error bar of unknown length, and an empty group.
-EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
-PATH = re.compile(r'\sd="([^"]*)"')
-#: Unnecessary space around the letters of a path.
-SPACE = re.compile(r"\s*([MLCQz])\s*")
-GROUP = re.compile(r"<g(?P<of>[^>]*)>|</g>")
+NOISE = re.compile(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", re.DOTALL)
+TAG = re.compile(r"<[^>]*>")
 STYLE = re.compile(r' style="([^"]*)"')
 ID = re.compile(r'\s+id="([^"]*)"')
+LINES = re.compile(r"\s*\n\s*")
+#: A path without points, such as an error bar of unknown length, and an empty group.
+EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
 
 
 def variable_of(method: str) -> str:
@@ -348,21 +296,10 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
     text = NOISE.sub("", text[text.index("<svg") :])
     linked = set(re.findall(r"#([\w-]+)[\")]", text))
     text = ID.sub(lambda match: f' id="{name}-{match[1]}"' if match[1] in linked else "", text)
-    text = re.sub(r'xlink:href="#', f'href="#{name}-', text).replace("url(#", f"url(#{name}-")
+    text = text.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
     of_methods = {method.colour: f"var({variable_of(name)})" for name, method in RECALIBRATORS.items()}
-    variables = of_methods | VARIABLES
-    text = TAG.sub(lambda tag: _tag(tag[0], variables), EMPTY.sub("", text))
-    written: list[bool] = []
-
-    def group(match: re.Match[str]) -> str:
-        """Leave out groups that only repeat their contents."""
-        if match["of"] is None:
-            return match[0] if written.pop() else ""
-        written.append(bool(match["of"].strip()))
-        return match[0] if written[-1] else ""
-
-    text = GROUP.sub(group, text)
-    counts = Counter(STYLE.findall(text))  # a repeated style becomes a class
+    text = TAG.sub(lambda tag: _tag(tag[0], of_methods | VARIABLES), EMPTY.sub("", LINES.sub(" ", text)))
+    counts = Counter(STYLE.findall(text))  # a repeated style becomes a class, for a smaller page
     classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
     rules = "".join(f".{css_class}{{{style}}}" for style, css_class in classes.items())
     text = STYLE.sub(lambda match: f' class="{classes[match[1]]}"' if match[1] in classes else match[0], text)
@@ -373,8 +310,8 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 
 
 def _tag(tag: str, variables: Mapping[str, str]) -> str:
+    """Return a tag with short numbers, the font of the page and its variables for colors."""
     tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
-    tag = PATH.sub(lambda path: ' d="' + SPACE.sub(r"\1", path[1]).strip() + '"', tag)
     tag = FONT.sub(lambda font: f"font-size: {font[1]}" if font[1] else "", tag)
     return COLOUR.sub(lambda colour: variables.get(colour[0], colour[0]), tag)
 
@@ -566,12 +503,16 @@ def _confidence(results: RunResults) -> str:
 def _gains(results: RunResults) -> str:
     """Count the pairs of model and data set on which the gain of a method is clearly larger or smaller."""
     analyses = results["analyses"]
-    rows = select(less_base("gain", results, analyses.get("against_base") or []), {"measure": MEASURE})
-    of_calibrated = calibrated_differences(results, analyses.get("calibrated") or [])
-    rows += select(of_calibrated, {"less": "Base", "metric": "gain"})
     verdicts: dict[str, list[bool | None]] = {}
-    for row in rows:
-        verdicts.setdefault(row["method"], []).append(None if row["too_few"] else row.get("better"))
+    rows = select(analyses.get("against_base") or [], {"measure": MEASURE})
+    for row in flagged(results, [{**row, "against": "Base"} for row in rows]):
+        verdicts.setdefault(row["method"], []).append(None if row["too_few"] else is_higher(row["gain"]))
+    of_calibrated = analyses.get("calibrated") or []
+    for row in of_calibrated:
+        if gain := value_at(row, ("against", "Base", "gain")):
+            (base,) = select(of_calibrated, {**{key: row[key] for key in PAIR}, "method": "Base"})
+            enough = answers_suffice(row, base)
+            verdicts.setdefault(row["method"], []).append(is_higher(gain) if enough else None)
     parts = [
         f"{method} better on {found.count(True)} and worse on {found.count(False)} of "
         f"{counted(len(found), 'data set' if len(results['models']) == 1 else 'pair')}"

@@ -44,7 +44,7 @@ from semcal.plotting import (
     style,
     write_figure,
 )
-from semcal.recalibration.methods import UNFITTED, LineStyle
+from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
 
 #: Keys of the subjects of figures, and their names for readers.
@@ -66,7 +66,6 @@ class ReportFigure:
     analysis: str = ""  # name of the rows of results.json; no figure without rows
     rows: Callable[[Records], Records] = lambda rows: rows  # selects the rows
     section: str = ""  # its section; "" for figures at the top of the page, or shown as text
-    reads_rows: bool = False  # in addition to results.json
 
     @property
     def name(self) -> str:
@@ -114,9 +113,8 @@ REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
 def planned_figures(run: FinishedRun, results: RunResults) -> list[PlannedFigure]:
-    """Return the planned figures of a run; without rows, only those that need none."""
-    entries = [entry for entry in REPORT_FIGURES.values() if run.has_rows or not entry.reads_rows]
-    return [plan for entry in entries for plan in entry.plans(run, results)]
+    """Return the planned figures of a run."""
+    return [plan for entry in REPORT_FIGURES.values() for plan in entry.plans(run, results)]
 
 
 # ---- Figures 3 and 7: ACE against AUROC, one panel per data set and model ---------------------------------
@@ -334,33 +332,20 @@ def count_figure(run: FinishedRun, points: Records, *_: str) -> Figure:
     return figure
 
 
-# ---- Figures 0 and 11: reliability, before and after, and by measure -------------------------------------
+# ---- Figure 0: reliability, before and after ------------------------------------------------------------
 
 #: Number of resamples for a consistency band, enough for a plot.
 RESAMPLES = 500
-#: Cache: (file, time of writing) → confidence and correctness by measure.
-_READ: dict[tuple[Path, int | None], tuple[Mapping[str, Floats], Mapping[str, Floats]]] = {}
 
 
-def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: str) -> tuple[Floats, Floats]:
-    """Return confidence and correctness of the questions of all runs for which the measure is defined.
-
-    Each sample file is read once.
-    """
-    if method == CALIBRATED:
-        return _calibrated(run, model, dataset, "probability")
-    chosen = run.selections[model, dataset]["methods"].get(method, {}).get(measure)
+def _scores(run: FinishedRun, model: str, dataset: str, method: str) -> tuple[Floats, Floats]:
+    """Return confidence and correctness of the questions of all runs for which `MEASURE` is defined."""
+    chosen = run.selections[model, dataset]["methods"].get(method, {}).get(MEASURE)
     if chosen is None:  # not supported by a server
         return np.zeros(0), np.zeros(0)
-    runs = []
-    for number in range(run.runs):
-        path = run.samples_path(model, dataset, chosen["candidate"], number)
-        key = (path, path.stat().st_mtime_ns if path.exists() else None)
-        if key not in _READ:
-            columns = read_columns(run, model, dataset, chosen["candidate"], number)
-            _READ[key] = columns.confidence, columns.correct
-        runs.append([by_measure[measure] for by_measure in _READ[key]])
-    confidence, correct = map(np.concatenate, zip(*runs))
+    columns = [read_columns(run, model, dataset, chosen["candidate"], number) for number in range(run.runs)]
+    confidence = np.concatenate([one.confidence[MEASURE] for one in columns])
+    correct = np.concatenate([one.correct[MEASURE] for one in columns])
     defined = ~(np.isnan(confidence) | np.isnan(correct))
     return confidence[defined], correct[defined]
 
@@ -378,7 +363,7 @@ def before_after_figure(run: FinishedRun, _: Records, model: str, dataset: str) 
     if MEASURE not in run.measures:
         return None
     methods = compared_methods(run.methods)
-    by_method = {method: _scores(run, model, dataset, method, MEASURE) for method in methods}
+    by_method = {method: _scores(run, model, dataset, method) for method in methods}
     by_method = {method: scores for method, scores in by_method.items() if len(scores[0])}
     if not by_method:
         return None
@@ -426,7 +411,7 @@ def _draw_both(axes: Axes, by_method: Mapping[str, tuple[Floats, Floats]]) -> No
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
     for method, (confidence, correct) in by_method.items():
         band = 0.6 if method == list(by_method)[-1] else 0.0
-        _draw_curve(axes, method, confidence, correct, line=method_line(method), band=band)
+        _draw_curve(axes, method, confidence, correct, band=band)
     _unit_square(axes)
     axes.set_ylabel("share right")
 
@@ -438,11 +423,9 @@ def _unit_square(axes: Axes) -> None:
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-def _draw_curve(
-    axes: Axes, method: str, confidence: Floats, correct: Floats, *, line: LineStyle, band: float
-) -> None:
+def _draw_curve(axes: Axes, method: str, confidence: Floats, correct: Floats, *, band: float) -> None:
     diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES if band else 1)
-    colour = method_colour(method)
+    colour, line = method_colour(method), method_line(method)
     if band:
         axes.fill_between(
             diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=band, linewidth=0
@@ -452,43 +435,6 @@ def _draw_curve(
     axes.scatter(
         diagram.bin_confidence, diagram.bin_accuracy, s=sizes, color=colour, alpha=0.55, linewidths=0
     )
-
-
-@style()
-def reliability_figure(run: FinishedRun, _: Records, model: str, measure: str) -> Figure:
-    """Draw reliability diagrams of one model: rows are data sets, columns methods, with histograms below."""
-    methods = [*run.methods, *[CALIBRATED] * (run.calibrated and measure == "E-SC")]
-    rows, columns = len(run.datasets), len(methods)
-    width, height = 0.55 + 1.45 * columns, 0.3 + 2.0 * rows
-    figure = Figure(figsize=(width, height))
-    for i, dataset in enumerate(run.datasets):
-        for j, method in enumerate(methods):
-            edge, bottom = 0.5 + 1.45 * j, height - 0.22 - 2.0 * i - 1.55
-            upper = figure.add_axes((edge / width, bottom / height, 1.3 / width, 1.3 / height))
-            place = (edge / width, (bottom - 0.32) / height, 1.3 / width, 0.24 / height)
-            lower = figure.add_axes(place, sharex=upper)
-            confidence, correct = _scores(run, model, dataset, method, measure)
-            if len(confidence):
-                upper.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
-                _draw_curve(upper, method, confidence, correct, line="-", band=0.7)
-                _unit_square(upper)
-                upper.tick_params(labelbottom=False)
-                upper.set_ylabel("share right")
-                shares, edges = np.histogram(confidence, bins=20, range=(0, 1))
-                filled: dict[str, Any] = {"color": method_colour(method), "alpha": 0.55, "fill": True}
-                lower.stairs(shares / len(confidence), edges, **filled)
-                lower.set_ylim(0, 1)
-                lower.set_yticks([0, 1], ["0 %", "100 %"])
-                lower.set_xlabel("confidence")
-            upper.set_title(shortened(f"{dataset}, {method}" if not j else method, 26), size=8, pad=3)
-            for axes in (upper, lower):
-                axes.tick_params(labelsize=7)
-                if j:
-                    axes.set_ylabel("")
-                    axes.tick_params(labelleft=False)
-            if i < rows - 1:
-                lower.set_xlabel("")
-    return figure
 
 
 # ---- Figures 9 and 10: distributions and correlations ----------------------------------------------------
@@ -580,7 +526,6 @@ for _figure in (
         caption="Accuracy of answers by confidence, before and after recalibration.",
         draw=before_after_figure,
         each=("model", "dataset"),
-        reads_rows=True,
     ),
     ReportFigure(
         number="0a",
@@ -591,7 +536,6 @@ for _figure in (
         draw=threshold_figure,
         each=("model", "dataset"),
         analysis="calibrated",
-        reads_rows=True,
     ),
     ReportFigure(
         number="1",
@@ -600,7 +544,6 @@ for _figure in (
         "or wrong (✗). The question was chosen for the large effect of the fitted temperature.",
         draw=teaser_figure,
         section="worked",
-        reads_rows=True,
     ),
     ReportFigure(
         number="2",
@@ -609,7 +552,6 @@ for _figure in (
         "or else the first method.",
         draw=schematic_figure,
         section="worked",
-        reads_rows=True,
     ),
     ReportFigure(
         number="3",
@@ -693,15 +635,6 @@ for _figure in (
         each=("model", "dataset"),
         analysis="correlations",
         section="spread",
-    ),
-    ReportFigure(
-        number="11",
-        subject="reliability",
-        caption="Accuracy of answers by confidence, all runs together.",
-        draw=reliability_figure,
-        each=("model", "measure"),
-        reads_rows=True,
-        section="reliability",
     ),
 ):
     REPORT_FIGURES.register(_figure)

@@ -11,19 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
-from itertools import groupby, product
-from operator import itemgetter
+from itertools import product
 from typing import Any
 
 from semcal.experiment.analyses.grid_scores import (
-    BETTER,
     FEWEST_OF_A_KIND,
-    WORSE,
     Record,
     Records,
     has_enough,
-    judged_interval,
-    verdict,
 )
 from semcal.experiment.analyses.score_analyses import QUANTITIES, SHORT
 from semcal.experiment.grid_settings import slug
@@ -32,14 +27,11 @@ from semcal.experiment.report.tables import (
     RunResults,
     Table,
     TableCell,
-    answers_suffice,
     cell_of,
     flagged,
     flagged_cell,
     in_order,
-    is_higher,
     larger_is_better,
-    less_accurate_rows,
     mark,
     marks_note,
     mean_of,
@@ -50,7 +42,6 @@ from semcal.experiment.report.tables import (
     value_at,
 )
 from semcal.measures import MEASURES
-from semcal.plotting import RELIABILITY_NOTE
 from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
 
@@ -95,14 +86,7 @@ SECTIONS = Catalogue(
             "differs. The other methods sample their own answers.",
             folded=False,
         ),
-        Section(
-            "against-base",
-            "Each method against Base",
-            "A method with other answers than Base can be better calibrated because more answers are wrong "
-            "with low confidence. Accuracy and gain show this; ACE and AUROC do not.",
-        ),
         Section("paired", "Paired tests of TS", chosen="Of"),
-        Section("reliability", "Reliability by measure", RELIABILITY_NOTE, link="Reliability"),
         Section("selective", "Selective answering", link="Selective answering"),
         Section("worked", "Worked example"),
         Section("entropy", "Semantic entropy"),
@@ -196,29 +180,6 @@ def resampled_groups(results: RunResults) -> str:
     return f"Questions of one passage or group are resampled together: {', '.join(groups)}" if groups else ""
 
 
-# ---- Methods that are less accurate than Base --------------------------------------------------------------
-
-
-def less_accurate_in_words(results: RunResults) -> list[str]:
-    """Return a sentence for each model, data set and method with less accuracy than Base for some measure."""
-    found = [row for row in less_accurate_rows(results) if row["measure"] is not None]
-    sentences = []
-    for (model, dataset, method), group in groupby(found, key=itemgetter("model", "dataset", "method")):
-        rows = list(group)
-        where = f"{len(rows)} of {len(results['measures'])} measures"
-        if len(rows) <= 3:
-            where = ", ".join(in_order([row["measure"] for row in rows], MEASURES))
-        worst = min(rows, key=lambda row: row["accuracy"]["value"])
-        low, high = (number(end, sign="+").text for end in worst["accuracy"]["interval"])
-        measure = f" with {worst['measure']}" if len(rows) > 1 else ""
-        place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
-        sentences.append(
-            f"Less accurate than Base: {method} for {where} on {place} (accuracy "
-            f"{number(worst['accuracy']['value']).text}{measure}, 95% interval [{low}, {high}]); not in bold."
-        )
-    return sentences
-
-
 # ---- Rows, fields and captions that tables share -----------------------------------------------------------
 
 PAIR = {"model": "Model", "dataset": "Data set"}
@@ -281,31 +242,6 @@ def _region(row: Record) -> str:
     if low is not None and high is not None:
         return f"{number(low, 2).text} to {number(high, 2).text}"
     return f"above {low:g}" if high is None else f"at most {high:.3g}"
-
-
-def calibrated_differences(_: RunResults, rows: Records) -> Records:
-    """Return Calibrated minus each other method by metric; `better` is null if the interval contains 0."""
-    others = {(row["model"], row["dataset"], row["method"]): row for row in rows}
-    found: list[Record] = []
-    for row in rows:
-        for method, by_metric in row.get("against", {}).items():
-            other = others[row["model"], row["dataset"], method]
-            for metric, difference in by_metric.items():
-                tested: Record = {"difference": None}
-                if difference is not None:
-                    floors = [
-                        (value_at(one, (metric, "mean")), one.get(f"{metric}_floor")) for one in (row, other)
-                    ]
-                    judged = judged_interval(difference["interval"], *floors)
-                    outcome = verdict(judged, larger_is_better=larger_is_better(metric))
-                    tested = {
-                        "difference": difference["value"],
-                        "interval": difference["interval"],
-                        "better": {BETTER: True, WORSE: False}.get(outcome),
-                    }
-                facts = {"less": method, "metric": metric, "less_accurate": False}
-                found.append({**row, **facts, **tested, "too_few": not answers_suffice(row, other)})
-    return found
 
 
 # ---- One table a model: data sets × methods, metrics × measures --------------------------------------------
@@ -402,14 +338,6 @@ def _rank_changes(metrics: Sequence[str], results: RunResults, rows: Records) ->
 def _rank_columns(content: TableContent) -> list[Field]:
     pairs = dict.fromkeys((row["model"], row["dataset"]) for row in content.rows)
     return [Field(pair[1], "change", pair[0], 2, dict(zip(PAIR, pair))) for pair in pairs]
-
-
-def less_base(metric: str, results: RunResults, rows: Records) -> Records:
-    return [
-        {**row, "difference": change["value"], "interval": change["interval"], "better": is_higher(change)}
-        for row in flagged(results, [{**row, "against": "Base"} for row in rows])
-        for change in [row[metric]]
-    ]
 
 
 def _of_quantity(quantity: str, results: RunResults, rows: Records) -> Records:
@@ -626,23 +554,6 @@ for _table in (
         ),
         in_markdown=True,
     ),
-    ReportTable(
-        name="calibrated-against",
-        section="calibrated",
-        caption=partial(
-            _less_caption,
-            "Calibrated minus each other method",
-            "Calibrated is significantly better (ACE: above the noise floor)",
-            "worse",
-        ),
-        analysis="calibrated",
-        rows=calibrated_differences,
-        index={**PAIR, "less": "Calibrated minus"},
-        fields=[
-            Field(_capital(key), difference_cell, where={"metric": key})
-            for key in ("accuracy", "ace", "brier", "auroc", "gain")
-        ],
-    ),
     method_table(
         "03-main", "ACE (lower is better) and AUROC (higher is better)", "ace", "auroc", in_markdown=True
     ),
@@ -727,26 +638,6 @@ for _table in (
             in_markdown=second == "mcb",
         )
         for second in ("mcb", "ece")
-    ),
-    *(
-        ReportTable(
-            name=f"against-base-{metric}",
-            section="against-base",
-            caption=partial(
-                _less_caption,
-                f"{metric.capitalize()} of each method minus that of Base",
-                "significantly higher",
-                "lower",
-            ),
-            analysis="against_base",
-            rows=partial(less_base, metric),
-            index=METHOD,
-            fields=lambda content: [
-                *_by_measure(difference_cell, content),
-                Field("mean", difference_cell, where={"measure": None}),
-            ],
-        )
-        for metric in ("accuracy", "gain")
     ),
     *(
         ReportTable(
