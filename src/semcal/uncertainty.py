@@ -321,7 +321,7 @@ class SemanticUQ:
         Unlike in `ask_many`, no answers at all are not an error.
         """
         kind = kind or self.answer_kind
-        questions = as_questions(questions, given=kind == "given")
+        questions = as_questions(questions)
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             (run,) = sample_runs(self.model, questions, self.sampling, progress=update)

@@ -49,7 +49,7 @@ def test_texts_are_named_by_themselves_and_rows_without_ids_by_their_number() ->
     twice = as_questions(["Who?", "When?", "Who?", "Who?"])
     assert [q.id for q in twice] == ["Who?", "When?", "Who? (2)", "Who? (3)"]
     assert {q.question for q in twice} == {"Who?", "When?"}
-    table = pandas.DataFrame({"Query": ["Who?", "When?"], "Answer": ["Ana", "1843"]})
+    table = pandas.DataFrame({"question": ["Who?", "When?"], "answers": ["Ana", "1843"]})
     assert as_questions(table) == as_questions(table, labelled=True)
     assert as_questions(table) == [
         Question("1", "Who?", ("Ana",)),
@@ -87,7 +87,7 @@ def test_missing_cells_of_a_table_are_no_answers_and_ids_are_numbered() -> None:
     table = pandas.DataFrame(
         {
             "question": ["Who?", "When?"],
-            "responses": [("Ana", "Bo"), ("1843",)],
+            "samples": [("Ana", "Bo"), ("1843",)],
             "answers": ["Ana", float("nan")],
             "asked": pandas.to_datetime(["2024-01-02", None]),
             "level": pandas.array([1, None], dtype="Int64"),

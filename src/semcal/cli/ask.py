@@ -139,9 +139,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     read: Iterator[Row | RowError] = iter([] if single is None else [Row.of(single)])
     total: int | None = 1
     if single is None:
-        read, total = counted(
-            options.question, open_questions(options.question, options.columns, label="ask")
-        )
+        read, total = counted(options.question, open_questions(options.question, options.columns))
     questions, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)
     models = opt.ModelOptions.of(options, server)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):

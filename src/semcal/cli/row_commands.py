@@ -158,7 +158,7 @@ def sample(options: SampleOptions, server: opt.ServerOptions) -> int:
 def read_to_sample(options: SampleOptions, schema: Schema | None) -> Iterator[Row | InputError]:
     """Read questions; the references of structured answers are objects, and checked."""
     if schema is None:
-        return open_questions(options.file, options.columns, label="sample")
+        return open_questions(options.file, options.columns)
     from semcal.fields.rows import check_to_sample
 
     check = partial(check_to_sample, schema)
