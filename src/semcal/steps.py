@@ -231,7 +231,6 @@ def run_stages(
     *,
     workers: Executor[Any],
     store: Store | None = None,
-    priority: int = 0,
     progress: Progress = _silent,
     on_block: Callable[[Block, int], None] = _silent,
     on_bad_row: Callable[[InputError], None] | None = None,
@@ -258,7 +257,7 @@ def run_stages(
     def begin(block: Block, path: Path | None, rows: Sequence[Row], **how: Any) -> Future[StageResult]:
         job = StageJob(block.stage, tuple(rows), None if path is None else replies_beside(path))
         counted_as = block.stage.counted_as or block.stage.name
-        return workers.submit(job, stage=counted_as, priority=priority, **how)
+        return workers.submit(job, stage=counted_as, **how)
 
     def finish(block: Block, path: Path | None, future: Future[StageResult]) -> BlockOutcome:
         try:

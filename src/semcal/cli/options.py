@@ -706,11 +706,11 @@ def choose_workers(
             raise UsageError(
                 "--workers does not apply to a server; omit it, and set server.concurrency instead"
             )
-        return WorkerPlan(1, cores(), "a server answers")
+        return WorkerPlan(1, cores())
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
     surely = at_once or plan.requested or plan.n_workers == 1
-    debug(f"{label}: {'' if surely else 'up to '}{plan}")
+    debug(f"{label}: {'' if surely else 'at most '}{plan}")
     return plan
 
 
