@@ -128,7 +128,7 @@ def test_the_models_answer_is_never_taken_for_the_reference() -> None:
     row = {"id": 1, "question": "Who?", "prediction": "Ada", "answer": "Ada"}
     code, rows, stderr = semcal("grade", "-", stdin=lines(row))
     assert (code, rows) == (1, [])
-    assert "--columns answers=answer" in stderr
+    assert "--columns answers=NAME" in stderr
     code, rows, _ = semcal("grade", "-", "--columns", "answers=answer", stdin=lines(row))
     assert (code, rows[0]["correct"]) == (0, True)
 
@@ -147,7 +147,7 @@ def test_300_bad_rows_of_one_kind_are_one_line(tmp_path: Path) -> None:
     told = [line for line in stderr.splitlines() if "samples" in line]
     assert told == [
         "lines 2-301 (300 rows, ids 'r0', 'r1', 'r2', …): 'samples' must be a list of strings, "
-        "or null for no answer, got 0"
+        "or null for no answer (at least one), got 0"
     ]
     assert "300 bad rows were left out" in stderr
 

@@ -158,11 +158,11 @@ WRONG_SAMPLES: list[tuple[Any, str]] = [
         [{"question": "Who?", "sample": "Ana"}],
         r"'samples' is missing; the keys are question, sample",
     ),
-    ([{"question": "Who?", "samples": []}], r"samples\[0\]: 'samples' is empty"),
+    ([{"question": "Who?", "samples": []}], r"samples\[0\]: 'samples' must"),
     ([{"question": "Who?", "samples": "Ana"}], r'expected a list of texts like \["a", "b"\], got \'Ana\''),
     (
         [{"question": "Who?", "samples": [1]}],
-        r"samples\[0\]: 'samples' must be a list of strings, .*got \[1\]",
+        r"samples\[0\]: 'samples' must",
     ),
     ([{"samples": ["Ana"]}], r"samples\[0\]: no 'question'"),
     ([SAMPLED[0], SAMPLED[0]], "the question id 'a' occurs twice"),
