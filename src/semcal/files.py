@@ -51,18 +51,16 @@ PATIENCE = 0.5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+def user_cache(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of a cache: below SEMCAL_CACHE, or else in the user's cache folder.
 
-    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}, "linux"))
+    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}))
     '/big/servers'
     """
-    folder = environment.get("SEMCAL_CACHE")
-    if folder:
+    if folder := environment.get("SEMCAL_CACHE"):
         return Path(folder, name)
-    home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
-    caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
-    return Path(caches).expanduser() / "semcal" / name
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(environment.get("XDG_CACHE_HOME") or usual).expanduser() / "semcal" / name
 
 
 def is_stream(path: Path) -> bool:

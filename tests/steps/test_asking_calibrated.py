@@ -209,11 +209,6 @@ def test_a_calibration_of_stored_samples_says_once_what_cannot_be_checked(model)
         semcal.SemanticUQ(model, calibration=calibration(), few_shot=[Question("e", "What?", ("A book",))])
 
 
-def test_few_draws_of_a_calibration_are_warned_of_too(model, known) -> None:
-    with pytest.warns(SemcalWarning, match="m = 3 is few"):
-        semcal.SemanticUQ(model, calibration=replace(known, m=3))
-
-
 def test_a_calibration_by_path_gives_the_same_probability(model, known, tmp_path: Path) -> None:
     fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
     under = replace(known, temperature=None, recalibrator=fitted)

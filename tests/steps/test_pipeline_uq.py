@@ -81,12 +81,9 @@ def test_an_answer_is_shown_in_a_line(model) -> None:
     assert repr(answer.meanings[1]) == "Meaning('Bo Tarn', share=0.1, samples=1)"
 
 
-def test_one_draw_is_refused_and_few_are_warned_of(model) -> None:
+def test_one_draw_is_refused(model) -> None:
     with pytest.raises(UsageError, match=r"^m = 1: "):
         semcal.SemanticUQ(model, m=1)
-    with pytest.warns(SemcalWarning, match=r"m = 4 is few: a share is a multiple of 0\.25"):
-        semcal.SemanticUQ(model, m=4)
-    semcal.SemanticUQ(model, m=5)
 
 
 def test_the_same_question_gets_the_same_answer_alone_or_among_others(model) -> None:
