@@ -182,7 +182,6 @@ def parse_cell(text: str) -> Any:
 def read_questions(
     source: str | Path,
     *,
-    format: str | None = None,
     subset: str | None = None,
     split: str | None = None,
     columns: Mapping[str, str] = _NO_COLUMNS,
@@ -197,8 +196,6 @@ def read_questions(
         JSON Lines on standard input. If no file has this name, a data set: "triviaqa", "nq-open", "squad" or
         any "owner/name" on the Hugging Face hub, or "atlas-trivia", "atlas-rare", "atlas-reading" or
         "real" of the package.
-    format : str, optional
-        Format of the file: "jsonl", "json", "csv", "tsv", "parquet". The default is that of its ending.
     subset, split : str, optional
         Part of a data set on the hub (split "train" by default), or of the package: "few_shot",
         "calibration_train" (the default), "validation" or "test".
@@ -226,17 +223,15 @@ def read_questions(
     """
     source = find_source(source)
     if str(source) in ATLAS and not Path(source).exists():
-        if format or subset or columns:
-            raise UsageError(f"{source} is part of the package: no format, subset or columns apply")
+        if subset or columns:
+            raise UsageError(f"{source} is part of the package: no subset or columns apply")
         part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
         return iter(getattr(resolve_name("semcal.demo.questions:load_set")(str(source)), part))
     dataset = _hub_dataset(str(source), subset)
     if dataset is None:
         if split is not None or subset is not None:
             raise UsageError(f"{source} is a local file; subset and split are for data sets. Leave them out.")
-        rows = read_source_rows(source, format=format)
-    elif format is not None:
-        raise UsageError(f"{source} is a data set on the hub: a format is for local files. Leave it out.")
+        rows = read_source_rows(source)
     else:
         columns = columns or dataset.columns
         names = (*FIELDS, "title")

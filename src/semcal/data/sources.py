@@ -84,23 +84,20 @@ def find_format(path: Path) -> str:
     raise InputError(f"{path}: unknown format. Convert the file to one with a known ending: {known}.")
 
 
-def read_source_rows(source: str | Path, *, format: str | None = None) -> Iterator[JsonLine | RowError]:
+def read_source_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield the rows of a local file, of an example set, or of JSON Lines on standard input ("-").
 
-    The default `format`, one of `FORMATS`, is that of the ending. InputError if the file does not exist, is
-    damaged as a whole, or has an unknown format. UsageError if `format` is unknown. MissingExtraError for
-    Parquet without pyarrow.
+    The ending of a file names its format. InputError if the file does not exist, is damaged as a whole, or
+    has an unknown format. MissingExtraError for Parquet without pyarrow.
     """
     source = find_source(source)
-    path, is_stream = Path(source), str(source) == "-"
-    if not is_stream and not path.is_file():
+    path = Path(source)
+    if str(source) != "-" and not path.is_file():
         raise InputError(f"{path}: the file does not exist. Check the path.")
-    form = check_name(format or ("jsonl" if is_stream else find_format(path)), FORMATS, what="format")
+    form = find_format(path)
     if form == "jsonl":
         yield from read_rows(source)
         return
-    if is_stream:
-        raise UsageError(f"standard input must be JSON Lines, not {form}. Name a file instead.")
     try:
         if form == "parquet":
             yield from _parquet(path)
