@@ -405,7 +405,7 @@ def real() -> list[dict[str, Any]]:
     model = semcal.load_model(gguf.with_suffix("") if gguf.with_suffix("").is_dir() else gguf)
     assert isinstance(model, CausalLanguageModel)
     source = Path(data) / "triviaqa_train_sample.jsonl.gz"
-    questions: Any = list(islice(read_questions(source, labelled=True), SHOTS + REAL))
+    questions: Any = list(islice(read_questions(source), SHOTS + REAL))
     asked = [
         prompt for _, prompt, _ in PromptConfig(tuple(questions[:SHOTS])).read(model, questions[SHOTS:])[0]
     ]

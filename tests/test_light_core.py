@@ -175,7 +175,7 @@ def test_the_demo_shows_the_example_set_before_it_names_the_extra(tmp_path: Path
 @pytest.mark.parametrize(
     ("model", "remedy"),
     [
-        ("llama3", "openai:http://127.0.0.1:11434/v1#llama3"),
+        ("llama3", "openai:URL#NAME"),
         ("here.gguf", "openai:http"),
     ],
 )

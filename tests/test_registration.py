@@ -402,21 +402,6 @@ def test_ray_tasks_import_the_modules_before_what_they_register_is_read(
     assert done.stdout.decode().strip() == "True", done.stderr.decode()
 
 
-@pytest.mark.usefixtures("forgotten")
-def test_modules_of_entry_points_are_imported_by_every_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "plugin_of_4.py").write_text(PLUGIN.format(name="C4-SC"))
-    facts = tmp_path / "theirs-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[semcal.plugins]\ntheirs = plugin_of_4\n")
-    rows = write(tmp_path / "rows.jsonl", [{"id": "1", "clusters": [[0]], "log_likelihoods": None}])
-    code, (row,), _ = semcal("measure", rows)
-    assert (code, "C4-SC" in row["confidence"]) == (0, True)
-
-
 def test_a_name_that_is_taken_and_one_that_is_unknown_are_refused(questions: str) -> None:
     with pytest.raises(UsageError, match="'E-SC'"):
         MEASURES.register(Measure("E-SC", lambda c, _: c.log_size))

@@ -6,8 +6,7 @@ have no meaning.
 
 JSON Lines hold one object per line; a bad line is reported and not fatal. JSON has no infinities: −inf is
 the string "-inf", and an undefined number is null. Python's json accepts too much (NaN, duplicate keys, any
-depth, lone surrogates): `parse` reads a text, and `fault` checks the result. Other file formats are
-recognized by ending or first bytes, and the error names the conversion.
+depth, lone surrogates): `parse` reads a text, and `fault` checks the result.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ import re
 import secrets
 import shutil
 import sys
-import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
 
@@ -54,18 +51,16 @@ PATIENCE = 0.5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+def user_cache(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of a cache: below SEMCAL_CACHE, or else in the user's cache folder.
 
-    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}, "linux"))
+    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}))
     '/big/servers'
     """
-    folder = environment.get("SEMCAL_CACHE")
-    if folder:
+    if folder := environment.get("SEMCAL_CACHE"):
         return Path(folder, name)
-    home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
-    caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
-    return Path(caches).expanduser() / "semcal" / name
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(environment.get("XDG_CACHE_HOME") or usual).expanduser() / "semcal" / name
 
 
 def is_stream(path: Path) -> bool:
@@ -226,88 +221,30 @@ def _remove_if_dead(path: Path) -> None:
 #: Characters that are escaped although JSON allows them: controls from U+0080 on and marks of the writing
 #: direction, which act on a terminal, and halves of characters (of file names), which UTF-8 cannot encode.
 _UNSAFE = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_PANDAS = (
-    "python -c \"import pandas; pandas.{reader}('{name}')"
-    ".to_json('rows.jsonl', orient='records', lines=True)\""
-)
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """A file format that is not supported, with the remedy; `start` is a pattern of its first bytes."""
-
-    description: str
-    remedy: str
-    endings: tuple[str, ...] = ()
-    start: bytes | None = None
-
-
-_KINDS = (
-    _Kind(
-        "a spreadsheet",
-        f"save it as CSV (UTF-8) there, or convert it: {_PANDAS.replace('{reader}', 'read_excel')}",
-        (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"),
-    ),
-    _Kind("a Numbers document", "export it as CSV there (File > Export To > CSV)", (".numbers",)),
-    _Kind(
-        "a pickle, which can run any code when it is opened",
-        f"where you trust it, convert it: {_PANDAS.replace('{reader}', 'read_pickle')}",
-        (".pkl", ".pickle", ".joblib"),
-    ),
-    _Kind(
-        "an Arrow or Feather file",
-        f"convert it: {_PANDAS.replace('{reader}', 'read_feather')}",
-        (".arrow", ".feather"),
-        b"ARROW1",
-    ),
-    _Kind(
-        "an archive, or a spreadsheet",
-        "unpack it and name the file inside; save a spreadsheet as CSV (UTF-8)",
-        start=b"PK\x03\x04",
-    ),
-    _Kind(
-        "an archive",
-        "unpack it and name the file inside (gzip alone, as in rows.jsonl.gz, is read as it is)",
-        (".zip", ".7z", ".rar", ".tar", ".tgz", ".bz2", ".xz", ".zst"),
-    ),
-    _Kind("gzipped, though its name does not end in .gz", "rename it", start=b"\x1f\x8b\x08"),
-    _Kind("a Parquet file", "rename it to {name}.parquet", start=b"PAR1"),
-    _Kind(
-        "UTF-16 text", "save it as UTF-8", start=rb"\xff\xfe[^\0]\0|\xfe\xff\0[^\0]|([^\0]\0){4}|(\0[^\0]){4}"
-    ),
-)
-
-
-def check_ending(path: Path) -> None:
-    """Raise InputError, with the conversion, for a file with the ending of an unsupported format.
-
-    >>> check_ending(Path("answers.zip"))
-    Traceback (most recent call last):
-    semcal.errors.InputError: answers.zip is an archive: unpack it and name the file inside (gzip alone, ...
-    """
-    name = path.name.lower().removesuffix(".gz")
-    for kind in _KINDS:
-        if name.endswith(kind.endings):
-            raise InputError(f"{path} is {kind.description}: {kind.remedy.replace('{name}', path.name)}")
+#: Control characters that no text has, and the first bytes of UTF-16.
+_NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f]|\xff\xfe|\xfe\xff")
 
 
 def check_start(start: bytes, source: str | Path) -> None:
-    """Raise InputError, with the conversion, for a file with the first bytes of an unsupported format."""
-    for kind in _KINDS:
-        if kind.start is not None and re.match(kind.start, start):
-            name = "standard input" if str(source) == "-" else source
-            raise InputError(
-                f"{name} is {kind.description}: {kind.remedy.replace('{name}', Path(source).name)}"
-            )
+    """Raise InputError if a file does not begin like a text in UTF-8."""
+    if len(_NO_TEXT.findall(start[:16])) > 1:  # one may be damage of the first row
+        raise InputError(
+            f"{_name(source)} is not a text in UTF-8, but maybe a spreadsheet, an archive or UTF-16. Convert "
+            "it to JSON Lines, CSV or Parquet, and name it by its format."
+        )
 
 
 def check_json_lines(source: str) -> None:
-    """Raise InputError, with the conversion, for a table where JSON Lines are needed."""
-    name = Path(source).name
-    for ending, reader in ((".csv", "read_csv"), (".tsv", "read_table"), (".parquet", "read_parquet")):
-        if name.lower().removesuffix(".gz").endswith(ending):
-            convert = _PANDAS.replace("{reader}", reader).replace("{name}", name)
-            raise InputError(f"{source} is not a file of JSON Lines. Convert it: {convert}")
+    """Raise InputError for a table where JSON Lines are needed."""
+    if source.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet")):
+        raise InputError(
+            f"{source} is not a file of JSON Lines. Convert it, such as with pandas: "
+            "table.to_json('rows.jsonl', orient='records', lines=True)"
+        )
+
+
+def _name(source: str | Path) -> str:
+    return "standard input" if str(source) == "-" else str(source)
 
 
 # Strict JSON
@@ -321,46 +258,15 @@ HALF = re.compile("[\\ud800-\\udfff]")
 _Keyed = tuple[str | None, Any]
 
 
-class _Doubled(JsonObject):
-    """An object with a duplicate key: `key`."""
-
-    key: str
-
-
-class _TooLong(str):
-    """The digits of a whole number that is too long for Python."""
+def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise InputError(f"the key {shown(key)} occurs twice in one object: rename or remove one")
+    return members
 
 
-class _Reading(threading.local):
-    """The state of `parse` in a thread: `odd` is true if `fault` must check the result."""
-
-    def __init__(self) -> None:
-        self.odd = False
-        decoder = partial(json.JSONDecoder, object_pairs_hook=self.object, parse_constant=self.constant)
-        self.decode, self.decode_long = decoder().decode, decoder(parse_int=self.integer).decode
-
-    def object(self, pairs: list[tuple[str, Any]]) -> JsonObject:
-        members = dict(pairs)
-        if len(members) == len(pairs):
-            return members
-        self.odd = True
-        doubled = _Doubled(members)
-        doubled.key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        return doubled
-
-    def constant(self, name: str) -> float:
-        self.odd = self.odd or name == "NaN"
-        return float(name)
-
-    def integer(self, digits: str) -> int | _TooLong:
-        try:
-            return int(digits)
-        except ValueError:
-            self.odd = True
-            return _TooLong(digits)
-
-
-_READING = _Reading()
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)  # json.loads would make one for each text
 
 
 def parse(text: str) -> tuple[Any, bool]:
@@ -369,21 +275,16 @@ def parse(text: str) -> tuple[Any, bool]:
     >>> parse('{"id": 1, "samples": ["Ada"]}')
     ({'id': 1, 'samples': ['Ada']}, False)
     """
-    reading = _READING  # json.loads would make a decoder for each text
-    reading.odd = False
     try:
-        try:
-            value = reading.decode(text)
-        except json.JSONDecodeError:
-            raise
-        except ValueError:  # a whole number has thousands of digits: read again, slower
-            value = reading.decode_long(text)
+        value = _DECODER.decode(text)
     except RecursionError:
         raise InputError(TOO_DEEP) from None
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"not JSON ({error})") from None
-    odd = reading.odd or "\\ud" in text or "\\uD" in text or text.count("[") + text.count("{") > DEEPEST
-    return value, odd
+    is_deep = text.count("[") + text.count("{") > DEEPEST
+    return value, is_deep or "NaN" in text or "\\ud" in text or "\\uD" in text
 
 
 def fault(content: Any) -> str | None:
@@ -391,33 +292,19 @@ def fault(content: Any) -> str | None:
 
     >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
     "'log_likelihoods' holds NaN, which is not valid JSON: write null for an unknown number"
-    >>> fault(parse('{"id": 1, "id": 2}')[0])
-    "the key 'id' occurs twice in one object: rename or remove one"
     """
     level: list[_Keyed] = [(None, content)]
     for _ in range(DEEPEST + 1):
         for key, value in level:
-            reason = _fault_of_one(key, value)
-            if reason is not None:
-                return reason
+            name = "a value" if key is None else key
+            if isinstance(value, float) and math.isnan(value):
+                return f"{shown(name)} holds NaN, which is not valid JSON: write null for an unknown number"
+            if isinstance(value, str) and (half := HALF.search(value)):
+                return f"{shown(name)} holds {half[0]!a}, half a character: save the file as UTF-8"
         level = [item for keyed in level for item in _inside(*keyed)]
         if not level:
             return None
     return TOO_DEEP
-
-
-def _fault_of_one(key: str | None, value: Any) -> str | None:
-    if isinstance(value, _Doubled):
-        return f"the key {shown(value.key)} occurs twice in one object: rename or remove one"
-    if isinstance(value, _TooLong):
-        reason = f"a whole number of {len(value)} digits: write it as a text, in quotes"
-    elif isinstance(value, float) and math.isnan(value):
-        reason = "NaN, which is not valid JSON: write null for an unknown number"
-    elif isinstance(value, str) and (half := HALF.search(value)):
-        reason = f"{half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
-    else:
-        return None
-    return f"{'a value' if key is None else shown(key)} holds {reason}"
 
 
 def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
@@ -434,8 +321,6 @@ def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
 
 #: Maximum number of bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
 LONGEST = 100_000_000
-#: Lines up to this multiple of `LONGEST` are skipped; a device can have a line without end.
-SKIPPED = 10
 
 
 @dataclass(frozen=True)
@@ -491,7 +376,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
     """
-    text = _written(value, _json_text if indent is None else partial(_indented, indent=indent))
+    text = _written(value, indent=indent)
     return text if text.isascii() else _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
 
 
@@ -501,30 +386,11 @@ def canonical(value: Any) -> str:
     >>> canonical({"b": [1, 2.5], "a": "x"})
     '{"a":"x","b":[1,2.5]}'
     """
-    return _written(value, partial(_json_text, sort_keys=True, separators=(",", ":")))
+    return _written(value, sort_keys=True, separators=(",", ":"))
 
 
-_json_text = partial(json.dumps, ensure_ascii=False, allow_nan=False)
-_PLAIN = (str, int, float, bool, type(None))
-
-
-def _indented(value: Any, *, indent: int, default: Callable[[Any], Any] = _encodable) -> str:
-    """Return `json.dumps` with an indent; lists of numbers and texts are left to its compiled part."""
-    value = value if isinstance(value, (*_PLAIN, dict, list, tuple)) else default(value)
-    if isinstance(value, _PLAIN) or not value:
-        return _json_text(value)
-    write = partial(_indented, indent=indent, default=default)
-    start, end = "{}" if isinstance(value, dict) else "[]"
-    if isinstance(value, dict):
-        inner = ",\n".join(f"{_json_text({key: 0})[1:-2]}{write(item)}" for key, item in value.items())
-    elif {*map(type, value)} <= {*_PLAIN}:
-        inner = _json_text(value, separators=(",\n", ": "))[1:-1]
-    else:
-        inner = ",\n".join(map(write, value))
-    return f"{start}\n{inner}".replace("\n", "\n" + " " * indent) + f"\n{end}"
-
-
-def _written(value: Any, write: Callable[..., str]) -> str:
+def _written(value: Any, **how: Any) -> str:
+    write = partial(json.dumps, ensure_ascii=False, allow_nan=False, **how)
     try:
         return write(value, default=_encodable)
     except (TypeError, ValueError):  # NaN, infinities or odd keys
@@ -599,7 +465,6 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: the file does not exist. Check the path.")
     if path.is_dir():
         raise InputError(f"{path} is a folder. Give a file of JSON Lines.")
-    check_ending(path)
     try:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as handle:
             yield handle  # type: ignore[misc]
@@ -611,15 +476,14 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
 
     The source is a file (gzip if it ends in .gz) or "-" for standard input. InputError if the file is missing
-    or a damaged gzip file, its name or first bytes show another format, or a line has no end.
+    or a damaged gzip file, its first bytes show another format, or a line is too long.
     """
     with _opened(source) as handle:
-        for number, raw in enumerate(_lines(handle, source), start=1):
-            if raw is None:
-                yield RowError(
-                    number, f"longer than {LONGEST} bytes: leave out the long value, or shorten the passage"
+        for number, raw in enumerate(iter(partial(handle.readline, LONGEST + 1), b""), start=1):
+            if len(raw) > LONGEST:
+                raise InputError(
+                    f"{_name(source)}: line {number} has more than {LONGEST:,} bytes; leave out a value"
                 )
-                continue
             if number == 1:
                 check_start(raw, source)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -634,23 +498,6 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
                 yield RowError(number, f"{error}; every line must hold one JSON object")
             else:
                 yield row_of(number, value, odd=odd)
-
-
-def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:
-    """Yield every line, None for a line that is too long."""
-    for number in count(1):
-        if not (raw := handle.readline(LONGEST + 1)):
-            return
-        is_long, pieces = len(raw) > LONGEST, 0
-        while is_long and raw and not raw.endswith(b"\n"):
-            if (pieces := pieces + 1) > SKIPPED:
-                name = "standard input" if str(source) == "-" else source
-                raise InputError(
-                    f"{name}: line {number} does not end within {SKIPPED * LONGEST} bytes; expected JSON "
-                    "Lines: give a file with one object a line"
-                )
-            raw = handle.readline(LONGEST)
-        yield None if is_long else raw
 
 
 @contextmanager

@@ -1,15 +1,12 @@
 """Names of models and recalibrators: a name in the package, a directory, or an id on the Hugging Face hub.
 
-Only a hub id uses the network. The error for an unknown name suggests the nearest known name. A hub id fails
-at once if the hub cannot be reached.
+Only a hub id uses the network. A hub id fails at once if the hub cannot be reached.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -30,11 +27,10 @@ class NamedKind:
     embedded: Mapping[str, str]  # name in the package → address of the function that returns its directory
     advice: str  # remedy in messages
     error: type[SemcalError] = ModelError
-    further_names: tuple[str, ...] = ()  # further values of the same option
     made_by: str = ""  # command that makes such a directory
 
 
-_CHECKPOINT = "give a checkpoint's directory or a hub id such as owner/model"
+_CHECKPOINT = "give a checkpoint's directory, a hub id such as owner/model, "
 LANGUAGE_MODEL = NamedKind(
     "language model",
     "config.json",
@@ -43,14 +39,13 @@ LANGUAGE_MODEL = NamedKind(
         "atlas-qwen2": "semcal.demo.paths:qwen2_model_dir",
         "atlas-mistral": "semcal.demo.paths:mistral_model_dir",
     },
-    _CHECKPOINT,
+    f"{_CHECKPOINT}'atlas', or openai:URL#NAME for the model of a server",
 )
 NLI_MODEL = NamedKind(
     "NLI model",
     "config.json",
     {"default": "semcal.demo.paths:equivalence_model_dir", "atlas": "semcal.demo.paths:nli_model_dir"},
-    _CHECKPOINT,
-    further_names=("exact",),
+    f"{_CHECKPOINT}'default', 'exact' or 'atlas'",
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
@@ -95,14 +90,11 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
 
     The name is a name in the package ("atlas"; ./atlas is a directory), a directory, a GGUF of a language
     model, or an id owner/name on the hub, with a branch, tag or commit as `revision`. A `Path`, or a string
-    that begins with ".", "~" or "/", is never an id. Raise `kind.error`, with the nearest name, if the name
-    is unknown, or if an id is not in the hub client's cache and the hub cannot be reached.
+    that begins with ".", "~" or "/", is never an id. Raise `kind.error` if the name is unknown, or if an id
+    is not in the hub client's cache and the hub cannot be reached.
 
     >>> locate("atlas", LANGUAGE_MODEL).name
     'language_model'
-    >>> locate("atlsa", LANGUAGE_MODEL)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    semcal.errors.ModelError: atlsa: the directory does not exist; did you mean 'atlas'? ...
     """
     if not isinstance(name, str | Path):
         raise kind.error(f"the {kind.what} is {shown(name)}; {kind.advice}")
@@ -116,40 +108,22 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
             return Location(str(path), path.name, gguf=True)
         wrong = "a GGUF holds a language model" if path.is_file() else "the file does not exist"
         raise kind.error(f"{name}: {wrong}; {kind.advice}")
-    hint = _hint(path, kind)
-    line = _server_line(str(name), hint) if kind is LANGUAGE_MODEL else None
-    if line is not None and not _in_cache(str(name), kind, revision):
-        raise kind.error(f"{line}; otherwise {kind.advice}")
-    if isinstance(name, Path) or not (is_hub_id(name) or _in_cache(name, kind, revision)):
-        raise kind.error(f"{name}: the directory does not exist; {hint}{kind.advice}")
-    reason = unreachable() if "/" in name else "the name has no owner"
-    if reason is None:
-        return Location(name, name, on_hub=True)
-    if not _in_cache(name, kind, revision):
+    if isinstance(name, Path) or not is_hub_id(name):
+        raise kind.error(f"{name}: the directory does not exist; {kind.advice}")
+    reason = unreachable()
+    if reason is not None and not is_cached(name, kind.file, revision=revision):
         raise kind.error(
             f"{kind.what} {name!r}: found neither as a directory nor in the cache of the hub's client, "
-            f"and {reason}; {hint}give the path of a directory, or fetch it on a machine with a "
-            f"network (hf download {name})"
+            f"and {reason}; give the path of a directory, or fetch it on a machine with a network "
+            f"(hf download {name})"
         )
-    return Location(name, name, on_hub=True, cached=True)
-
-
-_LOCAL = "pass the model openai:http://127.0.0.1"
-
-
-def _server_line(name: str, hint: str) -> str | None:
-    """Return the advice for the name of a server's model, None for the name of a directory."""
-    model = name.removeprefix("ollama:")
-    if re.match(r"gpt-\d[^:]*$|chatgpt-|o\d(-|$)", name, re.IGNORECASE):
-        return f"{name} is a model of OpenAI: pass the model openai:https://api.openai.com/v1#{name}"
-    if model == name and (hint or not re.fullmatch(r"\w[\w.:-]*", name)):
-        return None
-    return f"{name}: the directory does not exist; for a model of Ollama, {_LOCAL}:11434/v1#{model}"
+    return Location(name, name, on_hub=True, cached=reason is not None)
 
 
 def llama_cpp_line(path: Path) -> str:
     """Return the command that serves a GGUF, and the option for its server."""
-    return f"llama-server -m {path} -c 8192 --port 8080 serves it; {_LOCAL}:8080/v1"
+    server = "pass the model openai:http://127.0.0.1:8080/v1"
+    return f"llama-server -m {path} -c 8192 --port 8080 serves it; {server}"
 
 
 def _directory(path: Path, kind: NamedKind) -> Location:
@@ -160,34 +134,8 @@ def _directory(path: Path, kind: NamedKind) -> Location:
                     f"{path} holds a {other.what}, not a {kind.what}; give it with --{other.what}, or make a "
                     f"{kind.what} with `semcal {kind.made_by}`"
                 )
-        raise kind.error(
-            f"no {kind.what} in {path}: it holds no {kind.file}; {_hint(path, kind)}{kind.advice}"
-        )
+        raise kind.error(f"no {kind.what} in {path}: it holds no {kind.file}; {kind.advice}")
     return Location(str(path), path.resolve().name)
-
-
-def _in_cache(name: str, kind: NamedKind, revision: str | None) -> bool:
-    """Return whether the hub client's cache has an id (the oldest ids have no owner: gpt2)."""
-    return name.count("/") <= 1 and is_cached(name, kind.file, revision=revision)
-
-
-def _hint(path: Path, kind: NamedKind) -> str:
-    """Suggest the nearest existing name."""
-    siblings = (folder.name for folder in _beside(path, kind))
-    names = {*kind.embedded, *kind.further_names, *siblings} - {path.name}
-    match = difflib.get_close_matches(path.name, sorted(names), n=1)
-    if not match:
-        inside = sorted(folder.name for folder in _beside(path / "_", kind))
-        return f"{path / inside[0]} is one; " if inside else ""
-    is_path = (path.parent / match[0] / kind.file).is_file()
-    return f"did you mean {str(path.parent / match[0]) if is_path else match[0]!r}? Otherwise "
-
-
-def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
-    try:
-        yield from (folder for folder in path.parent.iterdir() if (folder / kind.file).is_file())
-    except OSError:
-        return
 
 
 # ---- The hub ----------------------------------------------------------------------------------------------

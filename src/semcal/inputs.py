@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
 
 from semcal.arrays import as_option
 from semcal.data.datasets import Argument, DataFrameLike, kind_of, parse_list, references_of
-from semcal.data.sources import COMMON_NAMES, peek, read_source_rows, rename
+from semcal.data.sources import read_source_rows
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.files import JsonLine, JsonObject, fault
 from semcal.models.clustering import ClusterConfig, check_clusterable
@@ -49,8 +49,7 @@ Samples: TypeAlias = "str | Path | DataFrameLike | Iterable[Mapping[str, object]
 
 #: Fewest samples for which a share of samples is informative.
 FEWEST = 2
-#: Columns of rows of samples; and the columns whose cells hold lists, with an example.
-SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_likelihoods", "temperatures")
+#: The columns whose cells hold lists, with an example.
 LISTS = {
     "samples": None,
     "log_likelihoods": "[-0.5, -1.2]",
@@ -247,11 +246,10 @@ def as_sample_rows(
     argument = Argument(samples, name)
     if isinstance(samples, str | Path):
         argument.check_path()
-        source = read_source_rows(samples, names=SAMPLED)
+        source = read_source_rows(samples)
     else:
         source = argument.rows(argument.items("dicts"))
-    columns, source = peek(source, {column: COMMON_NAMES.get(column, ()) for column in SAMPLED}, {})
-    lines = [argument.usable(line) for line in rename(source, columns)]
+    lines = list(map(argument.usable, source))
     if scored is None:
         scored = not any("samples" in line.data for line in lines)
     check = of_documents or (lambda row: None if scored else _check_sampled(row))

@@ -53,33 +53,20 @@ def option_name(name: str) -> str:
 
 #: The arguments of `load_plugins`, for processes that start later.
 PLUGINS: list[str] = []
-#: The entry points of installed packages with registrations.
-ENTRY_POINTS = "semcal.plugins"
 
 
-def load_plugins(names: Iterable[str] = ()) -> None:
-    """Import modules that register entries: the modules of entry points, then the named modules.
-
-    A named module may be in the working directory. UsageError if a module cannot be imported.
-    """
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=ENTRY_POINTS):
-        _import_plugin(entry.module, f"the entry point {entry.name!r} of {ENTRY_POINTS}")
+def load_plugins(names: Iterable[str]) -> None:
+    """Import modules that register entries, also of the working directory; UsageError if that fails."""
     if (names := list(names)) and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     for name in names:
-        _import_plugin(name, "plugins")
+        try:
+            import_module(name)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            remedy = "give the name of a module that is installed or in the working directory, without .py"
+            raise UsageError(f"plugins: {shown(name)} cannot be imported ({reason}); {remedy}") from error
         PLUGINS.extend({name} - {*PLUGINS})
-
-
-def _import_plugin(name: str, origin: str) -> None:
-    try:
-        import_module(name)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        remedy = "give the name of a module that is installed or in the working directory, without .py"
-        raise UsageError(f"{origin}: {shown(name)} cannot be imported ({reason}); {remedy}") from error
 
 
 class Catalogue(dict[str, _Named]):

@@ -42,8 +42,8 @@ STATED = {
 }
 #: Verdicts in the cells of a table.
 VERDICTS = {
-    **dict.fromkeys(("true", "t", "yes", "y", "1", "1.0", "correct", "right"), True),
-    **dict.fromkeys(("false", "f", "no", "n", "0", "0.0", "incorrect", "wrong"), False),
+    **dict.fromkeys(("true", "1", "1.0"), True),
+    **dict.fromkeys(("false", "0", "0.0"), False),
     "": None,
 }
 #: Key of the signals of answers: a list of {answer, signal: number, hidden state or null}.
@@ -197,6 +197,10 @@ def _required(json: Json, key: str, made_by: str) -> Any:
     return json[key]
 
 
+def _invalid(key: str, expected: str, value: Any) -> InputError:
+    return InputError(f"{key!r} must be {expected}, got {shown(value)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Row(Mapping[str, Any]):
     """A question with its parts; as a mapping, the object of a file.
@@ -263,7 +267,7 @@ class Row(Mapping[str, Any]):
         """The row's id as text."""
         value = _required(self.json, "id", "every row needs an id of its own")
         if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise InputError(f"'id' must be a string or a whole number, got {shown(value)}")
+            raise _invalid("id", "a string or a whole number", value)
         return str(value)
 
     @property
@@ -273,7 +277,7 @@ class Row(Mapping[str, Any]):
             return ""
         value = _required(self.json, "question", "every row needs its question")
         if not isinstance(value, str) or not value.strip():
-            raise InputError(f"'question' must be a non-empty text, got {shown(value)}")
+            raise _invalid("question", "a non-empty text", value)
         return value
 
     @cached_property
@@ -312,7 +316,7 @@ class Row(Mapping[str, Any]):
         value = self.json.get("context")
         if value is None or isinstance(value, str):
             return value
-        raise InputError(f"'context' must be the passage as a text, or null, got {shown(value)}")
+        raise _invalid("context", "the passage as a text, or null", value)
 
     @property
     def group(self) -> str | float | None:
@@ -330,20 +334,11 @@ class Row(Mapping[str, Any]):
         value = self.json.get("answers")
         if isinstance(value, str | int | float):
             return [reference_text(value)]
-        made_by = "it holds the reference answers"
-        for key in self.json:
-            if key.lower() == "answer":
-                made_by += f"; {key!r} counts as the model's"
-                if {"by_measure", "probability"}.isdisjoint(self.json):
-                    made_by += f": if it is not, give --columns answers={key}"
-                else:  # written by `ask` or `measure --calibration`
-                    made_by += "; give the questions their 'answers' before they are sampled or asked"
+        made_by = "give the reference answers, or name their column: --columns answers=NAME"
         answers = _required(self.json, "answers", made_by)
         if not answers or not isinstance(answers, list):
-            hint = ". A document needs a schema (--schema)" if isinstance(answers, Mapping) else ""
-            raise InputError(
-                f"'answers' must be a list of at least one reference answer, got {shown(answers)}{hint}"
-            )
+            expected = "a list of at least one reference answer (a document needs --schema)"
+            raise _invalid("answers", expected, answers)
         return [reference_text(answer) for answer in answers]
 
     @property
@@ -357,16 +352,13 @@ class Row(Mapping[str, Any]):
     @cached_property
     def samples(self) -> list[str | None]:
         """The sampled answers, at least one; None stands for a sample without an answer."""
-        value = _required(
-            self.json, "samples", "it holds the sampled answers, as `semcal sample` writes them"
-        )
-        if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in value):
-            raise InputError(
-                f"'samples' must be a list of strings, or null for no answer, got {shown(value)}"
-            )
-        if not value:
-            raise InputError("'samples' is empty: at least one sampled answer is needed")
-        return value
+        made_by = "it holds the sampled answers, as `semcal sample` writes them"
+        value = _required(self.json, "samples", made_by)
+        is_list = isinstance(value, list) and len(value) > 0
+        if not is_list or not all(item is None or isinstance(item, str) for item in value):
+            raise _invalid("samples", "a list of strings, or null for no answer (at least one)", value)
+        texts: list[str | None] = value
+        return texts
 
     @property
     def texts(self) -> list[str]:
@@ -399,7 +391,7 @@ class Row(Mapping[str, Any]):
         """The name of the samples' answer format, "whole" by default."""
         value = self.json.get("answer_format", "whole")
         if not isinstance(value, str):
-            raise InputError(f"'answer_format' must be the name of an answer format, got {shown(value)}")
+            raise _invalid("answer_format", "the name of an answer format", value)
         return value
 
     @cached_property
@@ -415,9 +407,7 @@ class Row(Mapping[str, Any]):
         read = [-math.inf if none else _log_likelihood(number) for none, number in zip(without, value)]
         numbers = [number for number in read if number is not None]
         if m and numbers == [-math.inf] * m and not all(without):
-            raise InputError(
-                "'log_likelihoods' are all -inf: at least one sample must have a likelihood above 0"
-            )
+            raise InputError("'log_likelihoods' are all -inf: one sample must have a likelihood above 0")
         return numbers if len(numbers) == m else None
 
     @property
@@ -430,8 +420,7 @@ class Row(Mapping[str, Any]):
         m = len(self.samples)
         value = self.json.get("finished", [True] * m)
         if not isinstance(value, list) or len(value) != m or {*map(type, value)} - {bool, type(None)}:
-            expected = f"'finished' must hold true, false or null for each of {m} samples, or be left out"
-            raise InputError(f"{expected}; got {shown(value)}")
+            raise _invalid("finished", f"true, false or null for each of {m} samples", value)
         return value
 
     @cached_property
@@ -449,7 +438,7 @@ class Row(Mapping[str, Any]):
         """The number of tokens of each sample (None if unknown), or None if the row has none."""
         for value in (counts := self._numbers("token_counts", self.m)) or ():
             if value is not None and (type(value) is not int or value < 1):
-                raise InputError(f"'token_counts' must hold whole numbers from 1 on, got {shown(value)}")
+                raise _invalid("token_counts", "whole numbers from 1 on", value)
         return counts
 
     @property
@@ -467,10 +456,7 @@ class Row(Mapping[str, Any]):
                 continue
             lists = isinstance(pieces, list) and isinstance(values, list) and len(pieces) == len(values)
             if not (lists and all(isinstance(piece, str) for piece in pieces)):
-                raise InputError(
-                    "'token_texts' must hold a list of texts for each sample, one for each of its "
-                    f"'token_log_probs', got {shown(pieces)}. Correct it, or leave 'token_texts' out"
-                )
+                raise _invalid("token_texts", "a text for each of 'token_log_probs', or left out", pieces)
             known = [
                 number
                 for value in values
@@ -503,9 +489,7 @@ class Row(Mapping[str, Any]):
         """The sampling settings of the row, empty if unknown."""
         value = self.json.get("sampled_by") or {}
         if not isinstance(value, Mapping):
-            raise InputError(
-                f"'sampled_by' must be an object, as `semcal sample` writes it, got {shown(value)}"
-            )
+            raise _invalid("sampled_by", "an object, as `semcal sample` writes it", value)
         for key, kinds in SampledBy.KINDS.items():
             if key in value and type(value[key]) not in kinds:
                 kind = "a text" if str in kinds else "a number"
@@ -543,20 +527,16 @@ class Row(Mapping[str, Any]):
         A greedy answer may be null (no answer).
         """
         key, likelihood, cluster, scores = STATED[kind]
-        made_by = (
-            "it is the answer that is checked"
-            if kind == "given"
-            else "it is what the model says at T = 0, as `semcal sample --answer greedy` writes it"
-        )
-        text = _required(self.json, key, made_by)
+        source = "of `semcal sample --answer greedy`" if kind == "greedy" else "to check"
+        text = _required(self.json, key, f"it is the answer {source}")
         if not isinstance(text, str) and not (kind == "greedy" and text is None):
-            raise InputError(f"{key!r} must be a text, got {shown(text)}; {made_by}")
+            raise _invalid(key, f"a text, the answer {source}", text)
         value = _number(self.json.get(likelihood), likelihood)
         if value is not None and not value <= ABOVE_ZERO:
             raise InputError(f"{likelihood!r} must be the logarithm of a probability (≤ 0), got {value:g}")
         number = self.json.get(cluster)
         if number is not None and not (type(number) is int and 0 <= number < len(self.clusters)):
-            raise InputError(f"{cluster!r} must number one of the clusters, or be null, got {shown(number)}")
+            raise _invalid(cluster, "the number of a cluster, or null", number)
         scored = self.json.get(scores)
         return StatedAnswer(text, value, number, None if scored is None else _token_scores(scored, scores))
 
@@ -570,17 +550,14 @@ class Row(Mapping[str, Any]):
         """Return the signals of an answer by name; None if a signal failed."""
         value = self.json.get(SIGNALS_KEY) or []
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-            raise InputError(
-                f"{SIGNALS_KEY!r} must be a list of objects, as `semcal calibrate` writes them, "
-                f"got {shown(value)}"
-            )
+            raise _invalid(SIGNALS_KEY, "a list of objects, as `semcal calibrate` writes them", value)
         for name, said in (one for item in value for one in item.items() if one[0] != "answer"):
             is_number = isinstance(said, int | float) and not isinstance(said, bool)
             is_valid, kind = is_number and 0 <= said <= 1, "a number from 0 to 1"
             if name == QUESTION_PROBE:
                 is_valid, kind = _is_state(said), "a list of numbers"
             if said is not None and not is_valid:
-                raise InputError(f"signal {name!r} must be {kind}, or null, got {shown(said)}")
+                raise _invalid(name, f"a signal: {kind}, or null", said)
         of_answer = [item for item in value if item.get("answer") == answer]
         return {name: item[name] for item in of_answer for name in item if name != "answer"}
 
@@ -602,7 +579,7 @@ class Row(Mapping[str, Any]):
             return None
         if word in (0, 1):
             return bool(word)
-        raise InputError(f"'correct' must be true or false, the verdict on 'answer', got {shown(value)}")
+        raise _invalid("correct", "true or false, the verdict on 'answer'", value)
 
     # ---- Meanings and measures
 
@@ -610,18 +587,15 @@ class Row(Mapping[str, Any]):
     def clusters(self) -> list[list[int]]:
         """The clusters: lists of sample indices with each of 0 … m − 1 once."""
         value = _required(self.json, "clusters", "run `semcal cluster` first")
-        if not isinstance(value, list) or not all(isinstance(c, list) and c for c in value):
-            raise InputError(f"'clusters' must be a list of non-empty lists, got {shown(value)}")
-        if not value:
-            raise InputError("'clusters' is empty: it must hold every sample index once")
-        members = [member for cluster in value for member in cluster]
-        if not all(isinstance(member, int) and not isinstance(member, bool) for member in members):
-            raise InputError(f"'clusters' must hold sample indices (whole numbers), got {shown(value)}")
+        is_nested = isinstance(value, list) and all(
+            isinstance(cluster, list) and cluster for cluster in value
+        )
+        members = [member for cluster in value for member in cluster] if is_nested else []
         m = len(members) if self.json.get("samples") is None else len(self.samples)
-        if sorted(members) != list(range(m)):
-            raise InputError(
-                f"'clusters' must hold every sample index from 0 to {m - 1} once, got {shown(value)}"
-            )
+        whole = all(type(member) is int for member in members)
+        if not members or not whole or sorted(members) != list(range(m)):
+            expected = f"non-empty lists that hold each sample index from 0 to {m - 1} once"
+            raise _invalid("clusters", expected, value)
         samples = self.json.get("samples") or [""] * m
         if mixed := [c for c in value if len({samples[i] is None for i in c}) > 1]:
             raise InputError(
@@ -647,12 +621,10 @@ class Row(Mapping[str, Any]):
         made_by += ", such as with --columns prediction=answer" if "answer" in self.json else ""
         value = _required(self.json, "top_cluster", made_by)
         if not isinstance(value, dict):
-            raise InputError(f"'top_cluster' must map measures to cluster numbers, got {shown(value)}")
-        for measure, index in value.items():
+            raise _invalid("top_cluster", "an object of measures and cluster numbers", value)
+        for index in value.values():
             if index is not None and not (type(index) is int and 0 <= index < len(self.clusters)):
-                raise InputError(
-                    f"'top_cluster' of {measure} must be in 0 … {len(self.clusters) - 1}, got {shown(index)}"
-                )
+                raise _invalid("top_cluster", f"a number in 0 … {len(self.clusters) - 1}", index)
         return dict(value)
 
     # ---- Decisions and grades
@@ -664,7 +636,7 @@ class Row(Mapping[str, Any]):
             return None
         answer, p = self.json["answer"], self.json["probability"]
         if not isinstance(answer, str) and not answer is p is None:
-            raise InputError(f"'answer' beside 'probability' must be a text, got {shown(answer)}")
+            raise _invalid("answer", "a text beside 'probability'", answer)
         return Decision(*(self.json.get(item.name) for item in fields(Decision)))
 
     @property
@@ -673,13 +645,10 @@ class Row(Mapping[str, Any]):
         if "prediction" not in self.json:
             return None
         value = self.json["prediction"]
-        if isinstance(value, str):
-            return [value]
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InputError(f"'prediction' must be a list of strings, got {shown(value)}")
-        if not value:
-            raise InputError("'prediction' is an empty list. Give at least one prediction.")
-        return value
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list) or not texts or not all(isinstance(item, str) for item in texts):
+            raise _invalid("prediction", "a text, or a list of at least one text", value)
+        return texts
 
     @property
     def graded(self) -> Grades:
@@ -723,25 +692,20 @@ def _token_scores(value: Any, key: str) -> TokenScores:
         low, mean = (_number(item, key) for item in value)
         if low is not None and mean is not None and 0 <= low <= mean + ABOVE_ZERO and mean <= 1 + ABOVE_ZERO:
             return [low, mean]
-    raise InputError(
-        f"{key!r} must hold the smallest and the mean probability of an answer's tokens, got {shown(value)}"
-    )
+    raise _invalid(key, "the smallest and the mean probability of an answer's tokens", value)
 
 
 def _temperature(value: Any) -> float:
     number = _number(value, "temperatures")
     if number is None or not 0 < number < math.inf:
-        raise InputError(f"'temperatures' must be positive numbers, got {shown(value)}")
+        raise _invalid("temperatures", "positive numbers", value)
     return number
 
 
 def _log_likelihood(value: Any, key: str = "log_likelihoods") -> float | None:
     number = _number(value, key)
     if number is not None and not number <= ABOVE_ZERO:
-        raise InputError(
-            f"{key!r} must be natural logarithms of probabilities, at most 0, got {shown(value)}. "
-            f"Correct the value, or leave {key!r} out."
-        )
+        raise _invalid(key, "natural logarithms of probabilities (at most 0), or left out", value)
     return number
 
 

@@ -229,7 +229,6 @@ def run_stages(
     *,
     workers: Executor[Any],
     store: Store | None = None,
-    priority: int = 0,
     progress: Progress = _silent,
     on_block: Callable[[Block, int], None] = _silent,
     on_bad_row: Callable[[InputError], None] | None = None,
@@ -255,7 +254,7 @@ def run_stages(
 
     def begin(block: Block, path: Path | None, rows: Sequence[Row], **how: Any) -> Future[StageResult]:
         job = StageJob(block.stage, tuple(rows), None if path is None else replies_beside(path))
-        return workers.submit(job, stage=block.stage.name, priority=priority, **how)
+        return workers.submit(job, stage=block.stage.name, **how)
 
     def finish(block: Block, path: Path | None, future: Future[StageResult]) -> BlockOutcome:
         try:

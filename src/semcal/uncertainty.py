@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from semcal.calibration.fields import FieldCalibration, as_field_calibration
 from semcal.calibration.signals import add_signals, signals_named
 from semcal.data.datasets import Questions, as_cell, as_questions
 from semcal.data.question import Question
-from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.errors import QuestionError, UsageError, shown
 from semcal.fields.rows import STRUCTURED_TOKENS, check_to_sample, document_step, system_message
 from semcal.grading.grade import as_grader
 from semcal.inputs import (
@@ -74,8 +73,6 @@ from semcal.workers import Progress
 if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
 
-#: A warning is issued for fewer samples than this.
-FEW = 5
 #: Keywords that a calibration sets itself.
 OF_CALIBRATION = (
     "m linkage merge_refusals max_new_tokens recalibrator truncation measure few_shot system template "
@@ -180,8 +177,8 @@ class SemanticUQ:
     Warns
     -----
     SemcalWarning
-        If m is below 5, if the origin of a calibration is unknown, or if `force` applies a calibration or
-        recalibrator that was made for another model or prompt.
+        If the origin of a calibration is unknown, or if `force` applies a calibration or recalibrator that
+        was made for another model or prompt.
 
     Examples
     --------
@@ -218,16 +215,7 @@ class SemanticUQ:
         sampling = configured(SamplingConfig, sampling, rest)
         cluster = configured(ClusterConfig, cluster, rest)
         self.answer_kind = as_answer_kind(rest.get("answer") or "modal")
-        self.m = m = inputs.checked_draws(
-            sampling.m, "modal" if self.calibration is None else self.answer_kind
-        )
-        if 1 < m < FEW:  # the report of a calibration says what a single sample costs
-            warnings.warn(
-                f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure. "
-                f"Sample at least {FEW} answers, better 10",
-                SemcalWarning,
-                stacklevel=2,
-            )
+        self.m = inputs.checked_draws(sampling.m, "modal" if self.calibration is None else self.answer_kind)
         first, asked = recalibrator_and_prompt(model, recalibrator, replace(prompt, force=force))
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: first}  # the first gives the answer
         if self.calibration is not None:
@@ -321,7 +309,7 @@ class SemanticUQ:
         Unlike in `ask_many`, no answers at all are not an error.
         """
         kind = kind or self.answer_kind
-        questions = as_questions(questions, given=kind == "given")
+        questions = as_questions(questions)
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             (run,) = sample_runs(self.model, questions, self.sampling, progress=update)

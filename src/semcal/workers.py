@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import multiprocessing
 import os
 import pickle
@@ -21,7 +20,6 @@ import threading
 import time
 import traceback
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_EXCEPTION,
@@ -33,16 +31,14 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import count
 from multiprocessing import connection, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
-from queue import Empty, PriorityQueue
 from types import FrameType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -86,17 +82,14 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """A number of worker processes, the threads of each, and the reason."""
+    """A number of worker processes, and the threads of each."""
 
     n_workers: int  # 1 means this process alone
-    n_threads: int  # of PyTorch in each process
-    reason: str
+    n_threads: int = 1  # of PyTorch in each process
     requested: bool = False  # whether the user gave the number
 
     def __str__(self) -> str:
-        processes = "1 process" if self.n_workers == 1 else f"{self.n_workers} processes"
-        threads = "1 thread" if self.n_threads == 1 else f"{self.n_threads} threads"
-        return f"{processes} of {threads} ({self.reason})"
+        return f"processes: {self.n_workers}, threads of each: {self.n_threads}"
 
 
 def plan_workers(
@@ -118,31 +111,24 @@ def plan_workers(
     those of this machine.
 
     >>> print(plan_workers(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
-    2 processes of 1 thread (2 processors, weights of 10 MB)
+    processes: 2, threads of each: 1
     >>> print(plan_workers(None, weights=16 * 10**9, blocks=15, processors=8, memory=24 * 10**9))
-    1 process of 8 threads (no memory for a second copy of 16000 MB)
+    processes: 1, threads of each: 8
     """
-    if requested is not None and requested < 1:
-        raise UsageError(
-            f"--workers is {requested}; expected 1 or more. Leave it out for an automatic choice."
-        )
-    processors = processors or cores()
     if requested is not None:
-        return WorkerPlan(requested, 1, "as asked", requested=True)
-    if not on_cpu:
-        return WorkerPlan(1, processors, "the model does not run on the CPU")
-    if weights is None:
-        return WorkerPlan(1, processors, "the size of the model is unknown before its download")
-    size = f"{weights / 1e6:.0f} MB"
+        if requested < 1:
+            raise UsageError(
+                f"--workers is {requested}; expected 1 or more. Leave it out for an automatic choice."
+            )
+        return WorkerPlan(requested, requested=True)
+    processors = processors or cores()
+    if not on_cpu or weights is None:
+        return WorkerPlan(1, processors)
     memory = _available_memory() if memory is None else memory
-    n_copies = memory // (weights + OVERHEAD)
-    n_threads = processors if weights >= THREADS_FROM else 1
-    if blocks is not None and blocks <= 1:
-        return WorkerPlan(1, n_threads, "one block of questions")
-    if processors > 1 and n_copies <= 1:
-        return WorkerPlan(1, n_threads, f"no memory for a second copy of {size}")
-    n_workers = max(1, min(processors, n_copies, blocks or processors))
-    return WorkerPlan(n_workers, 1, f"{processors} processor{'s' * (processors > 1)}, weights of {size}")
+    n_workers = min(processors, memory // (weights + OVERHEAD), processors if blocks is None else blocks)
+    if n_workers > 1:
+        return WorkerPlan(n_workers)
+    return WorkerPlan(1, processors if weights >= THREADS_FROM else 1)
 
 
 def _available_memory() -> int:
@@ -197,18 +183,6 @@ class JobOutcome:
     seconds: float = 0.0  # CPU time of the job
     start: float = 0.0  # CPU time of its process before its first job; 0 after that
     peak_mb: float = 0.0  # largest resident memory of its process so far (10⁶ bytes)
-
-
-@dataclass(frozen=True)
-class Task:
-    """A job that was submitted."""
-
-    job: Job
-    stage: str
-    finish: Callable[[Any], Any]
-    priority: int
-    progress: Progress
-    future: Future[Any] = field(default_factory=Future)
 
 
 def _call(function: Callable[[Any], Any], item: Any, *_: object) -> Any:
@@ -311,7 +285,7 @@ def _silent(_: int) -> None:
     return None
 
 
-class Executor(ABC, Generic[State]):
+class Executor(Generic[State]):
     """An executor of jobs that counts their cost. Results do not depend on the kind of executor."""
 
     n_workers: int = 1  # maximum number of simultaneous jobs
@@ -337,22 +311,23 @@ class Executor(ABC, Generic[State]):
         *,
         stage: str = "work",
         finish: Callable[[Any], Any] = _unchanged,
-        priority: int = 0,
         progress: Progress = _silent,
     ) -> Future[Any]:
         """Submit a job and return its future.
 
         The cost of the job counts towards `stage`. This process applies `finish` to each result, one at a
-        time, and calls `progress` with the number of finished questions. Jobs with lower `priority` numbers
-        start first; equal priorities keep their order. The future returns the result of `finish`, or raises
-        the error of the job or of `finish`. It raises CancelledError if the executor was shut down first.
+        time, and calls `progress` with the number of finished questions. The future returns the result of
+        `finish`, or raises the error of the job or of `finish`. It raises CancelledError if the executor was
+        shut down first.
         """
-        task = Task(job, stage, finish, priority, progress)
-        if self.works_here:
-            self._settle(task, run_job(job, self._state, progress))
-        else:
-            self._begin(task)
-        return task.future
+        if not self.works_here:
+            return self._begin(lambda: self._settle(self._run(job, stage, progress), stage, finish))
+        future: Future[Any] = Future()
+        try:
+            future.set_result(self._settle(run_job(job, self._state, progress), stage, finish))
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
+            future.set_exception(error)
+        return future
 
     def map(
         self, function: Callable[[Any], _Result], items: Sequence[Any], *, stage: str
@@ -379,7 +354,7 @@ class Executor(ABC, Generic[State]):
     @property
     def n_ahead(self) -> int:
         """Number of jobs to submit before waiting for the first result, so that no worker is idle."""
-        return 1 if self.n_workers == 1 else 2 * self.n_workers
+        return 1 if self.works_here or self.n_workers == 1 else 2 * self.n_workers
 
     @property
     def peak_memory_mb(self) -> float:
@@ -391,41 +366,33 @@ class Executor(ABC, Generic[State]):
 
     def release(self) -> None:
         """Release the states of workers; later jobs load them again."""
-        return
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Release the workers after all jobs; with `cancel`, at once."""
-        del cancel
 
     @property
     def works_here(self) -> bool:
         """True if a submitted job is done at once in this process."""
         return False
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, work: Callable[[], Any]) -> Future[Any]:
         raise NotImplementedError
 
-    def _settle(self, task: Task, outcome: JobOutcome) -> None:
-        """Count the cost of a task, repeat its warnings, and set the result of its future."""
-        try:
-            with self._lock:
-                self._count("start", outcome.start)
-                self._count(task.stage, outcome.seconds)
-                self.peaks[task.stage] = max(self.peaks.get(task.stage, 0.0), outcome.peak_mb)
-                for message in outcome.warnings:
-                    warnings.warn_explicit(message, type(message), task.stage, 0, registry=self._warned)
-                if outcome.error is None:
-                    outcome = replace(outcome, value=task.finish(outcome.value))
-        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
-            outcome = replace(outcome, error=error)
-        if outcome.error is not None:
-            task.future.set_exception(outcome.error)
-        else:
-            task.future.set_result(outcome.value)
+    def _run(self, job: Job, stage: str, progress: Progress) -> JobOutcome:
+        raise NotImplementedError
 
-    def _count(self, stage: str, seconds: float) -> None:
-        if seconds:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+    def _settle(self, outcome: JobOutcome, stage: str, finish: Callable[[Any], Any]) -> Any:
+        """Count the cost of a job, repeat its warnings, and return its result or raise its error."""
+        with self._lock:
+            for name, seconds in (("start", outcome.start), (stage, outcome.seconds)):
+                if seconds:
+                    self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self.peaks[stage] = max(self.peaks.get(stage, 0.0), outcome.peak_mb)
+            for message in outcome.warnings:
+                warnings.warn_explicit(message, type(message), stage, 0, registry=self._warned)
+            if outcome.error is not None:
+                raise outcome.error
+            return finish(outcome.value)
 
 
 class SerialExecutor(Executor[State]):
@@ -439,64 +406,28 @@ class SerialExecutor(Executor[State]):
 
 
 class ThreadedExecutor(Executor[State]):
-    """An executor with threads that take tasks by priority, do each by `_run`, and settle it."""
+    """An executor with a pool of threads, each of which waits for a job that `_run` does elsewhere."""
 
     def __init__(self, n_threads: int) -> None:
         super().__init__()
         self.n_workers = n_threads
         self._cancelled = False
-        self._numbers = count()
-        self._tasks: PriorityQueue[tuple[float, int, Task | None]] = PriorityQueue()
-        # daemons, unlike those of ThreadPoolExecutor: an interrupted command does not wait for them
-        self._threads = [
-            threading.Thread(target=self._work, name="semcal worker", daemon=True) for _ in range(n_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = ThreadPoolExecutor(n_threads, "semcal worker")
 
-    @abstractmethod
-    def _run(self, task: Task) -> JobOutcome:
-        """Do a task; CancelledError if the executor is shut down meanwhile."""
+    def _begin(self, work: Callable[[], Any]) -> Future[Any]:
+        if self._cancelled:
+            raise CancelledError
+        return self._threads.submit(work)
 
     def _stop(self) -> None:
-        """End the workers of this executor."""
-
-    def _begin(self, task: Task) -> None:
-        if self._cancelled:
-            _cancel(task.future)
-        else:
-            self._tasks.put((task.priority, next(self._numbers), task))
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()[2]) is not None:
-            try:
-                self._settle(task, self._run(task))
-            except CancelledError:
-                _cancel(task.future)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
-                self._settle(task, JobOutcome(error=as_exception(error)))
+        """End the workers of this executor; if it is cancelled, `_run` then ends with CancelledError."""
 
     def shutdown(self, *, cancel: bool = False) -> None:
-        """Release the workers after all jobs; with `cancel`, at once or after `PATIENCE`."""
+        """Release the workers after all jobs; with `cancel`, at once."""
         self._cancelled = self._cancelled or cancel
-        for _ in self._threads:
-            self._tasks.put((-math.inf if cancel else math.inf, next(self._numbers), None))
-        if cancel:
-            self._stop()
-        deadline = time.monotonic() + PATIENCE
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()) if cancel else None)
-        with suppress(Empty):
-            while True:
-                if (task := self._tasks.get_nowait()[2]) is not None:
-                    _cancel(task.future)
+        self._threads.shutdown(wait=not cancel, cancel_futures=cancel)
         self._stop()
-
-
-def _cancel(future: Future[Any]) -> None:
-    """Cancel a future and notify `wait` and `as_completed`, too."""
-    if future.cancel():
-        future.set_running_or_notify_cancel()
+        self._threads.shutdown()
 
 
 class ProcessExecutor(ThreadedExecutor[State]):
@@ -526,16 +457,12 @@ class ProcessExecutor(ThreadedExecutor[State]):
             start_context(preload)  # imports begin well before there is work
 
     @property
-    def n_ahead(self) -> int:
-        return 1 if self.works_here else super().n_ahead
-
-    @property
     def works_here(self) -> bool:
         """True until the jobs in this process have cost as much as the start of workers."""
         return self._state is not None and sum(self.seconds.values()) < START
 
-    def _run(self, task: Task) -> JobOutcome:
-        job = pickle.dumps(task.job)
+    def _run(self, job: Job, stage: str, progress: Progress) -> JobOutcome:
+        pickled = pickle.dumps(job)
         for attempt in range(ATTEMPTS):
             if attempt:
                 with self._lock:
@@ -543,7 +470,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
             worker = None
             try:
                 worker = self._worker()
-                return worker.run(self._load, job, task.progress)
+                return worker.run(self._load, pickled, progress)
             except BaseException as error:
                 if worker is not None:
                     with self._lock:
@@ -555,7 +482,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
                     raise
         how = worker.how_it_ended() if worker else "cannot be started"
         raise WorkerError(
-            f"a worker process {how} during the same job ({task.stage}) {ATTEMPTS} times. If memory is "
+            f"a worker process {how} during the same job ({stage}) {ATTEMPTS} times. If memory is "
             "short, give --workers 1 or a smaller model.memory."
         )
 

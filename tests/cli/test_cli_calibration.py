@@ -180,7 +180,7 @@ def test_answers_to_a_file_keep_its_other_keys_and_can_be_graded(model: str, tmp
     assert (rows[0]["level"], rows[0]["measure"]) == (3, "E-SC")
     code, _, stderr = semcal("grade", write(tmp_path / "bare.jsonl", bare))
     assert (code, "answers=answer" in stderr) == (1, False)
-    assert "'answer' counts as the model's; give the questions their 'answers' before" in stderr
+    assert "no 'answers'" in stderr
     labelled = write(tmp_path / "labelled.jsonl", rows)
     _, _, stderr = semcal("grade", labelled)
     assert "--columns prediction=answer" in stderr

@@ -141,7 +141,7 @@ def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
 ) -> None:
     labelled = [{**one, "context": f"The mill of {i // 2}."} for i, one in enumerate(QUESTIONS[:12])]
     judging = [{**one, "context": f"The mill of {i}."} for i, one in enumerate(QUESTIONS[12:20])]
-    judging[7] = {**QUESTIONS[19], "question": "Who's built mill numbers 3?"}
+    judging[7] = {**QUESTIONS[19], "question": "Who's built mill number 3?"}
     fit = write(tmp_path / "q.jsonl", [*labelled, QUESTIONS[30] | {"question": "Who built mill number 3 ?!"}])
     out, options = tmp_path / "fit", ("--m", "2", "--max-new-tokens", "2")
     code, _, stderr = semcal(
@@ -151,7 +151,7 @@ def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
     assert code == 0
     assert "warning: questions: got only 13 " in stderr
     assert "warning: 6 questions ('q12', 'q13', 'q14', …) share a passage or a group with questions" in stderr
-    assert "warning: 1 pair of questions is nearly equal but in different parts" in stderr
+    assert "warning: 1 pairs of nearly equal questions are in different parts" in stderr
     code, (result,), _ = semcal("fit", fit, "--model", model, "--out", tmp_path / "plain")
     assert (code, result["n_groups"]) == (0, 7)
 

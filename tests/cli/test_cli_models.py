@@ -155,7 +155,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr("semcal.models.load.load_model", language_model)
     monkeypatch.setattr("semcal.inputs.load_equivalence", equivalence)
-    one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", requested=True)
+    one = WorkerPlan(n_workers=1, requested=True)
     monkeypatch.setattr("semcal.cli.options.choose_workers", lambda *_, **__: one)
     return devices
 

@@ -105,16 +105,6 @@ def test_one_unknown_likelihood_makes_all_of_the_row_null_and_is_said(command: s
         assert "only E-SC is computed: 'b7'" in stderr
 
 
-def test_responses_and_other_cases_of_our_names_are_understood() -> None:
-    row = {"ID": "a", "Question": "Who?", "Responses": ["Ada", "Bo"], "note": 1}
-    code, rows, stderr = semcal("cluster", "-", stdin=lines(row))
-    assert code == 0
-    assert list(rows[0]) == ["id", "question", "samples", "note", "normal_forms", "clusters", "clustered_by"]
-    assert "cluster: columns: 'ID' as id, 'Question' as question, 'Responses' as samples" in stderr
-    code, rows, _ = semcal("cluster", "-", stdin=lines({"id": 1, "query": "Who?", "completions": ["Ada"]}))
-    assert (code, rows[0]["samples"]) == (0, ["Ada"])
-
-
 def test_generations_are_not_taken_for_samples() -> None:
     code, _, stderr = semcal(
         "cluster", "-", stdin=lines({"id": 1, "question": "Who?", "generations": ["Ada.\nQ"]})
@@ -127,7 +117,7 @@ def test_the_models_answer_is_never_taken_for_the_reference() -> None:
     row = {"id": 1, "question": "Who?", "prediction": "Ada", "answer": "Ada"}
     code, rows, stderr = semcal("grade", "-", stdin=lines(row))
     assert (code, rows) == (1, [])
-    assert "give --columns answers=answer" in stderr
+    assert "--columns answers=NAME" in stderr
     code, rows, _ = semcal("grade", "-", "--columns", "answers=answer", stdin=lines(row))
     assert (code, rows[0]["correct"]) == (0, True)
 
@@ -164,10 +154,9 @@ def test_what_is_held_back_is_told_when_the_command_fails(tmp_path: Path) -> Non
     (tmp_path / "q.csv").write_text("Frage;Antwort\n" + "Wer?;Ada\n" * 300)
     code, _, stderr = semcal("fit", tmp_path / "q.csv", "--model", "no-such", "--out", tmp_path / "out")
     assert code == 1
-    first, second, third = stderr.splitlines()
-    assert first == f"fit: {tmp_path / 'q.csv'}: cells are separated by semicolons"
-    assert second.startswith('lines 2-301 (300 rows): no "question" (the row\'s keys: Frage')
-    assert third.startswith("error: no questions in ")
+    first, second = stderr.splitlines()
+    assert first.startswith('lines 2-301 (300 rows): no "question" (the row\'s keys: Frage')
+    assert second.startswith("error: no questions in ")
 
 
 def test_a_dry_run_of_sample_names_bad_rows_too(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_processes_and_memory_are_told_with_v_alone(
 ) -> None:
     file = write(tmp_path / "q.jsonl", QUESTIONS)
     code, _, stderr = semcal("sample", file, "--model", model, "--m", 2, "--workers", 1, *option)
-    told = ["sample: 1 process of 1 thread" in stderr, "peak memory: " in stderr]
+    told = ["sample: processes: 1" in stderr, "peak memory: " in stderr]
     assert (code, told) == (0, [bool(option)] * 2)
 
 

@@ -30,7 +30,7 @@ def questions(tmp_path_factory) -> str:
 def sampled(model: str, questions: str) -> str:
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "1", "-v")
     assert code == 0
-    assert "sample: 1 process of 1 thread (as asked)" in stderr
+    assert "sample: processes: 1, threads of each: 1" in stderr
     assert "peak memory: " in stderr
     return rows
 
@@ -102,6 +102,6 @@ def test_an_interruption_keeps_what_workers_have_finished(
 
 def test_a_process_takes_no_more_threads_than_omp_num_threads_allows() -> None:
     """The tests set it to 1: two processes of two threads on two processors mostly wait."""
-    with open_executor(WorkerPlan(1, 8, "it is a test"), torch.get_num_threads) as (_, state):
+    with open_executor(WorkerPlan(1, 8), torch.get_num_threads) as (_, state):
         assert state() == 1
     assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])

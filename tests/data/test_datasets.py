@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import re
@@ -21,7 +20,6 @@ from hypothesis import strategies as st
 
 from semcal.data.datasets import clean_text, load_questions, question_from_row, read_questions
 from semcal.data.question import Question
-from semcal.data.sources import read_source_rows
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
 from semcal.files import JsonLine
 
@@ -58,13 +56,6 @@ def test_a_question_can_be_kept_in_a_set():
     assert len({Question("q", "Who?", extra={"a": 1}), Question("q", "Who?", extra={"a": 1})}) == 1
 
 
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 #: Rows that hold no question that can be used, and the key or the value that the error names.
 BAD_ROWS = [
     *(({"id": bad, "question": "Who?"}, '"id"') for bad in (None, "", "  ", 1.5, ["q"], True)),
@@ -80,8 +71,6 @@ BAD_ROWS = [
     ({"question": "?", "answers": "['a' 'b']"}, "a list of texts"),
     ({"question": "Who?", "answers": {"texts": 5, "long": "x" * 2_000_000}}, '"answers"'),
     ({"question": "Who?", "context": ["Ada."]}, '"context"'),
-    ({"question": "Who?", "note": ["fine", "bro\ud800ken"]}, "'note'"),
-    ({"question": "Who?", "note": nested(5000)}, "nested"),
 ]
 
 
@@ -212,7 +201,6 @@ def test_csv_rows_become_questions_and_bad_ones_are_reported(tmp_path):
         b"b,too,many,cells,here\r\n"
         b"\r\n"
         b",No id?,Ada,2\r\n"
-        b"c,Caf\xe9?,Ada,3\r\n"
         b"d,Last?,Ada,4\r\n"
     )
     questions, errors = read_both(path)
@@ -220,9 +208,8 @@ def test_csv_rows_become_questions_and_bad_ones_are_reported(tmp_path):
         "a", 'Who wrote "Kim", and when?', ("Rudyard", "Kipling"), None, {"level": "1"}
     )
     assert [question.id for question in questions] == ["a", "d"]
-    assert [error.line for error in errors] == [4, 6, 7]
+    assert [error.line for error in errors] == [4, 6]
     assert "expected 4 cells (id, question, answers, level), got 5" in errors[0].reason
-    assert str(errors[2]) == "line 7 (id 'c'): 'question' is not UTF-8 (byte 0xe9): save the file as UTF-8"
 
 
 def test_whole_numbers_of_tables_are_reference_answers(tmp_path, parquet):
@@ -234,37 +221,22 @@ def test_whole_numbers_of_tables_are_reference_answers(tmp_path, parquet):
     assert [one.answers for one in load_questions(tmp_path / "q.csv")] == [("1988",), ("7.0",)]
 
 
-@pytest.mark.parametrize("name", ["q.csv", "q.csv.gz"])
-def test_a_header_that_is_not_utf8_is_one_clear_error(tmp_path, name):
-    raw = b"question,r\xe9ponse\nWho?,Ada\n"
-    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
-    with pytest.raises(InputError, match=r"UTF-8 \(byte 0xe9\)"):
-        load_questions(tmp_path / name)
-
-
-def test_a_byte_that_is_not_utf8_in_a_json_list_spoils_its_own_row_only(tmp_path):
-    path = tmp_path / "q.json"
-    path.write_bytes(b'[{"question": "Who?"}, {"question": "Caf\xe9?"}, {"question": "When?"}]')
-    rows = list(read_source_rows(path))
-    assert [isinstance(row, JsonLine) for row in rows] == [True, False, True]
-    assert "save the file as UTF-8" in str(rows[1])
-
-
 def squad(*paragraphs: Any) -> str:
     return json.dumps({"version": "1.1", "data": [{"title": "Ada", "paragraphs": list(paragraphs)}]})
 
 
-def test_squads_own_json_is_read_and_its_bad_parts_are_reported_one_by_one(tmp_path):
+def test_squads_own_json_is_read_and_a_part_of_another_shape_is_an_error(tmp_path):
     entry = {"id": "s1", "question": " Who? ", "answers": [{"text": "Ada", "answer_start": 0}] * 3}
     other = {"id": "s2", "question": "When?", "answers": []}
-    bad = [{"context": "Ada."}, "paragraph", {"context": "Ada.", "qas": [7, other]}]
     path = tmp_path / "dev.json"
-    path.write_text(squad({"context": "Ada did.", "qas": [entry]}, *bad))
-    questions, errors = read_both(path)
-    assert questions[0] == Question("s1", "Who?", ("Ada",), "Ada did.", {"title": "Ada"})
-    assert [question.id for question in questions] == ["s1", "s2"]
-    assert [error.line for error in errors] == [2, 3, 4]
-    assert all("paragraphs → qas" in error.reason for error in errors)
+    path.write_text(squad({"context": "Ada did.", "qas": [entry, other]}))
+    first, second = load_questions(path)
+    assert first == Question("s1", "Who?", ("Ada",), "Ada did.", {"title": "Ada"})
+    assert (second.id, second.answers) == ("s2", ())
+    for bad in ({"context": "Ada."}, "paragraph", {"context": "Ada.", "qas": [7]}):
+        path.write_text(squad(bad))
+        with pytest.raises(InputError, match="paragraphs → qas"):
+            load_questions(path)
 
 
 def test_a_json_file_may_hold_a_list_or_lines(tmp_path):
@@ -300,20 +272,29 @@ def test_parquet_cells_become_what_json_can_hold(parquet):
 def test_a_cell_of_parquet_that_json_cannot_hold_spoils_its_own_row_only(parquet):
     import pyarrow as pa
 
-    days = pa.array([3_000_000, 1, -900_000], pa.int32()).cast(pa.date32())
     columns = {
-        "day": days,
-        "moment": pa.array([2**62, 0, 2**62], pa.timestamp("us")),
         "number": pa.array([float("nan"), 1.0, float("nan")]),
         "image": pa.array([b"\x00", None, b"\x00"]),
-        "text": pa.array([b"Caf\xe9?", b"Who?", b"\xff"], pa.binary()).view(pa.string()),
-        "pair": pa.StructArray.from_arrays([pa.array([1, 2, 3])] * 2, names=["a", "a"]),
     }
     for name, cells in columns.items():
         ids = pa.array(["a", "b", "c"])
         first, good, last = read_questions(parquet({"id": ids, "question": ["Who?"] * 3, name: cells}))
-        assert [(bad.line, repr(name) in bad.reason) for bad in (first, last)] == [(1, True), (3, True)]
-        assert isinstance(good, Question) or name == "pair"  # which no row can hold
+        assert [(bad.line, isinstance(bad, RowError)) for bad in (first, last)] == [(1, True), (3, True)]
+        assert isinstance(good, Question)
+
+
+def test_parquet_that_python_cannot_hold_is_one_error(parquet):
+    import pyarrow as pa
+
+    columns = {
+        "day": pa.array([3_000_000], pa.int32()).cast(pa.date32()),
+        "moment": pa.array([2**62], pa.timestamp("us")),
+        "text": pa.array([b"Caf\xe9?"], pa.binary()).view(pa.string()),
+        "pair": pa.StructArray.from_arrays([pa.array([1])] * 2, names=["a", "a"]),
+    }
+    for name, cells in columns.items():
+        with pytest.raises(InputError, match=r"q\.parquet"):
+            load_questions(parquet({"question": ["Who?"], name: cells}))
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
@@ -328,8 +309,6 @@ def test_standard_input_is_read_as_json_lines(monkeypatch):
         sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"id": "a", "question": "Who?"}\n'))
     )
     assert load_questions("-")[0].id == "a"
-    with pytest.raises(UsageError, match="JSON Lines"):
-        load_questions("-", format="csv")
 
 
 @pytest.mark.parametrize(
@@ -340,7 +319,6 @@ def test_standard_input_is_read_as_json_lines(monkeypatch):
         ("q.doc", {}, InputError, r"\.jsonl"),
         ("q.csv", {}, InputError, r"q\.csv"),
         ("q.csv", {"split": "train"}, UsageError, "split"),
-        ("q.csv", {"format": "csf"}, UsageError, "'csv'"),
     ],
 )
 def test_a_source_that_cannot_be_read_says_why(name, options, error, named, tmp_path, monkeypatch):
@@ -402,7 +380,7 @@ def hub(monkeypatch):
     ("name", "options", "row", "question", "asked"),
     [
         (
-            "TriviaQA",
+            "triviaqa",
             {"split": "validation"},
             {
                 "question_id": "tc",
@@ -414,7 +392,7 @@ def hub(monkeypatch):
             ("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation"),
         ),
         (  # without ids
-            "nq_open",
+            "nq-open",
             {},
             {"question": "who did it", "answer": ["Ada"]},
             Question("1", "who did it", ("Ada",)),
@@ -447,10 +425,10 @@ def test_the_questions_of_the_embedded_world_are_a_data_set_in_four_splits(tmp_p
     found = {split: load_questions("atlas-rare", split=split, answers_needed=True) for split in sizes}
     assert {split: len(questions) for split, questions in found.items()} == sizes
     assert len({one.id for questions in found.values() for one in questions}) == 3010
-    assert found[None] == load_questions("Atlas_rare", split="calibration_train")
+    assert found[None] == load_questions("atlas-rare", split="calibration_train")
     with pytest.raises(UsageError, match="unknown split of atlas-rare 'train'"):
         load_questions("atlas-rare", split="train")
-    with pytest.raises(UsageError, match="no format, subset or columns apply"):
+    with pytest.raises(UsageError, match="no subset or columns apply"):
         load_questions("atlas-rare", subset="easy")
     with pytest.raises(UsageError, match="did you mean 'atlas-rare'"):
         load_questions("atlas-rar")
@@ -470,8 +448,6 @@ def test_a_hub_out_of_reach_is_a_clear_error(hub):
     hub.error = ConnectionError("Couldn't reach 'rajpurkar/squad' on the Hub")
     with pytest.raises(InputError, match=r"cannot load rajpurkar/squad .*Couldn't reach.* local file"):
         load_questions("squad")
-    with pytest.raises(UsageError, match="a format is for local files"):
-        load_questions("squad", format="csv")
 
 
 def test_the_hub_without_its_package_names_the_extra(monkeypatch):

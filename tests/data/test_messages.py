@@ -148,7 +148,10 @@ def test_the_hash_is_of_system_message_roles_turns_and_examples_and_not_of_what_
     ("turns", "reason"),
     [
         ((WHO,), "the system message is none, expected 'Be brief.'"),
-        ((BRIEF, Turn("user", "Hi"), Turn("assistant", "?"), WHO), "the number of turns is 3, expected 1"),
+        (
+            (BRIEF, Turn("user", "Hi"), Turn("assistant", "?"), WHO),
+            "turns are user, assistant, user",
+        ),
         (
             (BRIEF, Turn("user", "Name: Who?")),
             "the user's turn is 'Name: Who?', expected the form 'Q: {question}'",

@@ -131,13 +131,12 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for_and_one_that_fails_is_na
         semcal.load_model("owner/model")
     assert asked == []
     monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
-    for name in ("owner/model", "gpt2"):
-        with pytest.raises(ModelError, match="damaged"):
-            semcal.load_model(name)
+    with pytest.raises(ModelError, match="damaged"):
+        semcal.load_model("owner/model")
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
     with pytest.raises(ModelError, match=r"'owner/model'.*damaged"):
         semcal.load_model("owner/model")
-    assert asked == [True, True, False]
+    assert asked == [True, False]
 
 
 def test_the_embedded_models_have_names_in_python_too() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import jobs_for_workers as jobs
@@ -63,16 +63,6 @@ def test_results_are_kept_as_they_come_and_progress_is_told(two) -> None:
     assert sorted(kept) == [10, 11, 12, 13]
     assert sorted(told) == [0, 1, 2, 3]
     assert two.seconds["add"] >= 0
-
-
-def test_jobs_of_low_priority_numbers_go_first() -> None:
-    order: list[int] = []
-    with ProcessExecutor(jobs.ten, 1, preload=()) as executor:
-        executor.submit(jobs.Add(9, seconds=0.5))
-        futures = [executor.submit(jobs.Add(n), finish=order.append, priority=n) for n in (3, 1, 2, 0)]
-        for future in futures:
-            future.result()
-    assert order == [10, 11, 12, 13]
 
 
 @pytest.mark.parametrize(
@@ -203,11 +193,11 @@ def test_jobs_that_were_given_up_are_not_waited_for() -> None:
     with ProcessExecutor(jobs.ten, 1) as executor:
         futures = [executor.submit(jobs.Add(1, seconds=60)) for _ in range(3)]
         executor.shutdown(cancel=True)
-        futures.append(executor.submit(jobs.Add(1)))
-        assert set(as_completed(futures, timeout=30)) == set(futures)
         for future in futures:
             with pytest.raises(CancelledError):
-                future.result()
+                future.result(30)
+        with pytest.raises(CancelledError):
+            executor.submit(jobs.Add(1))
 
 
 def test_a_worker_that_is_ended_leaves_no_temporary_file(tmp_path: Path) -> None:

@@ -75,12 +75,9 @@ def test_an_answer_abstains_below_the_threshold_and_only_where_there_is_one(mode
         semcal.SemanticUQ(model, abstain_below=70)
 
 
-def test_one_draw_is_refused_and_few_are_warned_of(model) -> None:
+def test_one_draw_is_refused(model) -> None:
     with pytest.raises(UsageError, match=r"^m = 1: "):
         semcal.SemanticUQ(model, m=1)
-    with pytest.warns(SemcalWarning, match=r"m = 4 is few: a share is a multiple of 0\.25"):
-        semcal.SemanticUQ(model, m=4)
-    semcal.SemanticUQ(model, m=5)
 
 
 def test_the_same_question_gets_the_same_answer_alone_or_among_others(model) -> None:

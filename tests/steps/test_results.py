@@ -180,7 +180,7 @@ def test_scored_rows_keep_their_clusters_unless_an_equivalence_or_linkage_is_giv
     assert anew != [row["clusters"] for row in kept.rows]
     partly = semcal.score([given[0], *samples[1:]])
     assert [row["clusters"] for row in partly.rows] == [[[*range(m)]], *anew[1:]]
-    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters' must hold every sample index"):
+    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters'"):
         semcal.score([{**samples[0], "clusters": [[0]]}])
 
 

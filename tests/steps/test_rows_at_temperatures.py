@@ -145,7 +145,7 @@ def test_a_row_to_calibrate_needs_its_samples() -> None:
     check_calibratable(row, FOUR)
     with pytest.raises(InputError, match="no 'samples'"):
         check_calibratable({key: value for key, value in row.items() if key != "samples"}, FOUR)
-    with pytest.raises(InputError, match="every sample index from 0 to 4 once"):
+    with pytest.raises(InputError, match="'clusters'"):
         check_calibratable({**row, "samples": [*row["samples"], "Di"], "log_likelihoods": None}, FOUR)
     with pytest.raises(InputError, match="'answer'"):
         check_calibratable({**row, "answer": "Ana"}, FOUR)  # grade would take the calibrated answer for it

@@ -477,7 +477,7 @@ def labelled_questions(labeled: Questions, answer: AnswerKind) -> list[Question]
     """Return questions with reference answers, or with given answers that people have judged."""
     if answer != "given":
         return as_questions(labeled, "labeled", labelled=True)
-    questions = as_questions(labeled, "labeled", given=True)
+    questions = as_questions(labeled, "labeled")
     for question in questions:
         try:
             check_given(Row.of(question))

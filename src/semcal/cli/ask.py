@@ -134,8 +134,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
             "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
         )
     if single is None:
-        rows = open_questions(options.question, options.columns, label="ask")
-        read, total = counted(options.question, rows)
+        read, total = counted(options.question, open_questions(options.question, options.columns))
     else:
         read, total = iter([Row.of(single)]), 1
     questions, n_blocks = opt.peek_blocks(read, BLOCK, options.limit)

@@ -32,7 +32,6 @@ from semcal.cli.console import (
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
-from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows, write_rows
 from semcal.models.sample import BLOCK_QUESTIONS, plan_sampling
@@ -663,7 +662,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     """Sample answers to labeled questions, and learn from them; None with --dry-run."""
     file = options.file
     read = read_labelled if options.kind != "given" else _read_given
-    questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
+    questions = read(file, options.columns, bad, limit=options.limit)
     from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.models.distribution import Temperature
@@ -740,21 +739,13 @@ def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
 
 
 def _read_given(
-    file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None
+    file: str, columns: Sequence[str] | None, bad: BadRows, *, limit: int | None
 ) -> list[Question]:
     """Read all questions with a given answer and its correctness or references; report other rows."""
     from semcal.calibration.samples import check_given
 
-    own = [pair for pair in columns or () if pair.partition("=")[0].strip() in OF_GIVEN]
-    names = parse_columns(own, OF_GIVEN)
-    read = open_questions(file, [pair for pair in columns or () if pair not in own], label=label)
-    renamed = (
-        row.set(**{ours: row.json.get(theirs) for ours, theirs in names.items()})
-        if isinstance(row, Row)
-        else row
-        for row in islice(read, limit)
-    )
-    questions = [row.to_question() for row in good_rows(checked(renamed, check_given), bad)]
+    read = islice(open_questions(file, columns, further=OF_GIVEN), limit)
+    questions = [row.to_question() for row in good_rows(checked(read, check_given), bad)]
     if not questions:
         raise InputError(f"{file}: no row can be used; add question, answer, and correct or answers")
     return questions

@@ -216,10 +216,10 @@ class FitWork:
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, check that no example is among them, and load the model."""
         asking = opt.prompt_config(options)
-        questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
+        questions = read_labelled(options.file, options.columns, bad, limit=options.limit)
         check_apart(questions, asking.few_shot, roles="a few-shot example and a question for the fit")
         validation = options.validation
-        held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
+        held_out = read_labelled(validation, options.columns, bad) if validation else []
         check_apart(questions, held_out, roles="a validation question and a question for the fit")
         models = opt.ModelOptions.of(options, server)
         model = models.open_model()

@@ -651,7 +651,7 @@ def choose_workers(
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
-        return WorkerPlan(1, cores(), "a server answers")
+        return WorkerPlan(1, cores())
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
     debug(f"{label}: {plan}")

@@ -16,7 +16,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import info, progress, warn
 from semcal.data.datasets import FIELDS, load_questions, read_questions
 from semcal.data.question import Question
-from semcal.data.sources import COMMON_NAMES, find_source, parse_columns, peek, read_source_rows, rename
+from semcal.data.sources import find_source, parse_columns, read_source_rows, rename
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
 from semcal.rows import Json, Row
@@ -42,9 +42,11 @@ def as_line(row: Row) -> str:
     return dumps(row.json)
 
 
-def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Row | RowError]:
-    """Read questions as rows; `columns` is the value of --columns."""
-    questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
+def open_questions(
+    file: str, columns: Sequence[str] | None, *, further: Sequence[str] = ()
+) -> Iterator[Row | RowError]:
+    """Read questions as rows; `columns` is the value of --columns, which may name `further` columns."""
+    questions = read_questions(file, columns=parse_columns(columns or (), (*FIELDS, *further)))
     return (item if isinstance(item, RowError) else Row.of(item) for item in questions)
 
 
@@ -70,14 +72,13 @@ def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | N
 
 
 def read_labelled(
-    file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None = None
+    file: str, columns: Sequence[str] | None, bad: BadRows, *, limit: int | None = None
 ) -> list[Question]:
     """Read all questions with reference answers of a file, and report invalid ones."""
     try:
         return load_questions(
             file,
             columns=parse_columns(columns or (), FIELDS),
-            notify=_note_of(label),
             on_bad_row=bad.report,
             answers_needed=True,
             limit=limit,
@@ -101,15 +102,12 @@ def open_rows(
     """
     file = str(find_source(file))
     table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
-    note = _note_of(label)
     if table:
-        source = read_source_rows(file, names=fields, notify=note)
+        source = read_source_rows(file)
     else:
         check_json_lines(file)
         source = read_rows(file)
-    names = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
-    rows = _rows(rename(source, renamed), table=table)
+    rows = _rows(rename(source, parse_columns(columns or (), fields)), table=table)
     return _without_partial_likelihoods(checked(rows, check), label)
 
 
@@ -125,10 +123,6 @@ def _rows(lines: Iterable[JsonLine | RowError], *, table: bool) -> Iterator[Row 
             yield Row({"id": str(number), **(listed_cells(line.data) if table else line.data)}, line.line)
         except InputError as error:
             yield line.error(str(error))
-
-
-def _note_of(label: str) -> Callable[[str], None]:
-    return lambda text: info(f"{label}: {text}")
 
 
 def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:

@@ -22,27 +22,23 @@ from semcal.data.question import Question, group_of, reference_text, turns_of
 from semcal.data.sources import (
     ATLAS,
     BUILT_IN,
-    COMMON_NAMES,
     EXAMPLES,
     HubDataset,
-    Notify,
     check_different,
     find_source,
     json_value,
-    peek,
     read_hub_rows,
     read_source_rows,
+    rename,
 )
 from semcal.errors import InputError, RowError, UsageError, shown
-from semcal.files import TOO_DEEP, JsonLine, fault, row_of
+from semcal.files import TOO_DEEP, JsonLine, row_of
 from semcal.registry import check_name
 
 FIELDS = ("id", "question", "answers", "context", "messages")
 ATLAS_SPLITS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
-#: Columns that are read, by our names, with other names for them.
-_COLUMNS = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
 
 
 def clean_text(text: str) -> str:
@@ -63,54 +59,48 @@ def clean_text(text: str) -> str:
     return (inner if wrapped else text).replace('""', '"').strip()
 
 
-def question_from_row(
-    row: JsonLine, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
-) -> Question:
+def question_from_row(row: JsonLine, *, answers_needed: bool = False) -> Question:
     """Return the question in a row; RowError if the row is not usable.
 
     The keys are "id" (text or whole number; by default the row's number), "question", "answers" (a text or
     whole number, a list of them, or an object of the hub), "context" (a text or null) and "messages" (a chat
-    in place of a question). `columns` maps these names to other keys. Further keys go to `extra`. With
-    `answers_needed`, a row without answers is an error.
+    in place of a question). Further keys go to `extra`. With `answers_needed`, a row without answers is an
+    error.
 
     >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
     """
-    names = {name: columns.get(name, name) for name in FIELDS}
-    values = {name: row.data.get(key) for name, key in names.items()}
+    values = {name: row.data.get(name) for name in FIELDS}
     try:
-        if reason := fault(row.data):
-            raise InputError(reason)
         messages, context = values["messages"], values["context"]
         if isinstance(messages, str) and messages.strip():  # a cell of a table
             messages = parse_list(messages)
-        turns = turns_of(messages or None, names["messages"])
+        turns = turns_of(messages or None)
         if isinstance(context, str) and not context.strip():
             context = None
         if not isinstance(context, str | None):
-            raise InputError(
-                f'"{names["context"]}" must be the passage as a text, or null, got {shown(context)}'
-            )
+            raise InputError(f'"context" must be the passage as a text, or null, got {shown(context)}')
         question = Question(
-            id=_id(values["id"]) if names["id"] in row.data else str(row.line),
-            question=_question(values["question"], row.data, names["question"], needed=not turns),
-            answers=references_of(values["answers"], names["answers"]),
+            id=_id(values["id"]) if "id" in row.data else str(row.line),
+            question=_question(values["question"], row.data, needed=not turns),
+            answers=references_of(values["answers"]),
             context=context,
-            extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
+            extra={key: value for key, value in row.data.items() if key not in FIELDS},
             line=row.line,
-            numbered=names["id"] not in row.data,
+            numbered="id" not in row.data,
             messages=turns,
         )
         if answers_needed and not question.answers:
-            raise InputError(f'no answers. Give "{names["answers"]}" at least one text{_keys(row.data)}.')
+            raise InputError(
+                f'no "answers". Give at least one text{_keys(row.data)}, or {_NAMED}answers=NAME.'
+            )
         group_of(question.extra)
     except InputError as error:
-        raise _bad_row(row, names["id"], str(error)) from None
+        raise row.error(str(error)) from None
     return question
 
 
-def _bad_row(row: JsonLine, id_key: str, reason: str) -> RowError:
-    return JsonLine(row.line, {"id": row.data.get(id_key)}).error(reason)
+_NAMED = "name its column: --columns "
 
 
 def _keys(row: Iterable[str]) -> str:
@@ -125,26 +115,26 @@ def _id(value: Any) -> str:
     raise InputError(f'"id" must be a text or a whole number, got {shown(value)}')
 
 
-def _question(value: Any, row: Iterable[str], key: str, *, needed: bool) -> str:
+def _question(value: Any, row: Iterable[str], *, needed: bool) -> str:
     if not needed and value in (None, ""):
         return ""
     if {"role", "content"} <= {*row}:
         raise InputError('it is a message, not a row. Put a chat in one list: {"messages": [{…}, {…}]}.')
     if value is None:
-        raise InputError(f'no "{key}"{_keys(row)}. Add it, or name its column: --columns question=NAME.')
+        raise InputError(f'no "question"{_keys(row)}. Add it, or {_NAMED}question=NAME.')
     text = clean_text(value) if isinstance(value, str) else ""
     if not text:
-        raise InputError(f'"{key}" must be a non-empty text, got {shown(value)}')
+        raise InputError(f'"question" must be a non-empty text, got {shown(value)}')
     return text
 
 
-def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
+def references_of(value: Any) -> tuple[str, ...]:
     """Return the references in a cell, stripped, without empty texts, duplicates, "(disambiguation)"."""
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
         hint = ". A document needs a schema (--schema)" if isinstance(value, Mapping) else ""
-        raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}{hint}')
-    cleaned = (clean_text(reference_text(text, key)) for text in texts)
+        raise InputError(f'"answers" must be a text or a list of texts, got {shown(value)}{hint}')
+    cleaned = (clean_text(reference_text(text)) for text in texts)
     return tuple(dict.fromkeys(text for text in (_DISAMBIGUATION.sub("", t) or t for t in cleaned) if text))
 
 
@@ -192,13 +182,10 @@ def parse_cell(text: str) -> Any:
 def read_questions(
     source: str | Path,
     *,
-    format: str | None = None,
     subset: str | None = None,
     split: str | None = None,
     columns: Mapping[str, str] = _NO_COLUMNS,
     answers_needed: bool = False,
-    labelled: bool = False,
-    notify: Notify | None = None,
 ) -> Iterator[Question | RowError]:
     """Yield the questions of a data set, and a `RowError` for each bad row.
 
@@ -209,21 +196,14 @@ def read_questions(
         JSON Lines on standard input. If no file has this name, a data set: "triviaqa", "nq-open", "squad" or
         any "owner/name" on the Hugging Face hub, or "atlas-trivia", "atlas-rare", "atlas-reading" or
         "real" of the package.
-    format : str, optional
-        Format of the file: "jsonl", "json", "csv", "tsv", "parquet". The default is that of its ending.
     subset, split : str, optional
         Part of a data set on the hub (split "train" by default), or of the package: "few_shot",
         "calibration_train" (the default), "validation" or "test".
     columns : mapping of str to str
-        Column of the source for "id", "question", "answers" or "context". Case is ignored ("Question"), and
-        "query" means "question". If answers are needed, "answer" means "answers", unless the rows hold
-        "answers", samples or a prediction.
+        Column of the source for "id", "question", "answers", "context" or "messages", where it has another
+        name.
     answers_needed : bool
         Treat a question without answers as a bad row.
-    labelled : bool
-        Read the column "answer" as "answers" even if answers are not needed.
-    notify : callable, optional
-        Called with notes about the source: its delimiter, the names of its columns.
 
     Yields
     ------
@@ -241,31 +221,22 @@ def read_questions(
     MissingExtraError
         For Parquet without pyarrow, for the hub without datasets.
     """
-    names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
-    names |= {"answer"} if answers_needed or labelled else set()
     source = find_source(source)
-    name = _plain_name(source)
-    if name in ATLAS and not Path(source).exists():
-        if format or subset or columns:
-            raise UsageError(f"{source} is part of the package: no format, subset or columns apply")
+    if str(source) in ATLAS and not Path(source).exists():
+        if subset or columns:
+            raise UsageError(f"{source} is part of the package: no subset or columns apply")
         part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
-        return iter(getattr(resolve_name("semcal.demo.questions:load_set")(name), part))
+        return iter(getattr(resolve_name("semcal.demo.questions:load_set")(str(source)), part))
     dataset = _hub_dataset(str(source), subset)
     if dataset is None:
         if split is not None or subset is not None:
             raise UsageError(f"{source} is a local file; subset and split are for data sets. Leave them out.")
-        names |= {theirs.lower() for theirs in columns.values()}
-        rows = read_source_rows(source, format=format, names=names, notify=notify)
-    elif format is not None:
-        raise UsageError(f"{source} is a data set on the hub: a format is for local files. Leave it out.")
+        rows = read_source_rows(source)
     else:
         columns = columns or dataset.columns
+        names = (*FIELDS, "title")
         rows = read_hub_rows(replace(dataset, columns=columns), split=split or "train", names=names)
-    return questions_from_rows(rows, columns, answers_needed=answers_needed, labelled=labelled, notify=notify)
-
-
-def _plain_name(source: str | Path) -> str:
-    return str(source).lower().replace("_", "-")
+    return questions_from_rows(rename(rows, columns), answers_needed=answers_needed)
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
@@ -274,32 +245,29 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
     known = [*BUILT_IN, *ATLAS, *EXAMPLES]
-    dataset = BUILT_IN[check_name(_plain_name(source), known, what="file or data set")]
+    dataset = BUILT_IN[check_name(source, known, what="file or data set")]
     return dataset if subset is None else replace(dataset, subset=subset)
 
 
 def questions_from_rows(
-    rows: Iterator[JsonLine | RowError],
-    columns: Mapping[str, str] = _NO_COLUMNS,
-    *,
-    answers_needed: bool = False,
-    labelled: bool = False,
-    notify: Notify | None = None,
+    rows: Iterable[JsonLine | RowError], *, answers_needed: bool = False
 ) -> Iterator[Question | RowError]:
-    """Yield the question in each row, and bad rows as errors; parameters as for `read_questions`."""
+    """Yield the question in each row, and bad rows as errors; a bad row is also one with an id used before.
+
+    If a row has an id, all later rows need one.
+    """
     lines: dict[str, int] = {}
-    columns, rows = peek(rows, _COLUMNS, columns, labelled=answers_needed or labelled, notify=notify)
-    id_key, has_ids = columns.get("id", "id"), False
+    has_ids = False
     for row in rows:
         if isinstance(row, RowError):
             yield row
             continue
-        has_ids = has_ids or id_key in row.data
-        if has_ids and id_key not in row.data:
-            yield RowError(row.line, f'no "{id_key}", but earlier rows have one. Give every row an id.')
+        has_ids = has_ids or "id" in row.data
+        if has_ids and "id" not in row.data:
+            yield RowError(row.line, 'no "id", but earlier rows have one. Give every row an id.')
             continue
         try:
-            question = question_from_row(row, columns=columns, answers_needed=answers_needed)
+            question = question_from_row(row, answers_needed=answers_needed)
         except RowError as error:
             yield error
             continue
@@ -307,8 +275,9 @@ def questions_from_rows(
         if first == row.line:
             yield question
         else:
-            reason = f'"{id_key}" {shown(question.id)} was used in line {first}. Give each question its own.'
-            yield _bad_row(row, id_key, reason)
+            yield row.error(
+                f'"id" {shown(question.id)} was used in line {first}. Give each question its own.'
+            )
 
 
 def load_questions(
@@ -357,19 +326,16 @@ Questions: TypeAlias = (
 """A file, a DataFrame, dicts, texts, lists of messages or `semcal.Question` objects."""
 
 
-def as_questions(
-    questions: object, name: str = "questions", *, labelled: bool = False, given: bool = False
-) -> list[Question]:
+def as_questions(questions: object, name: str = "questions", *, labelled: bool = False) -> list[Question]:
     """Return questions from a file, texts (which become ids), dicts, `Question`s or a DataFrame.
 
     `name` is the name of the argument in errors. An error names the first bad row. With `labelled`, rows need
-    reference answers; the caller checks an empty list, and `Question`s without answers. With `given`, the key
-    "answer" is an answer to check, not a reference.
+    reference answers; the caller checks an empty list, and `Question`s without answers.
     """
     argument = Argument(questions, name)
     if isinstance(questions, str | Path):
         argument.check_path()
-        return load_questions(questions, answers_needed=labelled, labelled=not given)
+        return load_questions(questions, answers_needed=labelled)
     items = argument.items("texts, dicts or Questions", may_be_empty=labelled)
     items = [{"messages": item} if _are_messages(item) else item for item in items]
     texts = [item for item in items if isinstance(item, str)]
@@ -382,7 +348,7 @@ def as_questions(
         return _from_texts(texts, name)
     if all(isinstance(item, Question) for item in items):
         return items
-    rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=not given)
+    rows = questions_from_rows(argument.rows(items), answers_needed=labelled)
     return list(map(argument.usable, rows))
 
 

@@ -76,7 +76,7 @@ class Question:
         return RowError(self.line, reason, self.id)
 
 
-def reference_text(value: Any, key: str = "answers") -> str:
+def reference_text(value: Any) -> str:
     """Return a reference answer as text, a whole number in digits; InputError for any other value.
 
     >>> reference_text("Ada"), reference_text(1988), reference_text(7.0)
@@ -87,10 +87,10 @@ def reference_text(value: Any, key: str = "answers") -> str:
     is_integer = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
     if is_integer or (type(value) is int and abs(value) < 10**300):
         return str(int(value))
-    raise InputError(f'"{key}" must hold texts or whole numbers, got {shown(value)}: write it in quotes')
+    raise InputError(f'"answers" must hold texts or whole numbers, got {shown(value)}: write it in quotes')
 
 
-def turns_of(value: Any, key: str = "messages") -> tuple[Turn, ...]:
+def turns_of(value: Any) -> tuple[Turn, ...]:
     """Return the turns of a row, none for null; InputError unless they end in a user turn.
 
     >>> turns_of([{"role": "user", "content": "Who built it?"}])
@@ -99,12 +99,12 @@ def turns_of(value: Any, key: str = "messages") -> tuple[Turn, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or not value:
-        raise InputError(f'"{key}" must be a list like {_MESSAGES}, got {shown(value)}')
-    turns = [_turn(item, f'"{key}"[{place}]') for place, item in enumerate(value)]
+        raise InputError(f'"messages" must be a list like {_MESSAGES}, got {shown(value)}')
+    turns = [_turn(item, f'"messages"[{place}]') for place, item in enumerate(value)]
     if any(turn.role == "system" for turn in turns[1:]):
-        raise InputError(f'"{key}": only the first turn may be a system message. Move it to the front.')
+        raise InputError('"messages": only the first turn may be a system message. Move it to the front.')
     if turns[-1].role != "user":
-        raise InputError(f'"{key}": the last turn has the role {turns[-1].role}. End with a user turn.')
+        raise InputError(f'"messages": the last turn has the role {turns[-1].role}. End with a user turn.')
     return tuple(turns)
 
 

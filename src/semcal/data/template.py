@@ -73,29 +73,29 @@ class Template:
         if question.messages and (difference := self.difference(Template.of(question), question)):
             raise InputError(f"its messages are of another template: {difference}")
         if self.roles and not question.messages:
-            turns = f"{len(self.roles)} turn{'s' if len(self.roles) > 1 else ''} ({', '.join(self.roles)})"
-            raise InputError(f"it has no 'messages', but the prompt expects {turns}. Give it 'messages'.")
+            turns = ", ".join(self.roles)
+            raise InputError(
+                f"it has no 'messages', but the prompt expects the turns {turns}. Give it 'messages'."
+            )
 
     def difference(self, other: Template, question: Question | None = None) -> str | None:
         """Return the difference to another template, or to a question of it; None if they are alike."""
         if other.system != self.system:
             return f"the system message is {_quoted(other.system)}, expected {_quoted(self.system)}"
-        roles, expected = other.roles or ("user",), self.roles or ("user",)
-        if len(roles) != len(expected):
-            return f"the number of turns is {len(roles)}, expected {len(expected)} ({', '.join(expected)})"
-        if roles != expected:
-            return f"the roles are {', '.join(roles)}, expected {', '.join(expected)}"
-        if (self.roles and (question or other.roles)) or (question is None and other == self):
-            return None
-        if self.roles or (other.roles and question is None):
-            return (
-                f"there are {'no ' * (not other.roles)}messages, expected {'no ' * (not self.roles)}messages"
-            )
-        form = user_turn(_CLOSED).content if self.user is None else self.user
-        if question is not None and self.read(question.messages[-1].content) is not None:
-            return None
-        actual = _quoted(other.user if question is None else question.messages[-1].content)
-        return f"the user's turn is {actual}, expected the form {shown(form)}"
+        turns, expected = (", ".join(template.roles or ("user",)) for template in (other, self))
+        if turns != expected:
+            return f"the turns are {turns}, expected {expected}"
+        content = None if question is None else question.messages[-1].content
+        if self.roles:
+            is_alike = bool(other.roles)
+        else:
+            is_alike = other == self if content is None else self.read(content) is not None
+        form = f"expected the form {shown(self._form)}"
+        return None if is_alike else f"the user's turn is {shown(content or other._form)}, {form}"
+
+    @property
+    def _form(self) -> str:
+        return "messages" if self.roles else self.user or user_turn(_CLOSED).content
 
     def read(self, content: str) -> dict[str, str] | None:
         """Return the texts for {question} and {context} in a user turn; None if the turn has another form.

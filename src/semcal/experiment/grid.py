@@ -102,7 +102,6 @@ class GridCell:
     store: Store  # store of the run folder
     executor: Executor[Any]
     on_block: Callable[[Block, int], None] = lambda *_: None  # as in `run_stages`
-    priority: int = 0  # priority of its jobs
     not_served: Sequence[str] = ()  # methods and extras of the run that the model does not support
     problems: list[Problem] = field(default_factory=list)  # too long, or not answered by a server
     prompt: str = ""  # prompt of the first test question
@@ -190,7 +189,6 @@ class GridCell:
             blocks,
             workers=self.executor,
             store=self.store,
-            priority=self.priority,
             on_block=self.on_block,
         ):
             for row, reason in outcome.failures:
@@ -743,8 +741,8 @@ class Grid:
         identities, store = Identities(**row), Store(self.folder)
         gone = self.settings.left_out(model)
         return [
-            GridCell(settings, model, parts, identities, store, self.executor, on_block, priority, gone)
-            for priority, parts in enumerate(sets)
+            GridCell(settings, model, parts, identities, store, self.executor, on_block, gone)
+            for parts in sets
         ]
 
     def _work(self, cells: Sequence[GridCell]) -> None:

@@ -155,7 +155,6 @@ def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Pro
     """Return the usable questions of a source; its other rows are added to the problems."""
     for row in read_questions(
         source,
-        format=dataset.format,
         subset=dataset.subset,
         split=split,
         columns=dataset.columns,

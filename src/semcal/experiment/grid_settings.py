@@ -150,11 +150,10 @@ LossSetting = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt
 
 
 class DataSet(SettingsGroup):
-    """A set of questions; `format`, `subset`, `split`, `columns` as in `semcal.data.read_questions`."""
+    """A set of questions; `subset`, `split`, `columns` as in `semcal.data.read_questions`."""
 
     name: str = Field(min_length=1)
     source: str  # a built-in name, a file, or owner/name on the hub
-    format: str | None = None
     subset: str | None = None
     split: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
 from semcal.registry import PLUGINS
-from semcal.workers import ONE_THREAD, JobOutcome, State, Task, ThreadedExecutor, run_pickled
+from semcal.workers import ONE_THREAD, Job, JobOutcome, Progress, State, ThreadedExecutor, run_pickled
 
 #: Address of a cluster on this machine that ends with the run.
 LOCAL = "local"
@@ -59,13 +59,13 @@ class RayExecutor(ThreadedExecutor[State]):
         super().__init__(2 * count)  # so that a worker is never idle
         self.n_workers = self.n_processes = count
 
-    def _run(self, task: Task) -> JobOutcome:
+    def _run(self, job: Job, stage: str, progress: Progress) -> JobOutcome:  # noqa: ARG002
         reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 with self._lock:
                     self.retries += 1
-            begun = self._do.remote(self._load, str(Path.cwd()), pickle.dumps(task.job), [*PLUGINS])
+            begun = self._do.remote(self._load, str(Path.cwd()), pickle.dumps(job), [*PLUGINS])
             while not self._ray.wait([begun], timeout=1.0)[0]:
                 if self._cancelled:
                     raise CancelledError
@@ -75,7 +75,7 @@ class RayExecutor(ThreadedExecutor[State]):
             except self._ray.exceptions.RayError as error:
                 reason = str(error).strip().partition("\n")[0]
         raise WorkerError(
-            f"a Ray task died during the same job ({task.stage}) {ATTEMPTS} times; the last reason: {reason}"
+            f"a Ray task died during the same job ({stage}) {ATTEMPTS} times; the last reason: {reason}"
         )
 
     def _stop(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from semcal.arrays import as_option
+from semcal.arrays import as_option, check_seed
 from semcal.data.question import Question
 from semcal.errors import QuestionError, UsageError, shown
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
@@ -105,7 +105,7 @@ class SamplingConfig:
         answer_format: str = "auto",
     ) -> None:
         m = int(as_option(m, "m", "a positive whole number of samples, such as 10", low=0, whole=True))
-        as_option(seed, "seed", "a whole number, 0 or more", low=-1, whole=True)
+        check_seed(seed)
         if max_new_tokens is not None:
             as_option(max_new_tokens, "max_new_tokens", "a positive whole number", low=0, whole=True)
         if truncation is not None and not hasattr(truncation, "top_p"):
