@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_option
-from semcal.metrics.frequencies import FrequencyTable, as_pairs, both_names, check_bins, probability_table
+from semcal.metrics.frequencies import FrequencyTable, as_pairs, check_bins, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: float32 must not change bins.
 ABOVE_EDGE = 1e-6
@@ -44,7 +44,6 @@ class Corp:
     unc: float
 
 
-@both_names
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Compute the expected calibration error (ECE) over bins of equal width.
 
@@ -84,7 +83,6 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ece_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
-@both_names
 def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Compute the adaptive calibration error (ACE) over bins of equal mass.
 
@@ -101,7 +99,6 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ace_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
-@both_names
 def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Compute ACE as the paper's authors do: ties keep the order of the rows, and bins are not weighted.
 
@@ -122,7 +119,6 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
     return float(np.mean([abs(part.mean()) for part in cut]))
 
 
-@both_names
 def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float = 0.5) -> float:
     r"""Compute the smooth calibration error (SmoothECE) with a Gaussian kernel of adaptive width.
 
@@ -159,7 +155,6 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     return float(smooth_ece_of(probability_table(confidence, correct), weight)[0])
 
 
-@both_names
 def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the Brier score, the mean squared error of the confidence.
 
@@ -174,7 +169,6 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(brier_of(probability_table(confidence, correct))[0])
 
 
-@both_names
 def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the gain, accuracy - Brier score: the value of confidences to a user who may abstain.
 
@@ -200,7 +194,6 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(gain_of(probability_table(confidence, correct))[0])
 
 
-@both_names
 def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
     r"""Decompose the Brier score into reliability, resolution and uncertainty over unique confidence values.
 
@@ -230,7 +223,6 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
     )
 
 
-@both_names
 def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     r"""Decompose the Brier score into miscalibration, discrimination and uncertainty (CORP).
 

@@ -25,7 +25,6 @@ from semcal.metrics.frequencies import (
     as_correct,
     as_groups,
     as_pairs,
-    both_names,
     check_bins,
     check_same_length,
     draw_counts,
@@ -262,7 +261,6 @@ def joint_bootstrap(
     return _bootstrapped(runs, names, groups, bins, level, resamples, seed)
 
 
-@both_names
 def bootstrap(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -725,7 +723,6 @@ class Slice:
     kept: bool | None = None
 
 
-@both_names
 def slices(
     confidence: ArrayLike,
     correct: ArrayLike,
