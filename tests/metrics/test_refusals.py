@@ -245,7 +245,6 @@ OF_OPTION: dict[str, Callable[[Any], object]] = {
     "bins of a floor": lambda x: metrics.noise_floor(P, C, bins=x),
     "bins of a diagram": lambda x: metrics.reliability_diagram(P, C, bins=x),
     "bins of rows in order": lambda x: metrics.ace_in_row_order(P, C, bins=x),
-    "end_weight": lambda x: metrics.smooth_ece(P, C, end_weight=x),
     "level": lambda x: metrics.bootstrap(P, C, level=x, resamples=3),
     "resamples": lambda x: metrics.bootstrap(P, C, resamples=x),
     "resamples of a test": lambda x: metrics.paired_test(P, C, P, C, resamples=x),
