@@ -10,8 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from invoking import semcal, write
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 from semcal.cli.console import figure_lines
 from semcal.grading.rules import RuleGrader
@@ -166,7 +170,7 @@ def test_it_prints_agreement_kappa_and_confusion_with_intervals(tmp_path):
     assert (
         found["interval"].keys()
         == found["se"].keys()
-        == found.keys() - {*("grader", "n", "groups", "undecided", "counts", "se", "interval")}
+        == found.keys() - {*("grader", "n", "groups", "undecided", "kappa", "counts", "se", "interval")}
     )
     low, high = found["interval"]["agreement"]
     assert low < 0.75 < high <= 1
@@ -205,8 +209,23 @@ def test_one_class_of_labels_has_no_kappa(tmp_path):
     code, (found,), _ = semcal("grade", "--audit", write(tmp_path / "rows.jsonl", rows))
     assert code == 0
     assert found["kappa"] is None
-    assert found["interval"]["kappa"] == [None, None]
     assert found["agreement"] == 0.25
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_kappa_and_counts_are_those_of_scikit_learn(pairs):
+    rows = [
+        {"id": k, "prediction": "Ada" if ours else "Bo", "answers": ["Ada"], "human": theirs}
+        for k, (ours, theirs) in enumerate(pairs)
+    ]
+    found = audit(rows, RuleGrader())
+    ours, theirs = zip(*pairs)
+    (both_wrong, grader_only), (human_only, both_right) = confusion_matrix(theirs, ours, labels=[False, True])
+    assert list(found["counts"].values()) == [both_right, grader_only, human_only, both_wrong]
+    if len(set(theirs)) == 2:
+        assert found["kappa"] == pytest.approx(cohen_kappa_score(ours, theirs), abs=1e-12)
+    assert found["accuracy_difference"] == pytest.approx(np.mean(ours) - np.mean(theirs), abs=1e-12)
 
 
 def test_rows_without_a_question_stand_by_their_ids(tmp_path):

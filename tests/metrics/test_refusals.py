@@ -18,7 +18,6 @@ import torch
 from semcal import measures, metrics
 from semcal.errors import InputError, SemcalError, UndefinedWarning, UsageError
 from semcal.metrics import (
-    agreement,
     auroc,
     bootstrap,
     correlations,
@@ -79,8 +78,6 @@ INPUTS: list[tuple[Any, tuple[Any, ...], str]] = [
     (correlations, ({"a": [1, 2], "b": [1]},), "questions"),
     (correlations, ({"a": [[1]]},), "questions"),
     (correlations, ({"a": [1, math.nan], "b": [1, 2]},), "questions"),
-    (agreement, ([1, 0, 1], [1, 0]), "3 .* 2 "),
-    (agreement, ([1, 0], [1, 0.5]), r"correct\[1\] is 0.5"),
     (partial(risk_controlled_threshold, risk_limit=0.1), ([-2.0], [1]), "probability"),
 ]
 #: A function, its options, and a part of the message of a UsageError.

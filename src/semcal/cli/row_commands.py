@@ -497,9 +497,9 @@ def grade(options: GradeOptions, server: opt.ServerOptions) -> int:
     Reads rows {id, answers: [text]} with prediction (a text, or several texts, one of which must be correct),
     or with samples, clusters and top_cluster. Of clusters, the most frequent wording of the top cluster of
     each measure is graded. Adds correct and rule, for clusters one value for each measure. After measure
-    --calibration, also adds answer_correct. --audit prints the agreement of the grader with people, Cohen's
-    kappa and the confusion matrix, with 95% intervals. Answers to one question (or of one context or group)
-    are resampled together.
+    --calibration, also adds answer_correct. --audit prints the agreement of the grader with people and the
+    accuracies, with 95% intervals, Cohen's kappa and the confusion matrix. Answers to one question (or of one
+    context or group) are resampled together.
     """
     from semcal.fields.rows import (
         StructuredStep,

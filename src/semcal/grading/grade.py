@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.data.question import Ties, several
@@ -230,7 +234,7 @@ def check_auditable(row: Row) -> None:
 
 
 def audit(rows: Sequence[Row], grader: Grader, *, seed: int = 0) -> dict[str, Any]:
-    """Compare a grader with people: `semcal.metrics.agreement` of their verdicts on predictions, as a dict.
+    """Compare a grader with people: shares of answers with their intervals, Cohen's kappa and the counts.
 
     Rows without a decided human label do not count; answers to one question are resampled together.
     """
@@ -243,22 +247,43 @@ def audit(rows: Sequence[Row], grader: Grader, *, seed: int = 0) -> dict[str, An
             marks.grade(row.question_or_empty, row.predictions or [], row.answers).correct for row in decided
         ]
 
-    agreement = metrics.agreement(
-        grade_together(grader, grade),
-        [bool(row.human) for row in decided],
-        groups=several(map(_ties, decided)),
+    ours = np.array(grade_together(grader, grade))
+    theirs = np.array([bool(row.human) for row in decided])
+    shares = {"agreement": ours == theirs, "accuracy": ours, "human_accuracy": theirs}
+    groups = several(map(_ties, decided))
+    resampled = metrics.joint_bootstrap(
+        {name: (share, share) for name, share in shares.items()},
+        metrics=["accuracy"],
+        groups=groups,
         seed=seed,
     )
-    figures = agreement.figures.items()
-    return {
-        "n": agreement.n,
-        "undecided": len(rows) - agreement.n,
-        **({} if agreement.groups is None else {"groups": agreement.groups}),
-        **{name: figure.estimate for name, figure in figures},
-        "counts": dict(agreement.counts),
-        "se": {name: figure.standard_error for name, figure in figures},
-        "interval": {name: [figure.low, figure.high] for name, figure in figures},
+    figures = {name: resampled.interval(name, "accuracy") for name in shares}
+    difference = resampled.contrast("accuracy", "accuracy") - resampled.contrast("human_accuracy", "accuracy")
+    figures["accuracy_difference"] = difference.interval()
+    cells = {
+        "both_right": ours & theirs,
+        "grader_only": ours & ~theirs,
+        "human_only": ~ours & theirs,
+        "both_wrong": ~(ours | theirs),
     }
+    return {
+        "n": len(decided),
+        "undecided": len(rows) - len(decided),
+        **({} if groups is None else {"groups": int(groups.max()) + 1}),
+        "kappa": _kappa(ours, theirs),
+        **{name: figure.estimate for name, figure in figures.items()},
+        "counts": {name: int(cell.sum()) for name, cell in cells.items()},
+        "se": {name: figure.standard_error for name, figure in figures.items()},
+        "interval": {name: [figure.low, figure.high] for name, figure in figures.items()},
+    }
+
+
+def _kappa(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
+    """Return Cohen's kappa, the agreement beyond chance; NaN if people gave one verdict only."""
+    if theirs.all() or not theirs.any():
+        return math.nan
+    by_chance = ours.mean() * theirs.mean() + (~ours).mean() * (~theirs).mean()
+    return float(((ours == theirs).mean() - by_chance) / (1 - by_chance))
 
 
 def _ties(row: Row) -> Ties:

@@ -21,14 +21,12 @@ from semcal.metrics.diagrams import (
     selective_accuracy,
 )
 from semcal.metrics.intervals import (
-    Agreement,
     Contrast,
     Interval,
     JointBootstrap,
     MeanOverRuns,
     PairedTest,
     Slice,
-    agreement,
     bootstrap,
     joint_bootstrap,
     mean_and_standard_error,
@@ -49,7 +47,6 @@ from semcal.metrics.thresholds import RiskControlledThreshold, label_free_thresh
 
 __all__ = [
     "METRICS",
-    "Agreement",
     "BrierDecomposition",
     "Contrast",
     "Corp",
@@ -67,7 +64,6 @@ __all__ = [
     "Slice",
     "ace",
     "ace_in_row_order",
-    "agreement",
     "aurac",
     "auroc",
     "bootstrap",
