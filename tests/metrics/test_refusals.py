@@ -68,10 +68,6 @@ INPUTS: list[tuple[Any, tuple[Any, ...], str]] = [
     (partial(joint_bootstrap, groups=[["a"], ["b"]]), ({"it": PAIR},), "groups"),
     (partial(paired_test, groups=[1.0, math.nan]), (*PAIR, *PAIR), "groups"),
     (paired_test, (*PAIR, [0.1, 0.2, 0.3], [0, 1, 1]), "first: 2, second: 3"),
-    *(
-        (partial(bootstrap, metrics=["brier"], weights=weights), RUNS, "weights")
-        for weights in ([1], [1, -1], [0, 0], [1, math.inf], [1, math.nan])
-    ),
     *((mean_and_standard_error, (values,), "run") for values in ([], [[0.1, 0.2]], 0.5)),
     *((rank_volatility, ([[0.1, 0.2]], second), "shapes") for second in ([[0.1]], [0.1, 0.2])),
     (correlations, ({},), "questions"),

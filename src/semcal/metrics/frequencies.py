@@ -113,7 +113,6 @@ class ScoredRuns:
     confidences: Sequence[Floats]  # R times [N]; the scores if any score is allowed
     scores: Sequence[Floats]  # R times [N], for rankings
     correct: Sequence[Floats]
-    weights: Floats | None  # [R] weight of each run in the mean, equal by default
 
     @classmethod
     def of(
@@ -123,9 +122,8 @@ class ScoredRuns:
         score: ArrayLike | None = None,
         *,
         any_score: bool = False,
-        weights: ArrayLike | None = None,
     ) -> Self:
-        """Check arrays of shape (N,) or (R, N), and weights of shape (R,)."""
+        """Check arrays of shape (N,) or (R, N)."""
         outcomes = [as_correct(row) for row in _rows(correct, "correct")]
         scores = [as_scores(row, "score") for row in _rows(confidence if score is None else score, "score")]
         probabilities = scores
@@ -139,8 +137,7 @@ class ScoredRuns:
                 )
             for pair in zip(values, outcomes):
                 check_same_length(*pair)
-        shares = None if weights is None else _shares(weights, len(outcomes))
-        return cls(probabilities, scores, outcomes, shares)
+        return cls(probabilities, scores, outcomes)
 
     @property
     def n(self) -> int:
@@ -155,16 +152,6 @@ def _rows(values: ArrayLike, argument: str) -> list[Floats]:
             f"{argument} has shape {array.shape}; expected (N,) for one run or (R, N) for several"
         )
     return list(np.atleast_2d(array))
-
-
-def _shares(weights: ArrayLike, runs: int) -> Floats:
-    values = as_scores(weights, "weights")
-    if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
-        raise InputError(
-            f"weights is {values.tolist()}; expected {runs} finite numbers of at least 0, not all 0"
-        )
-    shares: Floats = values / values.sum()
-    return shares
 
 
 def _vector(values: ArrayLike, argument: str) -> Floats:
