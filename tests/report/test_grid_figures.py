@@ -308,7 +308,6 @@ FIT = TemperatureFit(
     certificate=Certificate(1.6, 0.5, 0.75, -3e-9, 4.25, at_bound=False, steps=3),
     log_temperature_step=2e-8,
     standard_error=0.04,
-    resampled=tuple(np.linspace(1.5, 1.7, 1001).tolist()),
     curve=LossCurve(T, tuple(0.5 + np.log(np.array(T) / 1.6) ** 2)),
     n_tokens=812,
     n_questions=300,
