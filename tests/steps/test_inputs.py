@@ -17,7 +17,6 @@ from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageEr
 from semcal.files import write_rows
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration.fit import as_recalibrator
-from semcal.recalibration.select import fit_grid
 from tests.json_rows import as_sample_rows
 
 polars = pytest.importorskip("polars")
@@ -199,7 +198,6 @@ FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* the class NoModel"),
     (lambda: semcal.fit(None, LABELLED), "^model: .* None"),
-    (lambda: fit_grid(NoModel(), LABELLED), "^model: .* of type NoModel"),
     (lambda: semcal.calibrate("./none", LABELLED), "./none: the dir"),
     (lambda: semcal.score(SAMPLED, "nil"), "nil: the dir"),
     (lambda: semcal.score(SAMPLED, 3), "^equivalence: .* of type int"),
